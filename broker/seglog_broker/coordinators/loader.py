@@ -60,7 +60,8 @@ class StateLoader(Generic[ReplayT]):
         self._offload = offload
         self._make_replay = make_replay
         self._keep = keep
-        self._unloaded: set[int] = set(range(topic.partitions)) if topic.exists else set()
+        partitions = range(topic.partitions) if topic.exists else ()
+        self._unloaded: dict[int, trio.Event] = {number: trio.Event() for number in partitions}
         self._failed: dict[int, str] = {}  # partition -> why it cannot be loaded
 
     @property
@@ -76,6 +77,12 @@ class StateLoader(Generic[ReplayT]):
         """Why the state of a coordinator key cannot be loaded; None if it can, or is."""
         return self._failed.get(self._topic.partition_of(key)) if self._failed else None
 
+    async def loaded(self, number: int) -> None:
+        """Wait until a partition is loaded, or cannot be."""
+        unloaded = self._unloaded.get(number)
+        if unloaded is not None:
+            await unloaded.wait()
+
     async def run(self) -> None:
         """Load every partition, then end."""
         for number in sorted(self._unloaded):
@@ -83,7 +90,6 @@ class StateLoader(Generic[ReplayT]):
             try:
                 partition = await self._in_service(number)
                 await self._replay(partition, replay)
-                replay.end()
             except (SeglogError, OSError) as error:
                 # Of what was read nothing is kept: a later record, which was not read, may have replaced it.
                 self._failed[number] = reason = why(error) if isinstance(error, OSError) else error.message
@@ -98,7 +104,7 @@ class StateLoader(Generic[ReplayT]):
                         reason=reason,
                     )
                 await self._keep(replay)
-            self._unloaded.discard(number)
+            self._unloaded.pop(number).set()
 
     async def _in_service(self, number: int) -> Partition:
         """A partition, once it is recovered. Raises PartitionOfflineError."""

@@ -85,15 +85,12 @@ def decode_record(
 class Replay:
     """Replays the records of a partition in the order of its log; subclasses keep the resulting state.
 
-    A record of a transaction is applied when the marker of its commit is read. A record that is not known is counted
-    and skipped: a newer Kafka may have written it.
+    A record that is not known is counted and skipped: a newer Kafka may have written it.
     """
 
     def __init__(self, kinds: Mapping[int, RecordKind]) -> None:
         self.unknown: Counter[str] = Counter()
         """Records that were skipped, by what is wrong with them."""
-        self.open: dict[int, list[Record]] = {}
-        """Records of transactions that are open, by producer id."""
         self._kinds = kinds
         self._keys: dict[bytes, Message] = {}
 
@@ -101,27 +98,28 @@ class Replay:
         """Take in a record that counts."""
         raise NotImplementedError
 
-    def end(self) -> None:
-        """Take note of the end of the log. What is still ``open`` is neither committed nor aborted."""
+    def hold(self, producer_id: int, record: Record) -> None:  # noqa: ARG002 - of those who know such records
+        """Take in a record that counts if the transaction of a producer is committed."""
+        raise UnknownRecordError(f"records of type {record.key_version} in a transaction are not known here")
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> Steps[None]:  # noqa: ARG002 - as above
+        """The transaction of a producer ends here."""
+        yield from ()
 
     def read(self, header: BatchHeader, records: Iterable[LogRecord]) -> Steps[None]:
         """Take in records of one batch."""
         if header.is_control:
             for record in records:
                 marker = decode_end_marker(record.key, record.value)
-                ended = self.open.pop(header.producer_id, [])
-                if marker is not None and marker.type == "COMMIT":
-                    for held in ended:
-                        self.apply(held)
+                if marker is not None:
+                    yield from self.end_transaction(header.producer_id, is_commit=marker.type == "COMMIT")
             return
-        held_back = self.open.setdefault(header.producer_id, []) if header.is_transactional else None
         for record in records:
             try:
                 known = yield from decode_record(self._kinds, record.key, record.value, self._keys)
+                if header.is_transactional:
+                    self.hold(header.producer_id, known)
+                else:
+                    self.apply(known)
             except UnknownRecordError as error:
                 self.unknown[str(error)] += 1
-                continue
-            if held_back is None:
-                self.apply(known)
-            else:
-                held_back.append(known)

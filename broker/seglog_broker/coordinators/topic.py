@@ -1,7 +1,8 @@
 """Appends the records of a coordinator to its topic, through the ordinary log, durably.
 
-What is to be appended while a round of fsyncs runs waits, and is one batch then. So any number of state machines may
-decide at once, and each batch is written when the one before it is durable.
+What is to be appended while a round of fsyncs runs waits, and is one batch then, with one more for each transaction
+that records belong to. So any number of state machines may decide at once, and what comes next is written when all
+these are durable.
 """
 
 from collections import deque
@@ -21,7 +22,14 @@ from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.batch_builder import BatchBuilder
-from seglog_protocol.errors import CoordinatorNotAvailableError, MessageTooLargeError, SeglogError, TopicExistsError
+from seglog_protocol.errors import (
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    MessageTooLargeError,
+    SeglogError,
+    TopicExistsError,
+)
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
 from seglog_protocol.record_batch import HEADER_SIZE
 
@@ -56,7 +64,34 @@ class TopicSettings(NamedTuple):
     config: Mapping[str, str]
 
 
+_OF_PRODUCER: Final = InvalidTransactionStateError, InvalidProducerEpochError
+
 _INTERNAL: Final = "of an internal error; see the broker's log"
+
+
+class Transaction(NamedTuple):
+    """The open transaction of a client's producer, to which records are to belong."""
+
+    producer_id: int
+    epoch: int
+
+
+class _Batch:
+    """A batch for a partition, under construction; ``error`` is why it was not written."""
+
+    __slots__ = ("builder", "error", "partition", "transaction")
+
+    def __init__(self, partition: int, transaction: Transaction | None) -> None:
+        self.partition = partition
+        self.transaction = transaction
+        self.error: SeglogError | None = None
+        if transaction is None:
+            self.builder = BatchBuilder(base_sequence=0)
+        else:
+            producer_id, epoch = transaction
+            self.builder = BatchBuilder(
+                producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+            )
 
 
 class _Write(NamedTuple):
@@ -65,8 +100,11 @@ class _Write(NamedTuple):
     partition: int
     records: Sequence[Encoded | Record]
     then: Then
+    transaction: Transaction | None
     error: SeglogError | None = None
     """Why it is refused; it keeps its turn, without records."""
+    batch: _Batch | None = None
+    """The batch that has its records; without records the last one of no transaction before it, for the partition."""
 
 
 class StateTopic:
@@ -113,13 +151,22 @@ class StateTopic:
         """The partition that has the records of a coordinator key."""
         return partition_of(key, self.partitions)
 
-    def append(self, key: str, records: Sequence[Encoded | Record], then: Then) -> None:
+    def append(
+        self,
+        key: str,
+        records: Sequence[Encoded | Record],
+        then: Then,
+        transaction: Transaction | None = None,
+    ) -> None:
         """Append the records of a coordinator key as one piece, and call ``then``.
 
         Callbacks come in the order of these calls. Without records ``then`` is called when all before it is durable.
+
+        Records of a ``transaction`` count when its marker says so. Where the transaction has no part in this partition
+        ``then`` gets InvalidTransactionStateError, and InvalidProducerEpochError where the producer has a newer epoch.
         """
         number = self.partition_of(key)
-        write = _Write(number, records, then)
+        write = _Write(number, records, then, transaction)
         least_size = sum(record.least_size for record in records if isinstance(record, Record))
         if least_size > (limit := self._batch_bytes_max(number)):
             write = self._too_large(write, least_size, limit)  # before it is encoded
@@ -138,33 +185,35 @@ class StateTopic:
                         await self._write_some(writes)
                     except Exception:
                         log.exception("coordinator_write_failed", topic=self.name)
-                        error = self._not_written(_INTERNAL)
-                        self._call_back(writes, dict.fromkeys(range(self.partitions), error))
+                        self._call_back(writes, self._not_written(_INTERNAL))
         finally:
-            stopped = self._not_written("the broker is stopping")
             writes += self._queue
-            self._call_back(writes, dict.fromkeys(range(self.partitions), stopped))
+            self._call_back(writes, self._not_written("the broker is stopping"))
             self._queue.clear()
 
     async def _write_some(self, writes: deque[_Write]) -> None:
-        """Move what fits into one batch for each partition from the queue to ``writes``, append it, and call back."""
+        """Move what fits into the batches of one request from the queue to ``writes``, append it, and call back."""
         try:
             await self._create()
         except SeglogError as error:
             writes.extend(self._queue)
             self._queue.clear()
-            self._call_back(writes, dict.fromkeys(range(self.partitions), self._not_written(error.message)))
+            self._call_back(writes, self._not_written(error.message))
             return
-        builders = await self._gather(writes)
-        failed = await self._append(builders) if builders else {}
-        self._call_back(writes, failed)
+        batches = await self._gather(writes)
+        if batches:
+            await self._append(batches)
+        self._call_back(writes)
 
-    def _call_back(self, writes: deque[_Write], failed: Mapping[int, SeglogError]) -> None:
-        """Take all of ``writes`` out, each before it is called, so that none is called twice."""
+    def _call_back(self, writes: deque[_Write], error: SeglogError | None = None) -> None:
+        """Take all of ``writes`` out, each before it is called, so that none is called twice.
+
+        ``error`` is why none of them is written, None if each has its own outcome.
+        """
         while writes:
             write = writes.popleft()
             try:
-                write.then(write.error or failed.get(write.partition))
+                write.then(write.error or error or (None if write.batch is None else write.batch.error))
             except Exception:
                 log.exception("coordinator_callback_failed", topic=self.name)
 
@@ -178,10 +227,13 @@ class StateTopic:
         except TopicExistsError:
             return
 
-    async def _gather(self, writes: deque[_Write]) -> dict[int, BatchBuilder]:
-        """One batch for each partition, of the first writes that are queued."""
+    async def _gather(self, writes: deque[_Write]) -> list[_Batch]:
+        """The batches of the first writes that are queued, in their order; those of a partition fit into one."""
         now_ms = self._clock.now_ms()
-        builders: dict[int, BatchBuilder] = {}
+        batches: list[_Batch] = []
+        last: dict[int, _Batch] = {}  # by partition
+        plain: dict[int, _Batch] = {}  # by partition: the last one of no transaction
+        sizes: dict[int, int] = {}  # by partition: bytes of its batches
         count = 0
         while self._queue:
             write = self._queue[0]
@@ -192,25 +244,32 @@ class StateTopic:
                 records = []
                 write = write._replace(error=self._not_written(_INTERNAL))
             self._queue[0] = write = write._replace(records=records)
-            builder = builders.get(write.partition)
+            batch = last.get(write.partition)
+            is_other = batch is None or batch.transaction != write.transaction
             size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in records)
+            size_after = sizes.get(write.partition, 0) + size + (HEADER_SIZE if is_other else 0)
             limit = self._batch_bytes_max(write.partition)
-            if builder is not None and records and builder.size + size > min(BATCH_BYTES, limit):
+            if batch is not None and records and size_after > min(BATCH_BYTES, limit):
                 break
             self._queue.popleft()
             if HEADER_SIZE + size > limit and records:
                 write = self._too_large(write, size, limit)
-            writes.append(write)
             if not write.records:
+                writes.append(write._replace(batch=plain.get(write.partition)))
                 continue
-            if builder is None:
-                builder = builders[write.partition] = BatchBuilder(base_sequence=0)
+            if batch is None or is_other:
+                batch = last[write.partition] = _Batch(write.partition, write.transaction)
+                batches.append(batch)
+                if write.transaction is None:
+                    plain[write.partition] = batch
+            writes.append(write._replace(batch=batch))
+            sizes[write.partition] = size_after
             for key, value in records:
-                builder.append(now_ms, key, value)
+                batch.builder.append(now_ms, key, value)
                 count += 1
                 if count % RECORDS_A_TURN == 0:
                     await self._scheduler.turn()
-        return builders
+        return batches
 
     async def _encode(self, records: Iterable[Encoded | Record]) -> list[Encoded]:
         """Records as bytes, in turns with other tasks: a large group has several megabytes of them."""
@@ -232,26 +291,31 @@ class StateTopic:
         config = self._config.current.topic_defaults if partition is None else partition.log.config
         return config.max_message_bytes
 
-    async def _append(self, builders: Mapping[int, BatchBuilder]) -> dict[int, SeglogError]:
-        """Append a batch to each partition and wait until they are durable; the errors by partition."""
-        batches = {number: builder.build() for number, builder in builders.items()}
+    async def _append(self, batches: Sequence[_Batch]) -> None:
+        """Append batches and wait until they are durable; note the errors of those that are not."""
+        built = [batch.builder.build() for batch in batches]
         request = AppendRequest(
-            [AppendPartition(self.name, number, len(batch)) for number, batch in batches.items()],
+            [
+                AppendPartition(self.name, batch.partition, len(data))
+                for batch, data in zip(batches, built, strict=True)
+            ],
             ack="disk",
             create=False,
         )
-        payload = memoryview(bytearray(b"".join(batches.values())))
+        payload = memoryview(bytearray(b"".join(built)))
         pending = self._append_batches([request], [payload], for_broker=True)
         if not pending.is_written:
             await pending.write_rest()
         reply = (await pending.wait())[0]
         if isinstance(reply, SeglogError):
-            return dict.fromkeys(batches, self._not_written(reply.message))
-        return {
-            number: self._not_written(result.error.message)
-            for number, result in zip(batches, reply.partitions, strict=True)
-            if result.error is not None
-        }
+            for batch in batches:
+                batch.error = self._not_written(reply.message)
+            return
+        for batch, result in zip(batches, reply.partitions, strict=True):
+            if isinstance(result.error, _OF_PRODUCER):
+                batch.error = result.error
+            elif result.error is not None:
+                batch.error = self._not_written(result.error.message)
 
     def _not_written(self, why: str) -> CoordinatorNotAvailableError:
         return CoordinatorNotAvailableError(f"nothing could be written to {self.name}, because {why}; try again")

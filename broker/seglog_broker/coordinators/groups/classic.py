@@ -215,21 +215,29 @@ class ClassicGroup(StateMachine):
             self._phases.complete_join_if_all(now)
         return results
 
-    def check_commit(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> CommitCheck | None:
-        """Raise the GroupError for a commit that is not the group's, and count it as a heartbeat if it is.
+    def check_commit(
+        self, member_id: str, generation: int, instance_id: str | None, now: Now, *, in_transaction: bool = False
+    ) -> CommitCheck | None:
+        """Raise the GroupError for a commit that is not the group's.
 
-        A client that is no member (``generation`` below 0) may commit while the group is empty. Returns None: for all
-        partitions.
+        One of a member counts as a heartbeat, except in a transaction, where the producer sends it. A client that is no
+        member (``generation`` below 0) may commit while the group is empty; in a transaction always, for old producers
+        do not say whose offsets they commit. Returns None: for all partitions.
         """
         if generation < 0 and self.is_empty:
             return None
         if generation < 0 and not member_id and instance_id is None:
+            if in_transaction:
+                return None
             raise UnknownMemberError(
                 f"group {self.key!r} has live members, and only they may commit: stop them first; members:"
                 f" {self._phases.members.text()}",
                 group=self.key,
             )
-        self._phases.note_life(self._find(member_id, generation, instance_id), now)
+        member = self._find(member_id, generation, instance_id)
+        if in_transaction:
+            return None
+        self._phases.note_life(member, now)
         if self._phases.state is ClassicState.COMPLETING_REBALANCE:
             raise self._phases.rebalance_in_progress()
         return None

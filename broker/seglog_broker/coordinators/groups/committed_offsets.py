@@ -1,4 +1,4 @@
-"""Offsets as they are committed, kept and answered, and when they expire."""
+"""Offsets as they are committed, also by transactions, as they are kept and answered."""
 
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
@@ -70,16 +70,113 @@ Key = tuple[str, int]
 """A topic and the number of a partition."""
 
 
+class Pending(NamedTuple):
+    """What an open transaction has committed for a partition.
+
+    ``counts`` is False if a later commit counts whatever becomes of the transaction; it is unstable all the same until
+    that ends, as in Kafka. ``is_loaded`` is whether it was committed before the last start.
+    """
+
+    committed: CommittedOffset
+    counts: bool = True
+    is_loaded: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for committed offsets."""
+        return OFFSET_BYTES + len(self.committed.metadata)
+
+
+class PendingOffsets:
+    """What open transactions have committed, by producer id, group and partition."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, dict[str, dict[Key, Pending]]] = {}
+        self._producers: dict[str, dict[Key, dict[int, None]]] = {}
+        """By group and partition: the producers that have committed something, the last one at the end."""
+        self.size = 0
+        """Bytes that they take of the budget for committed offsets."""
+
+    def of(self, group: str) -> Collection[Key]:
+        """The partitions for which there is something."""
+        return self._producers.get(group, _NOTHING_PENDING).keys()
+
+    def groups_of(self, producer_id: int) -> list[str]:
+        """The groups for which the open transaction of a producer has committed something."""
+        return list(self._by_producer.get(producer_id, ()))
+
+    def first_of(self, producer_id: int, group: str) -> Key | None:
+        """A partition for which it has."""
+        return next(iter(self._by_producer.get(producer_id, {}).get(group, ())), None)
+
+    def hold(self, producer_id: int, group: str, key: Key, pending: Pending) -> None:
+        """Note a commit, in place of an earlier one of the same transaction."""
+        self.take(producer_id, group, key)
+        self._by_producer.setdefault(producer_id, {}).setdefault(group, {})[key] = pending
+        self._producers.setdefault(group, {}).setdefault(key, {})[producer_id] = None
+        self.size += pending.size
+
+    def supersede(self, group: str, key: Key, before: int | None = None) -> None:
+        """A commit counts that came after these: after all, or after those before that of a producer."""
+        for producer_id in self._producers.get(group, _NOTHING_PENDING).get(key, ()):
+            if producer_id == before:
+                break
+            of_group = self._by_producer[producer_id][group]
+            of_group[key] = of_group[key]._replace(counts=False)
+
+    def take(self, producer_id: int, group: str, key: Key) -> Pending | None:
+        """Remove a commit, if there is one."""
+        groups = self._by_producer.get(producer_id, {})
+        pending = groups.get(group, {}).pop(key, None)
+        if pending is None:
+            return None
+        self.size -= pending.size
+        if not groups[group]:
+            del groups[group]
+        if not groups:
+            del self._by_producer[producer_id]
+        of_group = self._producers[group]
+        del of_group[key][producer_id]
+        if not of_group[key]:
+            del of_group[key]
+        if not of_group:
+            del self._producers[group]
+        return pending
+
+    def drop(self, group: str, key: Key) -> None:
+        """Remove what all transactions have committed here."""
+        for producer_id in list(self._producers.get(group, _NOTHING_PENDING).get(key, ())):
+            self.take(producer_id, group, key)
+
+    def add(self, loaded: "PendingOffsets") -> None:
+        """Take over what was loaded, of groups for which nothing is committed here."""
+        for producer_id, groups in loaded._by_producer.items():  # noqa: SLF001 - its own class
+            self._by_producer.setdefault(producer_id, {}).update(groups)
+        self._producers.update(loaded._producers)  # noqa: SLF001
+        self.size += loaded.size
+
+
+_NOTHING_PENDING: Final[dict[Key, dict[int, None]]] = {}
+
+
 class CommittedOffsets:
-    """The committed offsets of all groups, by group and partition."""
+    """The committed offsets of all groups, by group and partition.
+
+    Methods are called in the order of the log: of several commits for a partition of a group the last one in the log
+    counts, whenever its transaction is committed.
+    """
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Key, CommittedOffset]] = {}
-        self.size = 0
-        """Bytes that they take of the budget for committed offsets."""
+        self._pending = PendingOffsets()
+        self._size = 0
         self.changes = 0
         """Grows whenever there is one for another group or partition, or no more for one; not with other commits."""
-        self._unstable: set[tuple[str, Key]] = set()  # of Kafka's directory; no client adds to them
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take of the budget for committed offsets, with those of open transactions."""
+        return self._size + self._pending.size
 
     def size_of(self, group: str, committed: CommittedOffset) -> int:
         """Bytes that one takes, with its group if it is the first of that."""
@@ -90,7 +187,7 @@ class CommittedOffsets:
         return group in self._by_group
 
     def __iter__(self) -> Iterator[str]:
-        """The groups with committed offsets, and those whose last one was removed and that have not ended."""
+        """The groups with committed offsets, and those that have none, or only of transactions, and have not ended."""
         return iter(self._by_group)
 
     def __len__(self) -> int:
@@ -105,74 +202,75 @@ class CommittedOffsets:
         """The committed offsets of a group; not to be changed."""
         return self._by_group.get(group, _NOTHING)
 
-    def is_unstable(self, group: str, key: Key) -> bool:
-        """True if an open transaction has committed an offset here, which may or may not come to count."""
-        return (group, key) in self._unstable
-
-    def note_unstable(self, group: str, key: Key) -> None:
-        """Such a transaction is open."""
-        self._unstable.add((group, key))
-
     def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
-        """Note a commit."""
+        """Note a commit outside of transactions."""
+        self._pending.supersede(group, key)
+        self._put(group, key, committed)
+
+    def _put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         self.changes += not self._remove(group, key)
-        self.size += self.size_of(group, committed)
+        self._size += self.size_of(group, committed)
         self._by_group.setdefault(group, {})[key] = committed
 
     def add(self, loaded: "CommittedOffsets") -> None:
         """Take over what was loaded, of groups that have committed nothing here."""
         self._by_group.update(loaded._by_group)  # noqa: SLF001 - its own class
-        self._unstable.update(loaded._unstable)  # noqa: SLF001
+        self._pending.add(loaded._pending)  # noqa: SLF001
         self.changes += 1
-        self.size += loaded.size
+        self._size += loaded._size  # noqa: SLF001
 
     def drop(self, group: str, key: Key) -> None:
-        """Remove a committed offset, if there is one, also that of an open transaction. The group stays."""
-        self._unstable.discard((group, key))
+        """Remove a committed offset, if there is one, also those of open transactions. The group stays."""
+        self._pending.drop(group, key)
         self.changes += self._remove(group, key)
 
     def end(self, group: str) -> None:
-        """Remove a group that has no committed offset."""
-        if self._by_group.get(group) == _NOTHING:
+        """Remove a group that has no committed offset, not even one of a transaction."""
+        if self._by_group.get(group) == _NOTHING and not self._pending.of(group):
             del self._by_group[group]
             self.changes += 1
-            self.size -= GROUP_BYTES + len(group)
+            self._size -= GROUP_BYTES + len(group)
 
     def _remove(self, group: str, key: Key) -> bool:
         before = self._by_group.get(group, {}).pop(key, None)
         if before is not None:
-            self.size -= self.size_of(group, before)
+            self._size -= self.size_of(group, before)
         return before is not None
+
+    # --- Of transactions ----------------------------------------------------------------------------------------------
+
+    def hold(self, producer_id: int, group: str, key: Key, pending: Pending) -> None:
+        """Note a commit of an open transaction."""
+        if group not in self._by_group:
+            self._by_group[group] = {}
+            self._size += GROUP_BYTES + len(group)
+            self.changes += 1
+        self._pending.hold(producer_id, group, key, pending)
+
+    def is_unstable(self, group: str, key: Key) -> bool:
+        """True if an open transaction has committed an offset here, which may or may not come to count."""
+        return key in self._pending.of(group)
+
+    def unstable(self, group: str) -> Collection[Key]:
+        """The partitions for which open transactions have committed something."""
+        return self._pending.of(group)
+
+    def pending_groups(self, producer_id: int) -> list[str]:
+        """The groups for which the open transaction of a producer has committed something."""
+        return self._pending.groups_of(producer_id)
+
+    def end_transaction(self, producer_id: int, group: str, *, is_commit: bool) -> Iterator[tuple[Key, Pending] | None]:
+        """End what a transaction has committed for a group, one with each step: what counts from now on, or None."""
+        while (key := self._pending.first_of(producer_id, group)) is not None:
+            if is_commit:
+                self._pending.supersede(group, key, before=producer_id)
+            pending = self._pending.take(producer_id, group, key)
+            assert pending is not None, "it was the first one"
+            if is_commit and pending.counts:
+                self._put(group, key, pending.committed)
+                yield key, pending
+            else:
+                yield None
 
 
 _NOTHING: Final[dict[Key, CommittedOffset]] = {}
-
-
-class Retention(NamedTuple):
-    """Decides when the committed offsets of a group expire, by Kafka's rules.
-
-    While a group has members, offsets of topics that they read stay, and so do all while it is not known what they
-    read. An empty group keeps its offsets for ``retention_ms`` from when it became empty; those of a group that never
-    had members stay as long from when each was committed.
-    """
-
-    retention_ms: int
-    is_empty: bool
-    empty_since_ms: int | None
-    """None: it never had members."""
-    read_topics: Collection[str] | None
-    """The topics that members read; None: not known."""
-
-    def may_be_read(self, topic: str) -> bool:
-        """True if members read the topic, or if it is not known what they read."""
-        return not self.is_empty and (self.read_topics is None or topic in self.read_topics)
-
-    def expires_ms(self, topic: str, committed: CommittedOffset) -> int | None:
-        """When an offset expires, ms of the wall clock; None: not as things stand."""
-        if self.may_be_read(topic):
-            return None
-        if committed.expires_ms != NO_EXPIRY:
-            return committed.expires_ms
-        if self.is_empty and self.empty_since_ms is not None:
-            return max(self.empty_since_ms, committed.committed_ms) + self.retention_ms
-        return committed.committed_ms + self.retention_ms

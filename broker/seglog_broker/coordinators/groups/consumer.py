@@ -258,16 +258,19 @@ class ConsumerGroup(StateMachine):
         self,
         member_id: str,
         epoch: int,
-        instance_id: str | None,  # noqa: ARG002 - a member that was replaced has another member id
+        instance_id: str | None,
         now: Now,  # noqa: ARG002 - no heartbeat, other than in classic groups
+        *,
+        in_transaction: bool = False,
     ) -> CommitCheck | None:
         """Raise the GroupError for a commit of no member, or with an epoch that is not there yet.
 
         A member that does not know its epoch yet may commit for the partitions that it has owned since the epoch in its
         request (KIP-1251): the result decides that; None: all of them. A client that is no member (``epoch`` below 0)
-        may commit while the group is empty.
+        may commit while the group is empty; in a transaction always, for old producers do not say whose offsets they
+        commit.
         """
-        if epoch < 0 and self.is_empty:
+        if epoch < 0 and (self.is_empty or (in_transaction and not member_id and instance_id is None)):
             return None
         member = self._core.find(member_id)
         if epoch == member.epoch:

@@ -6,11 +6,18 @@ Source: Kafka's group-coordinator, ``common/message/*.json`` and ``GroupCoordina
 from collections.abc import Mapping
 from typing import Any, Final
 
-from seglog_broker.coordinators.groups.committed_offsets import NO_TOPIC, CommittedOffset, CommittedOffsets, Key
+from seglog_broker.coordinators.groups.committed_offsets import (
+    NO_TOPIC,
+    CommittedOffset,
+    CommittedOffsets,
+    Key,
+    Pending,
+)
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes, id_text
 from seglog_broker.coordinators.records import VERSION, RecordKind, Replay
 from seglog_broker.coordinators.state_machine import Record
 from seglog_protocol.kafka import Message, messages, write_message
+from seglog_protocol.steps import Pace, Steps
 
 OFFSET_COMMIT: Final = 1
 CLASSIC_GROUP: Final = 2
@@ -76,12 +83,22 @@ class GroupReplay(Replay):
         """Records of groups of the consumer protocol: by group, then by type and member (or expression)."""
         self._topic_ids = topic_ids
 
-    def end(self) -> None:
-        """Note as unstable what open transactions have committed."""
-        for held in self.open.values():
-            for record in held:
-                if isinstance(record.key, messages.OffsetCommitKey) and record.value is not None:
-                    self.offsets.note_unstable(record.key.group, (record.key.topic, record.key.partition))
+    def hold(self, producer_id: int, record: Record) -> None:
+        """As ``Replay.hold``: offsets alone are committed in transactions."""
+        key, value = record.key, record.value
+        if not isinstance(key, messages.OffsetCommitKey) or not isinstance(value, messages.OffsetCommitValue):
+            super().hold(producer_id, record)
+            return
+        pending = Pending(self._committed(key, value), is_loaded=True)
+        self.offsets.hold(producer_id, key.group, (key.topic, key.partition), pending)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> Steps[None]:
+        """As ``Replay.end_transaction``."""
+        pace = Pace()
+        for group in self.offsets.pending_groups(producer_id):
+            for _ in self.offsets.end_transaction(producer_id, group, is_commit=is_commit):
+                if pace.is_due():
+                    yield
 
     def apply(self, record: Record) -> None:
         """Take in a record that counts. The later record of a key wins."""
@@ -110,22 +127,20 @@ class GroupReplay(Replay):
             del self.consumer[key.group_id]
 
     def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
+        place = key.topic, key.partition
         if value is None:
-            self.offsets.drop(key.group, (key.topic, key.partition))
+            self.offsets.drop(key.group, place)
             self.offsets.end(key.group)
-            for held in self.open.values():
-                held[:] = [other for other in held if other.key != key]
             return
         assert isinstance(value, messages.OffsetCommitValue)
-        self.offsets.put(
-            key.group,
-            (key.topic, key.partition),
-            CommittedOffset(
-                value.offset,
-                value.leader_epoch,
-                value.metadata,
-                value.commit_timestamp,
-                value.expire_timestamp,
-                self._topic_ids.get(key.topic, NO_TOPIC) if value.topic_id == NO_ID else id_text(value.topic_id),
-            ),
+        self.offsets.put(key.group, place, self._committed(key, value))
+
+    def _committed(self, key: messages.OffsetCommitKey, value: messages.OffsetCommitValue) -> CommittedOffset:
+        return CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            self._topic_ids.get(key.topic, NO_TOPIC) if value.topic_id == NO_ID else id_text(value.topic_id),
         )

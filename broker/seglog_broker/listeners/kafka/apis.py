@@ -27,6 +27,7 @@ from seglog_broker.listeners.kafka.handlers import (
     sasl,
     topic_changes,
     topics,
+    transaction_offsets,
     users,
 )
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
@@ -117,6 +118,7 @@ _SERVED: Final = (
     *sasl.APIS,
     *topic_changes.APIS,
     *topics.APIS,
+    *transaction_offsets.APIS,
     *users.APIS,
 )
 

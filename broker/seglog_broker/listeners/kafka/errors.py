@@ -87,7 +87,8 @@ def group_failure(error: Exception, api: str) -> Failure:
     known = as_seglog_error(error, api)
     code = error_code(known)
     if isinstance(known, errors.MessageTooLargeError):
-        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if api == "OffsetCommit" else ErrorCode.UNKNOWN_SERVER_ERROR
+        is_commit = api in {"OffsetCommit", "TxnOffsetCommit"}
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.UNKNOWN_SERVER_ERROR
     elif code in _OF_BROKER:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return Failure(code, error_message(known))

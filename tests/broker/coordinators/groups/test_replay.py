@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from seglog_broker.coordinators.groups.classic_members import tombstone
-from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.offset_retention import Retention
 from seglog_broker.coordinators.groups.records import KINDS, GroupReplay, encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.records import UnknownRecordError, decode_record, encode_record
@@ -203,7 +204,7 @@ def test_a_key_that_comes_again_is_not_read_again() -> None:
     assert list(known) == [KEY]
 
 
-# --- Transactions that were open when Kafka stopped -------------------------------------------------------------------
+# --- Transactions -----------------------------------------------------------------------------------------------------
 
 
 def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) -> CommittedOffsets:
@@ -219,7 +220,6 @@ def in_transactions(*batches: Batch | tuple[int, tuple[bytes, bytes | None]]) ->
             )
         header = parse_header(written)
         finished(replay.read(header, decode_records(header, written)))
-    replay.end()
     return replay.offsets
 
 
@@ -250,3 +250,59 @@ def test_offsets_of_an_open_transaction_are_unstable(batches: list[Any], is_unst
     assert offsets.is_unstable("classic-group", PLACE) == is_unstable, "a commit of a member does not end it"
     offsets.drop("classic-group", PLACE)
     assert not offsets.is_unstable("classic-group", PLACE)
+
+
+def at(offset: int) -> tuple[bytes, bytes]:
+    return encode_commit("classic-group", PLACE, COMMITTED._replace(offset=offset))
+
+
+@pytest.mark.parametrize(
+    ("batches", "counts"),
+    [
+        ([(7, at(1)), (7, at(2)), Batch(1, 1, 7, "COMMIT")], 2),
+        ([(7, at(1)), (-1, at(2)), Batch(1, 1, 7, "COMMIT")], 2),
+        ([(7, at(1)), (-1, at(2)), Batch(1, 1, 7, "ABORT")], 2),
+        ([(7, at(1)), (-1, at(2)), (7, at(3)), Batch(1, 1, 7, "COMMIT")], 3),
+        ([(-1, at(1)), (7, at(2)), Batch(1, 1, 7, "ABORT")], 1),
+        ([(7, at(1)), (8, at(2)), Batch(1, 1, 7, "COMMIT"), Batch(2, 1, 8, "COMMIT")], 2),
+        ([(7, at(1)), (8, at(2)), Batch(1, 1, 8, "COMMIT"), Batch(2, 1, 7, "COMMIT")], 2),
+        ([(7, at(1)), (8, at(2)), Batch(1, 1, 8, "ABORT"), Batch(2, 1, 7, "COMMIT")], 1),
+        ([(7, at(1)), (8, at(2)), (7, at(3)), Batch(1, 1, 7, "COMMIT"), Batch(2, 1, 8, "COMMIT")], 3),
+        ([(7, at(1)), (-1, FORGOTTEN), (7, at(2)), Batch(1, 1, 7, "COMMIT")], 2),
+    ],
+)
+def test_of_several_commits_the_last_one_in_the_log_counts(batches: list[Any], counts: int) -> None:
+    """Whenever its transaction is committed, as in Kafka: compaction keeps the last one."""
+    offsets = in_transactions(*batches)
+    assert offsets.of("classic-group")[PLACE].offset == counts
+    assert not offsets.is_unstable("classic-group", PLACE)
+
+
+def test_the_bytes_of_what_is_pending_are_counted_until_it_ends() -> None:
+    empty = CommittedOffsets().size
+    offsets = in_transactions((7, at(1)), (7, at(2)), (8, at(3)))
+    pending = offsets.size
+    assert pending > empty
+    for producer_id in (7, 8):
+        assert list(offsets.end_transaction(producer_id, "classic-group", is_commit=False)) == [None]
+    assert offsets.size < pending
+    offsets.end("classic-group")
+    assert offsets.size == empty
+
+
+def test_a_group_does_not_end_before_its_transactions() -> None:
+    offsets = in_transactions((7, at(1)))
+    offsets.end("classic-group")
+    assert list(offsets) == ["classic-group"]
+    list(offsets.end_transaction(7, "classic-group", is_commit=False))
+    offsets.end("classic-group")
+    assert list(offsets) == []
+
+
+def test_records_of_groups_are_skipped_in_a_transaction() -> None:
+    replay = GroupReplay({})
+    key, value = finished(encode_record(tombstone("g")))
+    written = encode_batch([(0, key, value, ())], producer_id=7, producer_epoch=0, transactional=True)
+    header = parse_header(written)
+    finished(replay.read(header, decode_records(header, written)))
+    assert list(replay.unknown.values()) == [1]

@@ -18,6 +18,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.coordinators.topic import Transaction
 from seglog_protocol.errors import InvalidGroupIdError, SeglogError, UnknownGroupError
 
 
@@ -84,10 +85,19 @@ class FakeGroups:
             return self.left
         return [LeaveResult(member.member_id, member.instance_id) for member in members]
 
+    def check_named(self, group: str, /) -> None:
+        if not group:
+            raise InvalidGroupIdError("the group id is empty", group="")
+
     async def commit(
-        self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit], /
+        self,
+        group: str,
+        committer: Committer,
+        offsets: Sequence[OffsetToCommit],
+        transaction: Transaction | None = None,
+        /,
     ) -> list[SeglogError | None]:
-        self._note("commit", group, committer, list(offsets))
+        self._note("commit", group, committer, list(offsets), *([] if transaction is None else [transaction]))
         return self.results or [None] * len(offsets)
 
     def committed(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import trio
 
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
-from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.service.offsets import OFFSETS_A_WRITE, OffsetService
@@ -63,10 +63,11 @@ class OffsetClamp:
         self._recoveries = recoveries
         self._scheduler = scheduler
         self._to_compare: dict[str, dict[Key, CommittedOffset]] = {}
+        self._more = trio.Event()
         self._lines = SweepLines(log.warning, "committed_offsets_clamped", "groups", "partitions")
 
-    async def settle(self, loaded: CommittedOffsets) -> None:
-        """Compare what was loaded, before requests reach its groups.
+    async def settle(self, loaded: Mapping[str, Mapping[Key, CommittedOffset]]) -> None:
+        """Compare what was loaded, by group, before requests reach it.
 
         Offsets of logs that are still being recovered are ``OffsetService.unsettled`` until ``run`` has compared them,
         and those that are set back until that is durable, so that a second crash does not bring them forward again.
@@ -74,7 +75,9 @@ class OffsetClamp:
         for number, group in enumerate(loaded, start=1):
             if number % GROUPS_A_TURN == 0:
                 await self._scheduler.turn()
-            self._settle(group, loaded.of(group))
+            self._settle(group, loaded[group])
+        if self._to_compare:
+            self._more.set()
 
     async def run(self, is_loading: Callable[[], bool]) -> None:
         """Compare what is unsettled, each partition as soon as it is recovered. Ends when all is loaded and settled."""
@@ -85,6 +88,13 @@ class OffsetClamp:
                 self._settle(group, self._to_compare.pop(group))
             await trio.sleep(RECOVERY_POLL_SECONDS)
         self._lines.end()
+
+    async def run_later(self) -> None:
+        """Compare what is loaded and counts only since a transaction was committed, until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            await self.run(lambda: False)
 
     def _settle(self, group: str, loaded: Mapping[Key, CommittedOffset]) -> None:
         clamped: list[_Clamped] = []
@@ -247,6 +257,7 @@ class OffsetExpiry:
             if (moment := retention.expires_ms(key[0], stored)) is not None
             and moment <= now_ms
             and not self._offsets.is_under_way(group, key)
+            and not self._offsets.committed.is_unstable(group, key)  # a tombstone would end that, too
         )
         return list(islice(expired, OFFSETS_A_WRITE))
 
@@ -265,7 +276,11 @@ class OffsetExpiry:
                 partitions=len(deleted),
                 retention_minutes=self._config.current.offsets_retention_minutes,
             )
-        if self._offsets.committed.of(group) or not (known is None or known.is_empty):
+        if (
+            self._offsets.committed.of(group)
+            or self._offsets.committed.unstable(group)
+            or not (known is None or known.is_empty)
+        ):
             return False
         self._warned.pop(group, None)
         self._offsets.committed.end(group)

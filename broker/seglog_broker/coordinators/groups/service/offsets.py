@@ -16,15 +16,16 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     Committer,
     Key,
     OffsetToCommit,
-    Retention,
 )
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.membership import CommitCheck
+from seglog_broker.coordinators.groups.offset_retention import Retention
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
+from seglog_broker.coordinators.groups.service.transactional_offsets import TransactionalOffsets
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.coordinators.topic import Encoded, StateTopic, Transaction
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
@@ -73,6 +74,7 @@ class OffsetService:
         self._memory = Budget(
             "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
         )
+        self.transactions = TransactionalOffsets(self.committed, topic, scheduler, self.is_gone)
         self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
         self._runtime = runtime
         self._topic = topic
@@ -86,23 +88,33 @@ class OffsetService:
     # --- Commits ------------------------------------------------------------------------------------------------------
 
     async def commit(
-        self, group: str, committer: Committer, offsets: Sequence[OffsetToCommit]
+        self,
+        group: str,
+        committer: Committer,
+        offsets: Sequence[OffsetToCommit],
+        transaction: Transaction | None = None,
     ) -> list[SeglogError | None]:
         """Store offsets; returns when they are durable, with an error or None for each, in order.
 
+        Those of a ``transaction`` count when it is committed; see ``StateTopic.append`` for its errors.
         Raises UnknownMemberError, IllegalGenerationError and their like for all of them.
         """
         self._check_group(group)
-        self._check_committer(group, committer, offsets)
+        self._check_committer(group, committer, offsets, transaction)
         results: list[SeglogError | None] = [None] * len(offsets)
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
             if begin:
                 await self._scheduler.turn()
-            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], results, begin)
+            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], transaction, results, begin)
         return results
 
     async def _commit_some(
-        self, group: str, offsets: Sequence[OffsetToCommit], results: list[SeglogError | None], begin: int
+        self,
+        group: str,
+        offsets: Sequence[OffsetToCommit],
+        transaction: Transaction | None,
+        results: list[SeglogError | None],
+        begin: int,
     ) -> None:
         now = self._runtime.now()
         records: list[Encoded] = []
@@ -119,7 +131,7 @@ class OffsetService:
             )
             key = wanted.topic, wanted.partition
             try:
-                self._check_memory(group, key, committed)
+                self._check_memory(group, key, committed, transaction)
             except SeglogError as error:
                 results[number] = without_frames(error)
                 continue
@@ -131,16 +143,19 @@ class OffsetService:
             return
         self._under_way.update((group, key) for key, _ in stored)
         waiting: Waiting[None] = Waiting()
-        self._topic.append(group, records, partial(self._note_committed, group, stored, waiting))
+        keep: Callable[[SeglogError | None], None] = partial(self._keep, group, stored)
+        if transaction is not None:
+            keep = self.transactions.begin(transaction, group, stored)
+        self._topic.append(group, records, partial(self._note_committed, group, stored, keep, waiting), transaction)
         try:
             await waiting.wait()
         except SeglogError as error:
             for number in places:
                 results[number] = without_frames(error)
 
-    def _check_memory(self, group: str, key: Key, committed: CommittedOffset) -> None:
+    def _check_memory(self, group: str, key: Key, committed: CommittedOffset, transaction: Transaction | None) -> None:
         """Raise CoordinatorNotAvailableError if there is no room for an offset, which may be one more."""
-        before = self.committed.of(group).get(key)
+        before = self.committed.of(group).get(key) if transaction is None else None
         size = self.committed.size_of(group, committed)
         if before is not None:
             size -= self.committed.size_of(group, before)
@@ -151,6 +166,7 @@ class OffsetService:
         self,
         group: str,
         stored: Sequence[tuple[Key, CommittedOffset]],
+        keep: Callable[[SeglogError | None], None],
         waiting: Waiting[None],
         error: SeglogError | None,
     ) -> None:
@@ -159,20 +175,29 @@ class OffsetService:
             self._under_way[group, key] -= 1
             if not self._under_way[group, key]:
                 del self._under_way[group, key]
+        keep(error)
         if error is not None:
             waiting.fail(error)
-            return
-        for key, committed in stored:
-            if not self.is_gone(key[0], committed):  # else the topic was deleted in between
-                self.committed.put(group, key, committed)
-        waiting(None)
+        else:
+            waiting(None)
 
-    def _check_committer(self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit]) -> None:
+    def _keep(self, group: str, stored: Sequence[tuple[Key, CommittedOffset]], error: SeglogError | None) -> None:
+        """Note what was committed outside of transactions."""
+        if error is None:
+            for key, committed in stored:
+                if not self.is_gone(key[0], committed):  # else the topic was deleted in between
+                    self.committed.put(group, key, committed)
+
+    def _check_committer(
+        self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit], transaction: Transaction | None
+    ) -> None:
         """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""
         known = self._runtime.machines.get(group)
         if known is not None:
+            member_id, generation, instance_id = committer
             now = self._runtime.now()
-            check = known.check_commit(committer.member_id, committer.generation, committer.instance_id, now)
+            in_transaction = transaction is not None
+            check = known.check_commit(member_id, generation, instance_id, now, in_transaction=in_transaction)
             self._runtime.carry_out(group)
             if check is not None:
                 self._check_partitions(check, offsets)
@@ -260,7 +285,7 @@ class OffsetService:
         found: list[Committed] = []
         for topic, number in sorted(kept) if partitions is None else partitions:
             stored = kept.get((topic, number))
-            is_unstable = self.committed.is_unstable(group, (topic, number))
+            is_unstable = self.transactions.is_unstable(group, (topic, number))
             if stored is None or self.is_gone(topic, stored):
                 if partitions is not None:
                     found.append(Committed(topic, number, is_unstable=is_unstable))
@@ -332,7 +357,7 @@ class OffsetService:
                 )
                 continue
             results.append(None)
-            if (topic, number) in self.committed.of(group):
+            if (topic, number) in self.committed.of(group) or self.committed.is_unstable(group, (topic, number)):
                 forgotten[topic, number] = None
         await self.forget(group, list(forgotten))
         return results

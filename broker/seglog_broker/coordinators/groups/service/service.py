@@ -124,7 +124,7 @@ class GroupService:
         self._loader = StateLoader(
             self._topic, table, recoveries, scheduler, offload, lambda: GroupReplay(self._topic_ids), self._keep
         )
-        members = MemberService(self._machines, scheduler, self._check_named, self._matching.match_all)
+        members = MemberService(self._machines, scheduler, self.check_named, self._matching.match_all)
         self.join = members.join
         self.sync = members.sync
         self.heartbeat = members.heartbeat
@@ -142,6 +142,7 @@ class GroupService:
             nursery.start_soon(self._runtime.run_timers)
             nursery.start_soon(self._matching.run)
             await self._load()
+            nursery.start_soon(self._clamp.run_later)
             nursery.start_soon(self._orphans.sweep.run)
             nursery.start_soon(self._expiry.run)
 
@@ -174,7 +175,7 @@ class GroupService:
             self._matching.note_restored(group)
             await self._scheduler.turn()
         self._offsets.committed.add(replay.offsets)
-        await self._clamp.settle(replay.offsets)
+        await self._clamp.settle({group: replay.offsets.of(group) for group in replay.offsets})
 
     def _note_restored(self, group: str) -> None:
         restored = self._runtime.machines.get(group)
@@ -197,7 +198,7 @@ class GroupService:
         if failure is not None:
             raise CoordinatorNotAvailableError(f"what group {group} committed cannot be read: {failure}", group=group)
 
-    def _check_named(self, group: str) -> None:
+    def check_named(self, group: str) -> None:
         """As ``check``, for what only a group with a name is asked: the one without has offsets and no members."""
         if not group:
             raise InvalidGroupIdError("the group id is empty: give the group a name", group=group)
@@ -205,12 +206,28 @@ class GroupService:
 
     # --- Offsets and topics -------------------------------------------------------------------------------------------
 
+    def partition_of(self, group: str) -> int:
+        """The partition of ``__consumer_offsets`` that has what a group commits."""
+        return self._topic.partition_of(group)
+
+    async def end_transaction(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
+        """End what a producer's transaction has committed for groups of a partition of ``__consumer_offsets``.
+
+        Its marker there is durable, and no other transaction of the producer is open there before this returns. Where
+        the partition cannot be loaded there is nothing to end.
+        """
+        await self._loader.loaded(partition)
+        ended = await self._offsets.transactions.end(partition, producer_id, is_commit=is_commit)
+        await self._clamp.settle(ended.loaded)
+        if ended.has_orphans:
+            self._orphans.sweep.want()
+
     async def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
         """Delete offsets; an error or None for each, in order: GroupSubscribedError for a topic that members read.
 
         Raises UnknownGroupError; NonEmptyGroupError for a group with members of another protocol type.
         """
-        self._check_named(group)
+        self.check_named(group)
         self._known(group)
         return await self._offsets.delete(group, partitions)
 
@@ -283,7 +300,7 @@ class GroupService:
 
     def describe_consumer(self, group: str) -> ConsumerGroupDescription:
         """A group of the consumer protocol. Raises UnknownGroupError, for a classic one, too."""
-        self._check_named(group)
+        self.check_named(group)
         known = self._known(group)
         if isinstance(known, ConsumerGroup):
             return known.describe(self._runtime.now())
@@ -339,6 +356,7 @@ class GroupService:
         if known is not None:
             known.check_delete()
         removed = self._runtime.remove(group)
-        await self._offsets.forget(group, list(self._offsets.committed.of(group)))
+        committed = self._offsets.committed
+        await self._offsets.forget(group, list({**committed.of(group), **dict.fromkeys(committed.unstable(group))}))
         await removed.wait()
         self._offsets.committed.end(group)

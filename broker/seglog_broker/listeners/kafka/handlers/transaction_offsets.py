@@ -1,0 +1,90 @@
+"""TxnOffsetCommit: offsets that count when a transaction is committed.
+
+Source of the rules: Kafka's KafkaApis and OffsetMetadataManager.
+
+TxnOffsetCommit
+  2   leader epoch of the record
+  3   flexible; the member of the group
+  4   TRANSACTION_ABORTABLE
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
+from seglog_broker.coordinators.topic import Transaction
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
+from seglog_broker.listeners.kafka.errors import group_code
+from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
+from seglog_broker.runtime.budget import Turns
+from seglog_protocol.errors import (
+    CoordinatorLoadingError,
+    InvalidTransactionStateError,
+    StaleMemberEpochError,
+)
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+
+_Topic = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Partition = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+
+async def txn_offset_commit(
+    context: RequestContext, request: messages.TxnOffsetCommitRequest
+) -> messages.TxnOffsetCommitResponse:
+    """Store offsets, each with its own result; answered once they are durable."""
+    response = messages.TxnOffsetCommitResponse()
+    wanted: list[OffsetToCommit] = []
+    places: list[_Partition] = []
+    turns = Turns(context.turn)
+    for asked in request.topics:
+        await turns.spend(TOPIC_COST)
+        answered = _Topic(name=asked.name)
+        response.topics.append(answered)
+        async for item in in_turns(context, asked.partitions):
+            place = _Partition(partition_index=item.partition_index)
+            answered.partitions.append(place)
+            places.append(place)
+            wanted.append(
+                OffsetToCommit(
+                    asked.name,
+                    item.partition_index,
+                    item.committed_offset,
+                    item.committed_leader_epoch,
+                    item.committed_metadata or "",
+                )
+            )
+    if not wanted:
+        return response
+    try:
+        errors: Sequence[Exception | None] = await _commit(context, request, wanted)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        errors = [error] * len(wanted)
+    async for place, why in in_turns(context, zip(places, errors, strict=True)):
+        place.error_code = _code(context, why)
+    return response
+
+
+async def _commit(
+    context: RequestContext, request: messages.TxnOffsetCommitRequest, wanted: Sequence[OffsetToCommit]
+) -> Sequence[Exception | None]:
+    committer = Committer(request.member_id, request.generation_id, request.group_instance_id)
+    transaction = Transaction(request.producer_id, request.producer_epoch)
+    context.groups.check_named(request.group_id)
+    return await context.groups.commit(request.group_id, committer, wanted, transaction)
+
+
+def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
+    """The code for ``error`` that clients of the request's version know."""
+    if isinstance(error, StaleMemberEpochError):
+        return ErrorCode.ILLEGAL_GENERATION
+    if isinstance(error, InvalidTransactionStateError) and context.version >= 4:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if isinstance(error, CoordinatorLoadingError) and context.version < 2:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not know the other code
+    return group_code(error, "TxnOffsetCommit")
+
+
+_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
+
+APIS: Final = (Api(28, "TxnOffsetCommit", range(5), handle=txn_offset_commit, repeats=_REPEATS),)
