@@ -323,5 +323,6 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
             for name, task in TASKS.items():
                 nursery.start_soon(task, broker, name=name)
             nursery.start_soon(broker.groups.run)
+            nursery.start_soon(broker.transactions.run)
             nursery.start_soon(logs.sums.run)
             running.set()

@@ -315,6 +315,7 @@ class InvalidTransactionStateError(RequestError):
     code = "INVALID_TXN_STATE"
     kafka_code = 48
     producer_id: int = -1
+    producer_epoch: int = -1
     first_offset: int = -1
 
 

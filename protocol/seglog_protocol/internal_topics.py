@@ -20,3 +20,8 @@ def is_internal(topic: str) -> bool:
 def offsets_topic_config(segment_bytes: int) -> dict[str, str]:
     """The settings with which Kafka makes the topic of committed offsets."""
     return {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
+
+
+def transactions_topic_config(segment_bytes: int) -> dict[str, str]:
+    """The settings with which Kafka makes the topic of transactions."""
+    return {"cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": str(segment_bytes)}

@@ -46,6 +46,7 @@ def test_every_version_that_is_offered_is_one_of_kafkas(running: Daemon) -> None
     assert ours["finalized_features"] == [
         {"name": "group.version", "max_version_level": 1, "min_version_level": 1},
         {"name": "metadata.version", "max_version_level": 30, "min_version_level": 30},
+        {"name": "transaction.version", "max_version_level": 2, "min_version_level": 2},
     ]
     for name in ("finalized_features", "supported_features"):
         assert all(feature in kafka[name] for feature in ours[name])

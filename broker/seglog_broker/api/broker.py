@@ -41,6 +41,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
@@ -226,6 +227,21 @@ class Broker:
             offload,
         )
         self._native_groups = NativeGroups(self.groups, clock, self.turn)
+        self.transactions = TransactionService(
+            appends,
+            topics,
+            self.groups,
+            self.init_producer,
+            self.partitions,
+            directory,
+            self.recoveries,
+            self.idle_writers,
+            self.live_config,
+            clock,
+            self.clock_trust,
+            self.scheduler,
+            offload,
+        )
         topics.note_changes(self.groups.note_topic)
 
         self.problems = Problems(self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls)

@@ -46,7 +46,6 @@ MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
-NO_TRANSACTIONS: Final = "there are no transactions"
 NO_CLUSTER: Final = "one node has no cluster"
 NO_CONTROLLER: Final = "one node has no controllers"
 ONE_LOOP: Final = "one event loop serves all requests"
@@ -907,10 +906,67 @@ class BrokerConfig:
             "Raise it where much is committed; a start reads at least one segment that is not compacted yet.",
         ),
     ] = 16_777_216
-    transaction_partition_verification_enable: Annotated[bool, without_effect(Boolean(), NO_TRANSACTIONS)] = True
-    transaction_max_timeout_ms: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 900_000
-    transaction_state_log_num_partitions: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 50
-    transaction_state_log_segment_bytes: Annotated[int, without_effect(Int(1), NO_TRANSACTIONS)] = 104_857_600
+    transaction_max_timeout_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Most milliseconds that a producer may ask for as the timeout of its transactions; one that is open for "
+            "longer than its timeout is aborted.",
+            "Raise it for producers that commit seldom: until then, consumers at read_committed wait.",
+            change=Change.RELOAD,
+        ),
+    ] = 900_000
+    transactional_id_expiration_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Milliseconds after which a transactional id is forgotten that no producer has used.",
+            "Seldom: a producer that comes back later begins anew, and nothing of it counts twice.",
+            change=Change.RELOAD,
+        ),
+    ] = 604_800_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Milliseconds between two searches for transactional ids to forget.",
+            "Seldom.",
+            change=Change.RELOAD,
+        ),
+    ] = 3_600_000
+    seglog_transactions_memory_bytes: Annotated[
+        int,
+        Key(
+            Long(1_048_576),
+            "Most bytes for transactional ids and the partitions of their transactions; from nine tenths on those that "
+            "were idle longest are forgotten before they expire.",
+            "Raise it when the log says transactions_refused: then producers get an error and try again.",
+            change=Change.RELOAD,
+        ),
+    ] = 67_108_864
+    transaction_state_log_num_partitions: Annotated[
+        int,
+        Key(
+            Int(1),
+            "Partitions of the topic that holds the state of transactions, when it is made; Kafka makes 50.",
+            "Seldom: more of them are of use to a cluster, which may later take over the directory.",
+        ),
+    ] = 1
+    transaction_state_log_segment_bytes: Annotated[
+        int,
+        Key(
+            Int(1024),
+            "Segment size of the topic that holds the state of transactions, when it is made; Kafka takes 104857600.",
+            "Raise it for very many transactions; a start reads at least one segment that is not compacted yet.",
+        ),
+    ] = 16_777_216
+    transaction_partition_verification_enable: Annotated[
+        bool,
+        without_effect(Boolean(), "a partition takes batches of transactions that it is part of, and no others"),
+    ] = True
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: Annotated[
+        int, without_effect(Int(1), "each transaction is aborted at its own timeout")
+    ] = 10_000
     transaction_state_log_replication_factor: Annotated[int, without_effect(Short(1), NO_REPLICAS, holds=1)] = 3
     transaction_state_log_min_isr: Annotated[int, without_effect(Int(1), NO_REPLICAS, holds=1)] = 2
     offsets_topic_replication_factor: Annotated[int, without_effect(Short(1), NO_REPLICAS, holds=1)] = 3

@@ -222,6 +222,10 @@ class CoordinatorRuntime(Generic[MachineT]):
             del self._owed[key]
         return [*((deleted, None) for deleted in owed if deleted not in last), *records]
 
+    def is_durable(self, key: str) -> bool:
+        """Whether all that a state machine has decided so far is durable."""
+        return key not in self._unwritten
+
     async def written(self, key: str) -> None:
         """Carry out what was decided, and return when it is durable. Raises CoordinatorNotAvailableError."""
         waiting: Waiting[None] = Waiting()

@@ -1,6 +1,6 @@
 """The partitions in service, found by topic and number."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,7 @@ class PartitionTable:
         self._parts: list[list[Partition]] | None = None  # of these; None: to be made
         self._changes = 0
         self.suggestions = Suggestions()
+        self._tell_of_served: Callable[[Partition], None] = lambda _partition: None
 
     def __getitem__(self, key: tuple[str, int]) -> Partition:
         return self._served[key]
@@ -80,12 +81,17 @@ class PartitionTable:
         """A partition for ``serve``."""
         return Partition(*key, partition_log, self._metrics, self._commits)
 
+    def tell_of_served(self, tell: Callable[[Partition], None]) -> None:
+        """Call ``tell`` with each partition that comes into service from now on, before it takes its first batch."""
+        self._tell_of_served = tell
+
     def serve(self, partitions: Iterable[Partition]) -> None:
         """Take partitions into service."""
         self._changes += 1
         self._parts = None
         for partition in partitions:
             self._served[partition.topic, partition.number] = partition
+            self._tell_of_served(partition)
 
     def serve_view(self, key: tuple[str, int], view: ReadOnlyView) -> None:
         """Serve a partition read-only while its recovery waits for room."""

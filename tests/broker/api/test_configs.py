@@ -54,6 +54,8 @@ DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
         "group.initial.rebalance.delay.ms": "that Kafka was started with 0",
         "offsets.topic.num.partitions": FEWER,
         "offsets.topic.segment.bytes": FEWER,
+        "transaction.state.log.num.partitions": FEWER,
+        "transaction.state.log.segment.bytes": FEWER,
         "socket.send.buffer.bytes": BUFFERS,
         "socket.receive.buffer.bytes": BUFFERS,
         "ssl.keystore.type": PEM,

@@ -15,6 +15,7 @@ TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
 OTHER_DEFAULTS = {
     *("log.dir", "listeners", "advertised.listeners"),
     *("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
+    *("transaction.state.log.num.partitions", "transaction.state.log.segment.bytes"),
     *("socket.send.buffer.bytes", "socket.receive.buffer.bytes"),
     *("node.id", "process.roles", "controller.listener.names", "inter.broker.listener.name", "broker.rack"),
     *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key"),

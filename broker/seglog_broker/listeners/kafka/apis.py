@@ -28,6 +28,7 @@ from seglog_broker.listeners.kafka.handlers import (
     topic_changes,
     topics,
     transaction_offsets,
+    transactions,
     users,
 )
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
@@ -119,6 +120,7 @@ _SERVED: Final = (
     *topic_changes.APIS,
     *topics.APIS,
     *transaction_offsets.APIS,
+    *transactions.APIS,
     *users.APIS,
 )
 

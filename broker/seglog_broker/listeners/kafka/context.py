@@ -7,6 +7,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
+from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.listeners.session import Administration, Session
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
@@ -66,6 +67,11 @@ class RequestContext:
     def groups(self) -> GroupService:
         """The groups that the broker coordinates."""
         return self.broker.groups
+
+    @property
+    def transactions(self) -> TransactionService:
+        """The transactions that the broker coordinates."""
+        return self.broker.transactions
 
     @property
     def topics(self) -> Topics:

@@ -25,6 +25,8 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "partition_result": ("partitions",),
         "partitions": ("partitions", "partition_indexes"),
         "replica_election_results": ("topic_partitions",),
+        "results_by_partition": ("partitions",),
+        "results_by_topic_v3_and_below": ("v3_and_below_topics",),
         "responses": ("topic_data", "topics", "topic_names", "resources"),
         "results": ("creations", "resources", "topics", "groups_names"),
         "transaction_states": ("transactional_ids",),
@@ -46,11 +48,13 @@ _ASKED_ELSEWHERE: Final[Mapping[str, Callable[[Any], Iterable[Any]]]] = MappingP
 _KEYS: Final = frozenset(
     {
         "entity_name", "entity_type", "group_id", "index", "key", "log_dir", "name", "partition", "partition_id",
-        "partition_index", "resource_name", "resource_type", "topic", "topic_id", "topic_name", "transactional_id",
-        "user",
+        "partition_index", "producer_id", "resource_name", "resource_type", "topic", "topic_id", "topic_name",
+        "transactional_id", "user",
     }
 )  # fmt: skip
 """Fields of the structs in these arrays that say which thing it is."""
+
+_ERRORS: Final = frozenset({"error_code", "partition_error_code"})
 
 _ASKED_KEYS: Final[Mapping[str, str]] = MappingProxyType({"partition_index": "partition", "topic_name": "name"})
 """Other names that they have in some requests."""
@@ -121,16 +125,16 @@ class _Failure:
 
     def _put(self, made: Any, struct: StructDefinition) -> bool:
         """Put the error into a struct; False if it has no place for one."""
-        has_error = False
+        if not self._has_error(struct):
+            return False
         for field in self._fields(struct):
-            if field.name == "error_code":
-                made.error_code = self._error
-                has_error = True
+            if field.name in _ERRORS:
+                setattr(made, field.name, self._error)
             elif field.name == "error_message":
                 made.error_message = self._message
             elif field.name in _UNKNOWN:
                 setattr(made, field.name, -1)
-        return has_error
+        return True
 
     def _put_in_arrays(
         self, made: Any, struct: StructDefinition, asked: Struct, things: Iterable[Any] | None = None
@@ -177,9 +181,10 @@ class _Failure:
 
     def _may_fail(self, struct: StructDefinition) -> bool:
         """Whether a struct, or one in it, has a place for an error."""
-        return any(field.name == "error_code" for field in self._fields(struct)) or any(
-            self._may_fail(inner) for _, inner in self._arrays(struct)
-        )
+        return self._has_error(struct) or any(self._may_fail(inner) for _, inner in self._arrays(struct))
+
+    def _has_error(self, struct: StructDefinition) -> bool:
+        return any(field.name in _ERRORS for field in self._fields(struct))
 
     def _is_nullable(self, struct: StructDefinition, name: str) -> bool:
         return any(field.name == name and self._version in field.nullable for field in struct.fields)

@@ -97,3 +97,28 @@ def group_failure(error: Exception, api: str) -> Failure:
 def group_code(error: Exception | None, api: str) -> ErrorCode:
     """The code of ``group_failure``; NONE without an error."""
     return ErrorCode.NONE if error is None else group_failure(error, api).code
+
+
+# --- Of transactions --------------------------------------------------------------------------------------------------
+
+_FENCED_SINCE: Final[Mapping[str, int]] = MappingProxyType(
+    {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2, "TxnOffsetCommit": 5}
+)
+"""Versions from which clients know PRODUCER_FENCED. Before, it was INVALID_PRODUCER_EPOCH."""
+
+_ABORTABLE_SINCE: Final[Mapping[str, int]] = MappingProxyType(
+    {"InitProducerId": 5, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4}
+)
+"""Versions from which clients know TRANSACTION_ABORTABLE. Before, the producer has to end: INVALID_TXN_STATE."""
+
+_NEVER: Final = 1_000
+
+
+def transaction_code(error: Exception, api: str, version: int) -> ErrorCode:
+    """The code for ``error``, raised by a request about a transaction; a bug is logged."""
+    code = group_failure(error, api).code
+    if code == ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE.get(api, _NEVER):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE.get(api, _NEVER):
+        return ErrorCode.INVALID_TXN_STATE
+    return code

@@ -22,6 +22,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     why_no_batch,
 )
 from seglog_broker.listeners.kafka.templates import AFTER_IDS, SHARED_BYTES_MAX, Template
+from seglog_broker.listeners.kafka.transactional_produce import ADDS_PARTITIONS_VERSION
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
@@ -51,6 +52,8 @@ def template_of(
     """A template of a request that was served in the ordinary way; None where that is not possible."""
     if len(request.topic_data) != 1 or request.acks not in (1, -1):
         return None
+    if request.transactional_id is not None and context.version >= ADDS_PARTITIONS_VERSION:
+        return None  # it is looked at whether the partitions belong to the transaction
     begin = begin_of_partitions(header, frame)
     if begin > AFTER_IDS + SHARED_BYTES_MAX:
         return None
@@ -65,6 +68,7 @@ class ProduceTemplate(Template):
         (topic,) = request.topic_data
         self._context = context
         self._acks = request.acks
+        self._transactional_id = request.transactional_id
         self._topic_id = topic.topic_id
         self._has_id = context.version >= TOPIC_ID_VERSION_MIN
         self._name = topic.name
@@ -148,7 +152,7 @@ class ProduceTemplate(Template):
         return self._blank
 
     def _answer_with_errors(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> bytes:
-        produce = Produce(self._context, correlation_id, self._acks)
+        produce = Produce(self._context, correlation_id, self._acks, self._transactional_id)
         for result, outcome in zip(produce.expect(self._name, self._topic_id, indexes), outcomes, strict=True):
             produce.note(result, outcome)
         return produce.encode()

@@ -13,6 +13,7 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response_in_steps
 from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
 from seglog_broker.listeners.kafka.responses import Responses
+from seglog_broker.listeners.kafka.transactional_produce import admit
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime import budget
@@ -55,10 +56,10 @@ class SlowRequests:
             await self._broker.turn()
 
     async def produce(self, context: RequestContext, header: RequestHeader, frame: memoryview) -> None:
-        """Serve a Produce request for many partitions, some of them at a time."""
+        """Serve a Produce request for many partitions, some of them at a time, or one that adds to a transaction."""
         request = await self._read_in_turns(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        produce = Produce(context, header.correlation_id, request.acks)
+        produce = Produce(context, header.correlation_id, request.acks, request.transactional_id)
         looked_at = 0
         for topic in request.topic_data:
             produce.add_topic(topic)
@@ -70,6 +71,7 @@ class SlowRequests:
                 if looked_at >= REFUSED_AT_ONCE:
                     looked_at = 0
                     await self._broker.turn()
+        refusal = await admit(context, request)
         appends = produce.take_appends()
         self.note_refused(produce)
         if not appends:
@@ -79,11 +81,16 @@ class SlowRequests:
             some, appends = appends[:APPENDS_AT_ONCE], appends[APPENDS_AT_ONCE:]
             parts = [part for part, _, _ in some]
             outcome: Acknowledged | list[AppendOutcome]
-            try:
-                outcome = pending = self._broker.append([asked for _, asked, _ in some], [data for _, _, data in some])
-                await pending.write_rest()
-            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                outcome = [as_seglog_error(error, AppendRequest.api)] * len(parts)
+            if refusal is not None:
+                outcome = [refusal] * len(parts)
+            else:
+                try:
+                    outcome = pending = self._broker.append(
+                        [each for _, each, _ in some], [data for _, _, data in some]
+                    )
+                    await pending.write_rest()
+                except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                    outcome = [as_seglog_error(error, AppendRequest.api)] * len(parts)
             self._connection.answer_appends(parts, some[0][1].ack, outcome, sum([len(data) for _, _, data in some]))
         self._connection.intake.give_back(frame)
 

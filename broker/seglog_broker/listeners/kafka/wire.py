@@ -32,6 +32,7 @@ from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, tem
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
 from seglog_broker.listeners.kafka.templates import Repeated
+from seglog_broker.listeners.kafka.transactional_produce import must_wait
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
@@ -251,10 +252,12 @@ class KafkaWire(Wire):
             return
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
-        if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE:
+        if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE or (
+            request.transactional_id is not None and must_wait(self._context(header), request)
+        ):
             self._begin_produce_in_turns(header, frame)
             return
-        produce = Produce(self._context(header), header.correlation_id, request.acks)
+        produce = Produce(self._context(header), header.correlation_id, request.acks, request.transactional_id)
         for topic in request.topic_data:
             produce.add_topic(topic)
             produce.add(topic.partition_data)

@@ -519,6 +519,7 @@ def _check_batch(header: BatchHeader, standing: _Standing) -> None:
             f"the batch belongs to a transaction of producer {producer_id} at epoch {producer_epoch}, which has none "
             "ongoing in this partition: it was ended, or the partition was not added to it",
             producer_id=producer_id,
+            producer_epoch=producer_epoch,
         )
 
 

@@ -1,4 +1,4 @@
-"""FindCoordinator in every version: this node for groups, and for transactions an error that no client waits behind."""
+"""FindCoordinator in every version: this node for groups, and for others an error that no client waits behind."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.broker.listeners.kafka.group_requests import serve, served_now
 
 pytestmark = pytest.mark.trio
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
+GROUP, SHARE = 0, 2
 VERSIONS = range(7)
 HERE = (1, "here", 9092)
 NOWHERE = (-1, "", -1)
@@ -65,15 +65,11 @@ async def test_groups_that_cannot_be_written_have_no_coordinator(groups: FakeGro
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
 async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) -> None:
-    for kind, code in (
-        (TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (SHARE, ErrorCode.INVALID_REQUEST),
-    ):
-        where, given, why = await found(FakeGroups(), version, kind)
-        assert (where, given) == (NOWHERE, code)
-        assert not ErrorCode(given).retriable
-        assert why is not None
-        assert "seglog has no" in why
+    where, given, why = await found(FakeGroups(), version, SHARE)
+    assert (where, given) == (NOWHERE, ErrorCode.INVALID_REQUEST)
+    assert not ErrorCode(given).retriable
+    assert why is not None
+    assert "seglog has no" in why
 
 
 async def test_very_many_groups_are_looked_up_in_turns(groups: FakeGroups) -> None:

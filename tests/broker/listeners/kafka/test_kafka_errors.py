@@ -313,9 +313,9 @@ async def told_epoch(served: KafkaServed, epoch: int) -> int:
 @pytest.mark.parametrize("version", [0, 2, 3, 5])
 @pytest.mark.parametrize(
     ("transactional_id", "code"),
-    [(None, 0), ("", ErrorCode.INVALID_REQUEST), ("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+    [(None, 0), ("", ErrorCode.INVALID_REQUEST), ("t", ErrorCode.INVALID_TRANSACTION_TIMEOUT)],
 )
-async def test_there_are_no_transactions(
+async def test_a_producer_has_no_empty_transactional_id_and_a_timeout_if_it_has_one(
     peer: KafkaPeer, transactional_id: str | None, code: int, version: int
 ) -> None:
     await peer.send(messages.InitProducerIdRequest(transactional_id=transactional_id), version)

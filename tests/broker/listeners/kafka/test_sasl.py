@@ -357,6 +357,7 @@ def test_every_api_is_for_everyone_or_for_administrators() -> None:
         "InitProducerId", "OffsetForLeaderEpoch", "DescribeAcls", "DescribeConfigs", "DescribeLogDirs",
         "SaslAuthenticate", "ListPartitionReassignments", "DescribeClientQuotas", "DescribeQuorum", "DescribeCluster",
         "DescribeProducers", "DescribeTransactions", "ListTransactions", "ConsumerGroupHeartbeat",
-        "ConsumerGroupDescribe", "ListConfigResources", "DescribeTopicPartitions",
+        "ConsumerGroupDescribe", "ListConfigResources", "DescribeTopicPartitions", "AddPartitionsToTxn",
+        "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
     }  # fmt: skip
     assert {api.name for api in APIS.values() if api.changes is None} == everyone

@@ -8,6 +8,7 @@ import trio
 from seglog_broker.api.append import AppendService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic
@@ -203,6 +204,15 @@ class GroupService:
         if not group:
             raise InvalidGroupIdError("the group id is empty: give the group a name", group=group)
         self.check(group)
+
+    async def prepare_partition(self, group: str) -> int:
+        """The partition of ``__consumer_offsets`` for what a group commits, when it is there."""
+        self.check(group)
+        if not self._topic.exists:
+            made: Waiting[None] = Waiting()
+            self._topic.append(group, (), lambda error: made(None) if error is None else made.fail(error))
+            await made.wait()
+        return self._topic.partition_of(group)
 
     # --- Offsets and topics -------------------------------------------------------------------------------------------
 

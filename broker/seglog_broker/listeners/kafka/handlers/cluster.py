@@ -1,8 +1,8 @@
 """The cluster of one node: DescribeCluster, DescribeQuorum, UpdateFeatures, and the features in ApiVersions.
 
-Of Kafka's features ``metadata.version`` only means "as Kafka 4.3" to a client, and ``group.version`` the groups of
-KIP-848. Others switch clients to what seglog does not have: ``transaction.version`` 2 to transactions without
-AddPartitionsToTxn, ``share.version`` and ``streams.version`` to share and streams groups.
+Of Kafka's features ``metadata.version`` only means "as Kafka 4.3" to a client, ``group.version`` the groups of KIP-848,
+and ``transaction.version`` 2 transactions without AddPartitionsToTxn. Others switch clients to what seglog does not
+have: ``share.version`` and ``streams.version`` to share and streams groups.
 
 DescribeQuorum
   0   flexible
@@ -105,7 +105,11 @@ class Levels(NamedTuple):
 
 
 FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
-    {"group.version": Levels(0, 1, 1), "metadata.version": Levels(7, 30, 30)}
+    {
+        "group.version": Levels(0, 1, 1),
+        "metadata.version": Levels(7, 30, 30),
+        "transaction.version": Levels(0, 2, 2),
+    }
 )
 """Kafka 4.3.1's."""
 

@@ -1,6 +1,6 @@
 """FindCoordinator, and members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-The only node coordinates all groups. There are no transactions yet, so they have no coordinator.
+The only node coordinates all groups and all transactions.
 Source of the rules: Kafka's KafkaApis.
 
 FindCoordinator
@@ -67,7 +67,6 @@ _NO_NODE: Final = -1
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 
-_NO_TRANSACTIONS: Final = Failure(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "seglog has no transactions yet")
 _UNKNOWN_KIND: Final = Failure(ErrorCode.INVALID_REQUEST, "seglog has no such coordinators")
 """Errors that are final for every client; with others, some try again for ever, without a word."""
 
@@ -117,12 +116,13 @@ def _found(context: RequestContext, key: str, kind: int) -> _Coordinator:
 
 
 def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
-    if kind == _TRANSACTION:
-        return _NO_TRANSACTIONS
-    if kind != _GROUP:
+    if kind not in {_GROUP, _TRANSACTION}:
         return _UNKNOWN_KIND
     try:
-        context.groups.check(key)
+        if kind == _GROUP:
+            context.groups.check(key)
+        else:
+            context.transactions.check(key)
     except CoordinatorLoadingError:
         return None  # the node is known; other requests get CoordinatorLoadingError
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug

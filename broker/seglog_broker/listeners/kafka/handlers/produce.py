@@ -20,12 +20,13 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
+from seglog_broker.listeners.kafka.transactional_produce import refused_by_partition
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import InvalidTransactionStateError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_response
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -75,16 +76,20 @@ class Produce:
         "_names_left",
         "_partitions",
         "_response",
+        "_transactional_id",
         "ack",
         "is_silent",
         "problem",
     )
 
-    def __init__(self, context: RequestContext, correlation_id: int, acks: int) -> None:
+    def __init__(
+        self, context: RequestContext, correlation_id: int, acks: int, transactional_id: str | None = None
+    ) -> None:
         """A request of which nothing is known yet: ``add`` its partitions."""
         self._context = context
         self._acks = acks
         self._correlation_id = correlation_id
+        self._transactional_id = transactional_id
         self.is_silent = acks == 0
         """True for acks=0: there is no response, and an error closes the connection."""
         self.ack = ack_of(context, acks)
@@ -153,6 +158,8 @@ class Produce:
         self._missing -= 1
         error = outcome if isinstance(outcome, SeglogError) else outcome.partitions[0].error
         if error is not None:
+            if isinstance(error, InvalidTransactionStateError):
+                error = refused_by_partition(self._context, self._transactional_id, error)
             result.error_code, result.error_message = error_code(error), error_message(error)
             named = list(getattr(error, "records", ()))[: self._names_left]
             self._names_left -= len(named)

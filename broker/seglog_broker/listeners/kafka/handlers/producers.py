@@ -1,4 +1,4 @@
-"""Producers and transactions: InitProducerId, DescribeProducers, ListTransactions, DescribeTransactions.
+"""Producers: InitProducerId, DescribeProducers.
 
 InitProducerId
   2   flexible
@@ -8,23 +8,14 @@ InitProducerId
 
 DescribeProducers
   0   flexible
-
-DescribeTransactions
-  0   flexible
-
-ListTransactions
-  0   flexible
-  1   duration
-  2   a pattern of transactional ids
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
+from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import error_code, failure_of
-from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.kafka.errors import error_code, failure_of, transaction_code
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -37,13 +28,6 @@ from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 PRODUCERS_A_TURN: Final = budget.items_of(4)
 """Producers that are described before other tasks run."""
-
-_STATES: Final = frozenset(
-    {
-        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
-        "PrepareEpochFence",
-    }
-)  # fmt: skip
 
 _Partition = messages.DescribeProducersResponse.PartitionResponse
 _Producer = messages.DescribeProducersResponse.ProducerState
@@ -95,60 +79,35 @@ def _producers(context: RequestContext, topic: str, number: int) -> Iterator[_Pr
         )
 
 
-def list_transactions(
-    context: RequestContext, request: messages.ListTransactionsRequest
-) -> messages.ListTransactionsResponse:
-    """There are no transactions."""
-    del context
-    response = messages.ListTransactionsResponse()
-    try:
-        ClientPattern(request.transactional_id_pattern or "")
-    except PatternError:
-        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
-        return response
-    response.unknown_state_filters = [state for state in request.state_filters if state not in _STATES]
-    return response
-
-
-async def describe_transactions(
-    context: RequestContext, request: messages.DescribeTransactionsRequest
-) -> messages.DescribeTransactionsResponse:
-    """No transactional id is known."""
-    return messages.DescribeTransactionsResponse(
-        transaction_states=[
-            messages.DescribeTransactionsResponse.TransactionState(
-                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id, topics=[]
-            )
-            async for transactional_id in in_turns(context, request.transactional_ids)
-        ]
-    )
-
-
 async def init_producer_id(
     context: RequestContext, request: messages.InitProducerIdRequest
 ) -> messages.InitProducerIdResponse:
-    """A new producer id. Transactional producers are refused: there are no transactions."""
+    """A producer id: a new one, or for a transactional producer its own, with an epoch that fences those before it."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return messages.InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
-    if request.transactional_id is not None:
-        code = (
-            ErrorCode.INVALID_REQUEST
-            if not request.transactional_id
-            else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # final for every client, unlike other codes
-        )
-        return messages.InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+    producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    code = ErrorCode.NONE
     try:
-        reply, _ = await context.broker.answer(InitProducerRequest())
+        if request.transactional_id is None:
+            reply, _ = await context.broker.answer(InitProducerRequest())
+            assert isinstance(reply, InitProducerReply)
+            producer_id, epoch = reply.producer_id, reply.producer_epoch
+        else:
+            expected = None
+            if request.producer_id != NO_PRODUCER_ID:
+                expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+            producer_id, epoch = await context.transactions.init_producer(
+                request.transactional_id, request.transaction_timeout_ms, expected
+            )
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        code = error_code(as_seglog_error(error, "InitProducerId"))
-        return messages.InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
-    assert isinstance(reply, InitProducerReply)
-    return messages.InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+        if request.transactional_id is None:
+            code = error_code(as_seglog_error(error, "InitProducerId"))
+        else:
+            code = transaction_code(error, "InitProducerId", context.version)
+    return messages.InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
 
 APIS: Final = (
     Api(22, "InitProducerId", range(6), handle=init_producer_id),
     Api(61, "DescribeProducers", range(1), handle=describe_producers),
-    Api(65, "DescribeTransactions", range(1), handle=describe_transactions),
-    Api(66, "ListTransactions", range(3), list_transactions),
 )

@@ -6,6 +6,7 @@ TxnOffsetCommit
   2   leader epoch of the record
   3   flexible; the member of the group
   4   TRANSACTION_ABORTABLE
+  5   adds the group's partition to the transaction: transaction version 2
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ from typing import Final
 
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.topic import Transaction
+from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
-from seglog_broker.listeners.kafka.errors import group_code
+from seglog_broker.listeners.kafka.errors import transaction_code
 from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
 from seglog_protocol.errors import (
@@ -24,6 +26,9 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+
+ADDS_PARTITION_VERSION: Final = 5
+"""The first version that adds the group's partition to the transaction; before, AddOffsetsToTxn does that."""
 
 _Topic = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
@@ -69,9 +74,11 @@ async def _commit(
     context: RequestContext, request: messages.TxnOffsetCommitRequest, wanted: Sequence[OffsetToCommit]
 ) -> Sequence[Exception | None]:
     committer = Committer(request.member_id, request.generation_id, request.group_instance_id)
-    transaction = Transaction(request.producer_id, request.producer_epoch)
+    transaction = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     context.groups.check_named(request.group_id)
-    return await context.groups.commit(request.group_id, committer, wanted, transaction)
+    if context.version >= ADDS_PARTITION_VERSION:
+        await context.transactions.add_offsets(request.transactional_id, transaction, request.group_id, version=2)
+    return await context.groups.commit(request.group_id, committer, wanted, Transaction(*transaction))
 
 
 def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
@@ -82,9 +89,9 @@ def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
         return ErrorCode.TRANSACTION_ABORTABLE
     if isinstance(error, CoordinatorLoadingError) and context.version < 2:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not know the other code
-    return group_code(error, "TxnOffsetCommit")
+    return ErrorCode.NONE if error is None else transaction_code(error, "TxnOffsetCommit", context.version)
 
 
 _REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
 
-APIS: Final = (Api(28, "TxnOffsetCommit", range(5), handle=txn_offset_commit, repeats=_REPEATS),)
+APIS: Final = (Api(28, "TxnOffsetCommit", range(6), handle=txn_offset_commit, repeats=_REPEATS),)

@@ -1,0 +1,1 @@
+"""Transactional ids, served: written to their topic, loaded, expired; markers are written, partitions are told."""

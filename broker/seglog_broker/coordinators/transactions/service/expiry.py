@@ -1,0 +1,122 @@
+"""Forgets transactional ids that nobody uses any more: after a time, or earlier where they take too much memory."""
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.transactions.machine import TransactionalId
+from seglog_broker.coordinators.transactions.service.memory import TransactionMemory
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_protocol.errors import SeglogError
+
+LOOKED_AT_A_TURN: Final = budget.items_of(cost=1)
+"""Transactional ids that are looked at before other tasks run."""
+
+FORGOTTEN_A_WRITE: Final = budget.items_of(cost=20)
+"""Those that are forgotten together."""
+
+CROWDED_SECONDS: Final = 1.0
+"""The shortest time between two searches because of memory."""
+
+log = get_logger()
+
+
+class IdExpiry:
+    """Forgets idle transactional ids, after ``transactional.id.expiration.ms``.
+
+    Nothing that was sent before can count afterwards: a producer that comes back gets another producer id.
+    """
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[TransactionalId],
+        memory: Callable[[], TransactionMemory],
+        config: LiveConfig,
+        clock_trust: ClockTrust,
+        scheduler: Scheduler,
+    ) -> None:
+        self._runtime: Final = runtime
+        self._memory: Final = memory
+        self._config: Final = config
+        self._clock_trust: Final = clock_trust
+        self._scheduler: Final = scheduler
+        self._crowded = trio.Event()
+
+    def want(self) -> None:
+        """Wake ``run``, because of memory."""
+        self._crowded.set()
+
+    async def run(self) -> None:
+        """Search every ``transaction.remove.expired.transaction.cleanup.interval.ms``, and when it is wanted."""
+        while True:
+            swept = trio.current_time()
+
+            def next_sweep(swept: float = swept) -> float:
+                interval_ms = self._config.current.transaction_remove_expired_transaction_cleanup_interval_ms
+                return swept + interval_ms / 1000
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._cancel_when_crowded, nursery.cancel_scope)
+                await self._config.sleep_until(next_sweep)
+                nursery.cancel_scope.cancel()
+            if self._crowded.is_set():
+                await trio.sleep(max(0.0, swept + CROWDED_SECONDS - trio.current_time()))
+            self._crowded = trio.Event()
+            await self.sweep()
+
+    async def _cancel_when_crowded(self, scope: trio.CancelScope) -> None:
+        await self._crowded.wait()
+        scope.cancel()
+
+    async def sweep(self) -> None:
+        """Search once."""
+        before_ms = self._clock_trust.now_ms() - self._config.current.transactional_id_expiration_ms
+        expired: list[str] = []
+        idle: list[tuple[int, str]] = []
+        for number, machine in enumerate(list(self._runtime.machines.values()), start=1):
+            if number % LOOKED_AT_A_TURN == 0:
+                await self._scheduler.turn()
+            if machine.may_expire(before_ms):
+                expired.append(machine.key)
+            elif machine.is_idle:
+                idle.append((machine.facts.updated_ms, machine.key))
+        expired += self._in_excess(expired, idle)
+        forgotten = 0
+        for begin in range(0, len(expired), FORGOTTEN_A_WRITE):
+            forgotten += await self._forget(expired[begin : begin + FORGOTTEN_A_WRITE])
+        if forgotten:
+            log.info("transactional_ids_forgotten", transactional_ids=forgotten)
+
+    def _in_excess(self, expired: list[str], idle: list[tuple[int, str]]) -> list[str]:
+        """Those that were idle longest, as many as there is too little memory for."""
+        machines = self._runtime.machines
+        excess = self._memory().excess - sum(machines[key].size for key in expired if key in machines)
+        found: list[str] = []
+        for _, key in sorted(idle) if excess > 0 else ():
+            if excess <= 0:
+                break
+            if key in machines:
+                found.append(key)
+                excess -= machines[key].size
+        return found
+
+    async def _forget(self, keys: list[str]) -> int:
+        removed: list[Waiting[None]] = []
+        for key in keys:
+            machine = self._runtime.machines.get(key)
+            if machine is not None and machine.is_idle:  # as it may be in use by now
+                removed.append(self._runtime.remove(key))
+        for each in removed:
+            try:
+                await each.wait()
+            except SeglogError as error:
+                log.warning("transactional_ids_not_forgotten", reason=error.message)
+                break
+        await self._scheduler.turn()
+        return len(removed)

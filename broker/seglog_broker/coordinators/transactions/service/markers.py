@@ -1,0 +1,261 @@
+"""Writes the markers of transactions that end, in rounds that share their fsyncs.
+
+A marker that cannot be written, because the disk is full or the partition is being recovered, is tried again, first
+after RETRY_SECONDS, then after twice that, and so on; others do not wait for it. A deleted partition needs none.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
+
+import trio
+
+from seglog_broker.coordinators.transactions.facts import Partition as Key
+from seglog_broker.coordinators.transactions.machine import Ending
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.durability import when_durable
+from seglog_broker.partitions.idle_writers import IdleWriters
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.producers.producer_state import TransactionEnd
+from seglog_protocol.errors import (
+    InvalidProducerEpochError,
+    SeglogError,
+    TransactionCoordinatorFencedError,
+    UnknownPartitionError,
+    UnknownServerError,
+    UnknownTopicError,
+    without_frames,
+)
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
+
+RETRY_SECONDS: Final = 0.1
+RETRY_SECONDS_MAX: Final = 5.0
+
+MARKER_COST: Final = 60
+"""Microseconds to write a marker."""
+
+MARKERS_A_ROUND: Final = 1_000
+"""Markers after which those that are written are made durable, before more are written."""
+
+log = get_logger()
+
+
+class NoteEnd(Protocol):
+    """Is told that a transaction has ended in a partition of ``__consumer_offsets``."""
+
+    def __call__(self, partition: int, producer_id: int, *, is_commit: bool) -> Awaitable[None]:
+        """Return when it is taken note of."""
+
+
+class _Work:
+    """The partitions of a transaction that have no durable marker yet."""
+
+    __slots__ = ("due", "ending", "left", "retry_seconds", "why_held_up")
+
+    def __init__(self, ending: Ending) -> None:
+        self.ending = ending
+        self.left: list[Key] = [(topic, number) for topic, numbers in ending.partitions.items() for number in numbers]
+        self.due = 0.0  # the loop's time
+        self.retry_seconds = RETRY_SECONDS
+        self.why_held_up: SeglogError | None = None
+
+
+class MarkerWriter:
+    """Writes the markers of endings that are added, and calls back when all of one are durable."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        handles: HandlePool,
+        idle_writers: IdleWriters,
+        scheduler: Scheduler,
+        note_end: NoteEnd,
+        awaits: Callable[[Ending], bool],
+        complete: Callable[[Ending], None],
+        coordinator_epoch: Callable[[str], int],
+    ) -> None:
+        """``awaits`` tells whether an ending is still to be written; ``complete`` is called when it is durable.
+
+        ``coordinator_epoch`` is that of a transactional id's coordinator, which markers carry.
+        """
+        self._table: Final = table
+        self._handles: Final = handles
+        self._idle_writers: Final = idle_writers
+        self._scheduler: Final = scheduler
+        self._note_end: Final = note_end
+        self._awaits: Final = awaits
+        self._complete: Final = complete
+        self._coordinator_epoch: Final = coordinator_epoch
+        self._works: Final[dict[str, _Work]] = {}  # by transactional id
+        self._wanted = trio.Event()
+
+    def add(self, ending: Ending) -> None:
+        """Write the markers of a transaction; those of one that is under way go on."""
+        known = self._works.get(ending.transactional_id)
+        if known is not None and known.ending.number == ending.number:
+            return
+        self._works[ending.transactional_id] = _Work(ending)
+        self._wanted.set()
+
+    def held_up(self, transactional_id: str) -> SeglogError | None:
+        """Why markers of a transaction could not be written at the last try; None if they could, or are not wanted."""
+        work = self._works.get(transactional_id)
+        return None if work is None else work.why_held_up
+
+    async def run(self) -> None:
+        """Write markers until cancelled; what is left is written after the next start."""
+        while True:
+            now = trio.current_time()
+            due = [work for work in self._works.values() if work.due <= now]
+            if due:
+                await self._round(due)
+                continue
+            self._wanted = trio.Event()
+            with trio.move_on_at(min((work.due for work in self._works.values()), default=float("inf"))):
+                await self._wanted.wait()
+
+    async def write(self, end: TransactionEnd, partitions: Iterable[Key]) -> dict[Key, SeglogError]:
+        """Write markers that an operator asks for; the errors of those partitions that took none."""
+        failed: dict[Key, SeglogError] = {}
+        ends: dict[Partition, int] = {}
+        turns = budget.Turns(self._scheduler.turn)
+        for key in partitions:
+            await turns.spend(MARKER_COST)
+            try:
+                partition = self._table.partition(*key)
+                ends[partition] = partition.append_marker(end)
+                partition.want_durable()
+            except SeglogError as error:
+                failed[key] = without_frames(error)
+        written = list(ends)
+        await when_durable(ends, lambda partition, error: failed.__setitem__(_key(partition), error), lambda: None)
+        for partition in written:
+            if partition.topic == OFFSETS_TOPIC and _key(partition) not in failed:
+                await self._note_end(partition.number, end.producer_id, is_commit=end.is_commit)
+        return failed
+
+    async def make_durable(self, partitions: Iterable[Key]) -> None:
+        """Have all that partitions were sent so far made durable; those that are gone do not count.
+
+        Raises StorageError.
+        """
+        ends: dict[Partition, int] = {}
+        for topic, number in partitions:
+            partition = self._table.find(topic, number)
+            if partition is not None and partition.log.durable_end_offset < partition.log.log_end_offset:
+                partition.want_durable()
+                ends[partition] = partition.log.log_end_offset
+        failed: dict[Partition, SeglogError] = {}
+        await when_durable(ends, failed.__setitem__, lambda: None)
+        for error in failed.values():
+            if not isinstance(error, UnknownTopicError):
+                raise error
+
+    async def _round(self, works: list[_Work]) -> None:
+        """Write some markers of each, make them durable, and call back."""
+        ends: dict[Partition, int] = {}
+        written: list[tuple[_Work, Key, Partition | None]] = []
+        turns = budget.Turns(self._scheduler.turn)
+        for work in works:
+            work.why_held_up = None
+            for key in work.left:
+                if len(written) >= MARKERS_A_ROUND:
+                    break
+                await turns.spend(MARKER_COST)
+                try:
+                    partition = await self._in_service(key)
+                    if not self._awaits(work.ending):
+                        break
+                    if partition is not None:
+                        epoch = self._coordinator_epoch(work.ending.transactional_id)
+                        ends[partition] = _write(partition, work.ending, epoch)
+                        partition.want_durable()
+                    written.append((work, key, partition))
+                except SeglogError as error:
+                    self._note_held_up(work, key, error)
+                except Exception:  # a bug: it is tried again, as others do not wait for it
+                    log.exception("transaction_marker_crashed", transactional_id=work.ending.transactional_id)
+                    work.why_held_up = UnknownServerError("an internal error; see the broker's log")
+        failed: dict[Partition, SeglogError] = {}
+        await when_durable(ends, failed.__setitem__, lambda: None)
+        done: dict[int, set[Key]] = {}
+        for work, key, partition in written:
+            failure = None if partition is None else failed.get(partition)
+            if failure is None or isinstance(failure, UnknownTopicError):
+                if key[0] == OFFSETS_TOPIC and partition is not None:
+                    ending = work.ending
+                    await self._note_end(key[1], ending.producer.producer_id, is_commit=ending.is_commit)
+                done.setdefault(id(work), set()).add(key)
+            else:
+                self._note_held_up(work, key, failure)
+        for work in works:
+            self._go_on(work, done.get(id(work), set()))
+
+    async def _in_service(self, key: Key) -> Partition | None:
+        """A partition that takes a marker at once; None if it was deleted. Raises the error of one that takes none."""
+        partition = self._table.find(*key)
+        if partition is None:
+            try:
+                return self._table.partition(*key)
+            except (UnknownTopicError, UnknownPartitionError):
+                return None
+        if self._handles.is_scarce and not partition.log.active.log.holds_writer:
+            await self._idle_writers.wait_for_room()
+            if partition.is_deleted:
+                return None
+        return partition
+
+    def _note_held_up(self, work: _Work, key: Key, error: SeglogError) -> None:
+        if work.why_held_up is None and work.retry_seconds == RETRY_SECONDS:
+            log.warning(
+                "transaction_held_up",
+                transactional_id=work.ending.transactional_id,
+                topic=key[0],
+                partition=key[1],
+                reason=error.message,
+            )
+        work.why_held_up = error
+
+    def _go_on(self, work: _Work, done: set[Key]) -> None:
+        """After a round: the transaction is complete, or goes on with what is left, at once or later."""
+        ending = work.ending
+        if self._works.get(ending.transactional_id) is not work:
+            return
+        if not self._awaits(ending):
+            del self._works[ending.transactional_id]
+            return
+        work.left = [key for key in work.left if key not in done]
+        if not work.left:
+            del self._works[ending.transactional_id]
+            self._complete(ending)
+        elif work.why_held_up is not None:
+            work.due = trio.current_time() + work.retry_seconds
+            work.retry_seconds = min(2 * work.retry_seconds, RETRY_SECONDS_MAX)
+
+
+def _key(partition: Partition) -> Key:
+    return partition.topic, partition.number
+
+
+def _write(partition: Partition, ending: Ending, coordinator_epoch: int) -> int:
+    """Write a marker; the offset behind it. One that the log refuses, because it knows better, is not needed there."""
+    producer_id, epoch = ending.producer
+    end = TransactionEnd(producer_id, epoch, coordinator_epoch, ending.is_commit, max(1, ending.version))
+    try:
+        try:
+            return partition.append_marker(end)
+        except TransactionCoordinatorFencedError as error:
+            # Of a Kafka whose directory this was. There is one coordinator, and it is this one.
+            return partition.append_marker(end._replace(coordinator_epoch=error.current_epoch))
+    except InvalidProducerEpochError as error:
+        log.warning(
+            "transaction_marker_refused",
+            transactional_id=ending.transactional_id,
+            topic=partition.topic,
+            partition=partition.number,
+            reason=error.message,
+        )
+        return partition.log.log_end_offset

@@ -1,0 +1,442 @@
+"""The transaction coordinator: the requests that listeners serve about transactions, and the tasks behind them."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import trio
+
+from seglog_broker.api.append import AppendService
+from seglog_broker.api.topics import TopicService
+from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.groups.client_patterns import ClientPattern
+from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.loader import StateLoader
+from seglog_broker.coordinators.topic import StateTopic, TopicSettings
+from seglog_broker.coordinators.transactions.facts import (
+    Partition,
+    ProducerIdAndEpoch,
+    TransactionFacts,
+    TransactionReplay,
+    TransactionState,
+)
+from seglog_broker.coordinators.transactions.machine import (
+    PARTITION_BYTES,
+    Ending,
+    Expectation,
+    TransactionalId,
+    size_of,
+)
+from seglog_broker.coordinators.transactions.service.expectations import Expectations
+from seglog_broker.coordinators.transactions.service.expiry import IdExpiry
+from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
+from seglog_broker.coordinators.transactions.service.memory import TransactionMemory
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.idle_writers import IdleWriters
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import Clock
+from seglog_protocol.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    InvalidTransactionTimeoutError,
+    UnknownTransactionalIdError,
+)
+from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, transactions_topic_config
+from seglog_protocol.messages import InitProducerReply
+
+ID_BYTES_MAX: Final = 32_767
+"""The limit of a transactional id: that of a string in Kafka's records."""
+
+ENDED_SECONDS: Final = 0.1
+"""How long a request waits for the markers of the last transaction, before its client is told to try again."""
+
+LISTED_COST: Final = 4
+"""Microseconds to look at a transactional id for a list."""
+
+log = get_logger()
+
+
+def transactions_topic_settings(config: BrokerConfig) -> TopicSettings:
+    """``__transaction_state`` as it is created."""
+    return TopicSettings(
+        TRANSACTIONS_TOPIC,
+        "transactional id",
+        config.transaction_state_log_num_partitions,
+        transactions_topic_config(config.transaction_state_log_segment_bytes),
+    )
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id as it is described; ``held_up`` says why markers could not be written at the last try."""
+
+    transactional_id: str
+    facts: TransactionFacts
+    held_up: str | None = None
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactional ids are listed; an empty collection, or None, is for all."""
+
+    states: Collection[TransactionState] = ()
+    producer_ids: Collection[int] = ()
+    duration_ms_min: int | None = None
+
+    def takes(self, facts: TransactionFacts, now_ms: int) -> bool:
+        """Whether one is listed."""
+        if self.states and facts.state not in self.states:
+            return False
+        if self.producer_ids and facts.producer_id not in self.producer_ids:
+            return False
+        return self.duration_ms_min is None or now_ms - facts.start_ms > self.duration_ms_min
+
+
+class TransactionService:
+    """All transactions of a broker.
+
+    Every method may raise InvalidRequestError for an id that cannot be one, CoordinatorLoadingError while the state of
+    the id is loaded, and CoordinatorNotAvailableError where it cannot be written. What one decides is durable when it
+    returns. ``version`` is the transaction version that the client speaks: by version 2 partitions are added by the
+    batches themselves, and the end of a transaction gives the epoch for the next one.
+    """
+
+    def __init__(
+        self,
+        appends: AppendService,
+        topics: TopicService,
+        groups: GroupService,
+        new_producer_id: Callable[[], Awaitable[InitProducerReply]],
+        table: PartitionTable,
+        directory: LogDirectory,
+        recoveries: Recoveries,
+        idle_writers: IdleWriters,
+        config: LiveConfig,
+        clock: Clock,
+        clock_trust: ClockTrust,
+        scheduler: Scheduler,
+        offload: Offload,
+    ) -> None:
+        self._groups = groups
+        self._new_producer_id = new_producer_id
+        self._table = table
+        self._config = config
+        self._clock = clock
+        self._scheduler = scheduler
+        self._topic = StateTopic(
+            lambda: transactions_topic_settings(config.current),
+            appends.append,
+            topics.create,
+            table,
+            directory.registry,
+            config,
+            clock,
+            scheduler,
+        )
+        self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
+            self._topic, clock, scheduler, note_size=self._note_size
+        )
+        self._expiry = IdExpiry(self._runtime, lambda: self.memory, config, clock_trust, scheduler)
+        self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes, self._expiry.want)
+        self._loader = StateLoader(self._topic, table, recoveries, scheduler, offload, TransactionReplay, self._keep)
+        self._expectations = Expectations(table)
+        self.markers = MarkerWriter(
+            table,
+            directory.handles,
+            idle_writers,
+            scheduler,
+            groups.end_transaction,
+            self._awaits,
+            self._complete,
+            self._coordinator_epoch,
+        )
+        self._ended: dict[str, trio.Event] = {}  # by transactional id: set when the transaction that ends has ended
+
+    async def run(self) -> None:
+        """Load transactions, then write, end and forget them, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._topic.run)
+            nursery.start_soon(self._runtime.run_timers)
+            nursery.start_soon(self.markers.run)
+            began = trio.current_time()
+            was_there = self._topic.exists
+            await self._loader.run()
+            if was_there:
+                log.info(
+                    "transactions_loaded",
+                    transactional_ids=len(self._runtime.machines),
+                    seconds=round(trio.current_time() - began, 3),
+                )
+            nursery.start_soon(self._expiry.run)
+
+    async def _keep(self, replay: TransactionReplay) -> None:
+        """Take over the transactional ids of a partition that was read: what is decided is carried out."""
+        for transactional_id, record in replay.records.items():
+            await self._runtime.restore(self._machine(transactional_id), [record])
+            self._runtime.carry_out(transactional_id)
+            await self._scheduler.turn()
+
+    def _machine(self, transactional_id: str) -> TransactionalId:
+        return TransactionalId(transactional_id, self._runtime.outbox, self._expect, self._end)
+
+    def _note_size(self, transactional_id: str, size: int) -> None:
+        self.memory.note(transactional_id, size)
+
+    # --- What follows from decisions, when they are durable -----------------------------------------------------------
+
+    def _expect(self, expectation: Expectation) -> None:
+        self._expectations.expect(expectation)
+
+    def _end(self, ending: Ending) -> None:
+        self._expectations.forget(ending.producer.producer_id, ending.partitions)
+        self.markers.add(ending)
+
+    def _awaits(self, ending: Ending) -> bool:
+        machine = self._runtime.machines.get(ending.transactional_id)
+        return machine is not None and machine.awaits(ending)
+
+    def _complete(self, ending: Ending) -> None:
+        machine = self._runtime.machines.get(ending.transactional_id)
+        if machine is not None:
+            machine.complete(ending, self._runtime.now())
+            self._runtime.carry_out(ending.transactional_id)
+        ended = self._ended.pop(ending.transactional_id, None)
+        if ended is not None:
+            ended.set()
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        """As in Kafka: the leader epoch of the partition that has the id."""
+        partition = self._table.find_readable(self._topic.name, self._topic.partition_of(transactional_id))
+        return 0 if partition is None else partition.log.leader_epoch
+
+    # --- Requests of producers ----------------------------------------------------------------------------------------
+
+    def check(self, transactional_id: str) -> None:
+        """Raise the error of any request about ``transactional_id`` at the moment."""
+        if not transactional_id:
+            raise InvalidRequestError("the transactional id is empty: give the producer one", field="transactional_id")
+        if len(transactional_id) * 3 > ID_BYTES_MAX and len(transactional_id.encode()) > ID_BYTES_MAX:
+            raise InvalidRequestError(
+                f"the transactional id is longer than {ID_BYTES_MAX:,} bytes: give the producer a shorter one",
+                field="transactional_id",
+            )
+        if self._loader.is_unloaded(transactional_id):
+            raise CoordinatorLoadingError(
+                "the broker has just started and still reads which transactions there are: ask again about "
+                f"{transactional_id[:100]}"
+            )
+        failure = self._loader.failure(transactional_id)
+        if failure is not None:
+            raise CoordinatorNotAvailableError(
+                f"what the transactions of {transactional_id[:100]} were cannot be read: {failure}"
+            )
+
+    async def init_producer(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
+    ) -> ProducerIdAndEpoch:
+        """The id and epoch of a producer that begins, or goes on as ``expected``; all before it are fenced.
+
+        Raises InvalidTransactionTimeoutError, ProducerFencedError, and ConcurrentTransactionsError, after which it may
+        be asked again: the transaction that was open is being aborted.
+        """
+        self.check(transactional_id)
+        limit = self._config.current.transaction_max_timeout_ms
+        if not 0 < timeout_ms <= limit:
+            raise InvalidTransactionTimeoutError(
+                f"a transaction may take 1 to {limit:,} ms (transaction.max.timeout.ms), and the producer asks for "
+                f"{timeout_ms:,}: set a transaction timeout within that",
+                transactional_id=transactional_id,
+                limit=limit,
+            )
+        machine = await self._when_ended(transactional_id)
+        new_id = await self._id_if_needed(machine)
+        machine = self._runtime.machines.get(transactional_id)
+        if machine is None:
+            self.memory.check(transactional_id, size_of(transactional_id, {}))
+            machine = self._runtime.machines[transactional_id] = self._machine(transactional_id)
+        try:
+            if machine.needs_producer_id() and new_id is None:
+                raise _try_again(transactional_id)  # it has changed meanwhile
+            producer = machine.init_producer(timeout_ms, expected, new_id, self._runtime.now())
+        finally:
+            self._runtime.carry_out(transactional_id)
+        await self._runtime.written(transactional_id)
+        if producer is None:
+            raise _try_again(transactional_id)
+        return producer
+
+    async def _id_if_needed(self, machine: TransactionalId | None) -> int | None:
+        """A producer id for the next request, where it may need one."""
+        if machine is None or machine.needs_producer_id():
+            return (await self._new_producer_id()).producer_id
+        return None
+
+    async def _when_ended(self, transactional_id: str) -> TransactionalId | None:
+        """What there is of an id, None if it is not known; for a moment this waits for a transaction to be ended."""
+        machine = self._runtime.machines.get(transactional_id)
+        if machine is not None and machine.facts.state.is_ending:
+            with trio.move_on_after(ENDED_SECONDS):
+                await self._ended.setdefault(transactional_id, trio.Event()).wait()
+            machine = self._runtime.machines.get(transactional_id)
+        return machine
+
+    def has_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[Partition]
+    ) -> bool:
+        """Whether the open transaction durably has all these partitions, so that they need not be added."""
+        machine = self._runtime.machines.get(transactional_id)
+        return machine is not None and machine.has(producer, partitions) and self._runtime.is_durable(transactional_id)
+
+    def epoch_of(self, transactional_id: str, producer_id: int) -> int | None:
+        """The epoch in force of a producer; None where the transactional id is not known, or has another producer."""
+        machine = self._runtime.machines.get(transactional_id)
+        return None if machine is None or machine.facts.producer_id != producer_id else machine.facts.epoch
+
+    async def add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[Partition], *, version: int
+    ) -> None:
+        """Add partitions to the open transaction; the first ones begin it. They take its batches afterwards.
+
+        Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError, and
+        TransactionAbortableError for too many partitions.
+        """
+        self.check(transactional_id)
+        machine = _known(transactional_id, await self._when_ended(transactional_id))
+        self.memory.check(transactional_id, PARTITION_BYTES * len(partitions))
+        try:
+            machine.add_partitions(producer, partitions, version, self._runtime.now())
+        finally:
+            self._runtime.carry_out(transactional_id)
+        await self._runtime.written(transactional_id)
+
+    async def add_offsets(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, *, version: int
+    ) -> None:
+        """Add the partition of ``__consumer_offsets`` with what a group commits. Raises as ``add_partitions``.
+
+        Also raises a GroupError for the group.
+        """
+        self.check(transactional_id)
+        number = await self._groups.prepare_partition(group)
+        await self.add_partitions(transactional_id, producer, [(OFFSETS_TOPIC, number)], version=version)
+
+    async def end(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, version: int
+    ) -> ProducerIdAndEpoch:
+        """Decide how the open transaction ends; by version 2 with the id and epoch to go on with.
+
+        The outcome stands when this returns, and is read at "read_committed" when the markers are written, which
+        follows. What a commit covers is made durable before it is decided, whatever the ack of its batches was.
+
+        Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError,
+        InvalidTransactionStateError.
+        """
+        self.check(transactional_id)
+        machine = _known(transactional_id, self._runtime.machines.get(transactional_id))
+        facts = machine.facts
+        if is_commit and facts.state is TransactionState.ONGOING and facts.producer == producer:
+            await self.markers.make_durable(
+                (topic, number) for topic, numbers in facts.partitions.items() for number in numbers
+            )
+        new_id = await self._id_if_needed(machine)
+        machine = _known(transactional_id, self._runtime.machines.get(transactional_id))
+        try:
+            if machine.needs_producer_id() and new_id is None:
+                raise _try_again(transactional_id)  # it has changed meanwhile
+            ended = machine.end(producer, is_commit=is_commit, version=version, new_id=new_id, now=self._runtime.now())
+        finally:
+            self._runtime.carry_out(transactional_id)
+        await self._runtime.written(transactional_id)
+        return ended
+
+    # --- Requests of operators ----------------------------------------------------------------------------------------
+
+    async def abort(self, transactional_id: str) -> None:
+        """Abort the open transaction of a producer, which is fenced.
+
+        Raises UnknownTransactionalIdError, and InvalidTransactionStateError where none is open.
+        """
+        self.check(transactional_id)
+        machine = self._runtime.machines.get(transactional_id)
+        if machine is None:
+            raise _unknown(transactional_id)
+        if machine.facts.state is not TransactionState.ONGOING:
+            raise InvalidTransactionStateError(
+                f"{transactional_id} has no open transaction: its state is {machine.facts.state.title}",
+                producer_id=machine.facts.producer_id,
+            )
+        machine.abort(self._runtime.now())
+        await self._runtime.written(transactional_id)
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """What is known of an id. Raises UnknownTransactionalIdError."""
+        self.check(transactional_id)
+        machine = self._runtime.machines.get(transactional_id)
+        if machine is None or machine.is_unused:
+            raise _unknown(transactional_id)
+        return self._described(machine)
+
+    async def list_all(
+        self, wanted: TransactionFilter, pattern: ClientPattern | None = None
+    ) -> list[TransactionDescription]:
+        """Those that are wanted and whose id matches, by transactional id, in turns with other tasks.
+
+        Raises PatternError where it takes too long to match so many.
+        """
+        if self._loader.is_loading:
+            raise CoordinatorLoadingError(
+                "the broker has just started and still reads which transactions there are: ask again"
+            )
+        now_ms = self._clock.now_ms()
+        turns = budget.Turns(self._scheduler.turn)
+        machines = self._runtime.machines
+        names: list[str] = []
+        for name in list(machines) if pattern is None else pattern.matching(list(machines)):
+            if name is None:
+                await self._scheduler.turn()
+            else:
+                names.append(name)
+        found: list[TransactionDescription] = []
+        for name in names:
+            await turns.spend(LISTED_COST)
+            machine = machines.get(name)
+            if machine is not None and not machine.is_unused and wanted.takes(machine.facts, now_ms):
+                found.append(self._described(machine))
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    def _described(self, machine: TransactionalId) -> TransactionDescription:
+        held_up = self.markers.held_up(machine.key)
+        return TransactionDescription(machine.key, machine.facts, None if held_up is None else held_up.message)
+
+
+def _known(transactional_id: str, machine: TransactionalId | None) -> TransactionalId:
+    if machine is None:
+        raise InvalidProducerIdMappingError(
+            f"there is no producer of {transactional_id[:100]}, or it has been idle for so long that it was forgotten: "
+            "make a new producer",
+            transactional_id=transactional_id,
+        )
+    return machine
+
+
+def _unknown(transactional_id: str) -> UnknownTransactionalIdError:
+    return UnknownTransactionalIdError(
+        f"there is no producer of {transactional_id[:100]}, or it has been idle for so long that it was forgotten",
+        transactional_id=transactional_id,
+    )
+
+
+def _try_again(transactional_id: str) -> ConcurrentTransactionsError:
+    return ConcurrentTransactionsError(
+        f"the last transaction of {transactional_id[:100]} is being ended: try again",
+        transactional_id=transactional_id,
+    )

@@ -1,0 +1,233 @@
+"""Transactions: AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, DescribeTransactions, ListTransactions.
+
+AddPartitionsToTxn
+  2   PRODUCER_FENCED
+  3   flexible
+
+AddOffsetsToTxn
+  2   PRODUCER_FENCED
+  3   flexible
+  4   TRANSACTION_ABORTABLE
+
+EndTxn
+  2   PRODUCER_FENCED
+  3   flexible
+  4   TRANSACTION_ABORTABLE
+  5   the producer id and epoch to go on with: transaction version 2
+
+WriteTxnMarkers
+  1   flexible
+  2   transaction version
+
+DescribeTransactions
+  0   flexible
+
+ListTransactions
+  0   flexible
+  1   duration
+  2   a pattern of transactional ids
+"""
+
+from typing import Final
+
+from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
+from seglog_broker.coordinators.transactions.facts import STATES, ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.service.service import TransactionFilter
+from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.errors import group_failure, transaction_code
+from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
+from seglog_broker.runtime import budget
+from seglog_broker.runtime.response_memory import PART_BYTES
+from seglog_broker.storage.producers.producer_state import TransactionEnd
+from seglog_protocol.errors import UnknownPartitionError, UnknownTopicError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+ENDS_BY_VERSION_2: Final = 5
+"""The first version of EndTxn by which the epoch rises with the end of each transaction."""
+
+_AddedPartition = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+_AddedTopic = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+
+
+async def add_partitions(
+    context: RequestContext, request: messages.AddPartitionsToTxnRequest
+) -> messages.AddPartitionsToTxnResponse:
+    """All partitions of a request, or none of them, become part of the transaction."""
+    partitions = [
+        (topic.name, number)
+        async for topic, number in in_turns(
+            context, [(topic, number) for topic in request.v3_and_below_topics for number in topic.partitions]
+        )
+    ]
+    missing: set[tuple[str, int]] = set()
+    async for key in in_turns(context, partitions):
+        try:
+            context.broker.partitions.topic_with(*key)
+        except (UnknownTopicError, UnknownPartitionError):
+            missing.add(key)
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+    if not missing:
+        producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        try:
+            await context.transactions.add_partitions(
+                request.v3_and_below_transactional_id, producer, partitions, version=1
+            )
+            code = ErrorCode.NONE
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            code = transaction_code(error, "AddPartitionsToTxn", context.version)
+    response = messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
+    answered: dict[str, _AddedTopic] = {}
+    async for topic, number in in_turns(context, dict.fromkeys(partitions)):
+        result = answered.get(topic)
+        if result is None:
+            result = answered[topic] = _AddedTopic(name=topic, results_by_partition=[])
+            response.results_by_topic_v3_and_below.append(result)
+        result.results_by_partition.append(
+            _AddedPartition(
+                partition_index=number,
+                partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic, number) in missing else code,
+            )
+        )
+    return response
+
+
+async def add_offsets(
+    context: RequestContext, request: messages.AddOffsetsToTxnRequest
+) -> messages.AddOffsetsToTxnResponse:
+    """What a group commits in the transaction will be part of it."""
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    try:
+        await context.transactions.add_offsets(request.transactional_id, producer, request.group_id, version=1)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return messages.AddOffsetsToTxnResponse(error_code=transaction_code(error, "AddOffsetsToTxn", context.version))
+    return messages.AddOffsetsToTxnResponse()
+
+
+async def end(context: RequestContext, request: messages.EndTxnRequest) -> messages.EndTxnResponse:
+    """A transaction is committed or aborted: the outcome is durable, its markers follow."""
+    try:
+        producer = await context.transactions.end(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            version=2 if context.version >= ENDS_BY_VERSION_2 else 1,
+        )
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return messages.EndTxnResponse(
+            error_code=transaction_code(error, "EndTxn", context.version),
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+        )
+    return messages.EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+# --- Operators --------------------------------------------------------------------------------------------------------
+
+_Marked = messages.WriteTxnMarkersResponse.WritableTxnMarkerResult
+_MarkedTopic = messages.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_MarkedPartition = messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+
+async def write_markers(
+    context: RequestContext, request: messages.WriteTxnMarkersRequest
+) -> messages.WriteTxnMarkersResponse:
+    """Markers of an operator, who ends a transaction that hangs: ``kafka-transactions abort``."""
+    response = messages.WriteTxnMarkersResponse(markers=[])
+    for marker in request.markers:
+        wanted = TransactionEnd(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            max(1, marker.transaction_version),
+        )
+        keys = [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
+        failed = await context.transactions.markers.write(wanted, keys)
+        result = _Marked(producer_id=marker.producer_id, topics=[])
+        response.markers.append(result)
+        for topic in marker.topics:
+            marked = _MarkedTopic(name=topic.name, partitions=[])
+            result.topics.append(marked)
+            async for number in in_turns(context, topic.partition_indexes):
+                error = failed.get((topic.name, number))
+                code = ErrorCode.NONE if error is None else transaction_code(error, "WriteTxnMarkers", context.version)
+                marked.partitions.append(_MarkedPartition(partition_index=number, error_code=code))
+    return response
+
+
+async def describe(
+    context: RequestContext, request: messages.DescribeTransactionsRequest
+) -> messages.DescribeTransactionsResponse:
+    """What is known of transactional ids."""
+    response = messages.DescribeTransactionsResponse()
+    turns = budget.Turns(context.turn)
+    async for transactional_id in in_turns(context, request.transactional_ids):
+        result = messages.DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id, topics=[])
+        response.transaction_states.append(result)
+        try:
+            described = context.transactions.describe(transactional_id)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            result.error_code = transaction_code(error, "DescribeTransactions", context.version)
+            continue
+        facts = described.facts
+        result.transaction_state = facts.state.title
+        result.transaction_timeout_ms = facts.timeout_ms
+        result.transaction_start_time_ms = facts.start_ms
+        result.producer_id, result.producer_epoch = facts.producer
+        for topic, numbers in facts.partitions.items():
+            await turns.spend(len(numbers))
+            context.reserve(PART_BYTES + 4 * len(numbers))
+            result.topics.append(
+                messages.DescribeTransactionsResponse.TopicData(topic=topic, partitions=sorted(numbers))
+            )
+    return response
+
+
+async def list_all(
+    context: RequestContext, request: messages.ListTransactionsRequest
+) -> messages.ListTransactionsResponse:
+    """The transactional ids that pass the filters of the request."""
+    response = messages.ListTransactionsResponse()
+    response.unknown_state_filters = [state for state in request.state_filters if state not in STATES]
+    states = [STATES[state] for state in request.state_filters if state in STATES]
+    if request.state_filters and not states:
+        return response
+    wanted = TransactionFilter(
+        states,
+        frozenset(request.producer_id_filters),
+        request.duration_filter if request.duration_filter >= 0 else None,
+    )
+    try:
+        pattern = ClientPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        found = await context.transactions.list_all(wanted, pattern)
+    except PatternError:
+        response.unknown_state_filters = []
+        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
+        return response
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        response.unknown_state_filters = []
+        response.error_code = group_failure(error, "ListTransactions").code
+        return response
+    async for each in in_turns(context, found):
+        context.reserve(PART_BYTES)
+        response.transaction_states.append(
+            messages.ListTransactionsResponse.TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.facts.producer_id,
+                transaction_state=each.facts.state.title,
+            )
+        )
+    return response
+
+
+APIS: Final = (
+    Api(24, "AddPartitionsToTxn", range(4), handle=add_partitions),
+    Api(25, "AddOffsetsToTxn", range(5), handle=add_offsets),
+    Api(26, "EndTxn", range(6), handle=end),
+    Api(27, "WriteTxnMarkers", range(1, 3), handle=write_markers, changes=Administration.BROKER),
+    Api(65, "DescribeTransactions", range(1), handle=describe),
+    Api(66, "ListTransactions", range(3), handle=list_all),
+)

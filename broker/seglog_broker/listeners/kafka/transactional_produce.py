@@ -1,0 +1,138 @@
+"""Produce requests of transactional producers: what is done before their batches are appended, and their errors.
+
+From ADDS_PARTITIONS_VERSION on, the request adds its partitions to the transaction; before, AddPartitionsToTxn has done
+that. Either way partitions take only batches of transactions that they are part of, so nothing else is asked here.
+"""
+
+from struct import Struct
+from typing import Final
+
+from seglog_broker.coordinators.transactions.facts import Partition, ProducerIdAndEpoch
+from seglog_broker.listeners.kafka.context import RequestContext
+from seglog_broker.listeners.request_errors import as_seglog_error
+from seglog_protocol.errors import (
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionStateError,
+    PartitionRecoveringError,
+    ProducerFencedError,
+    SeglogError,
+    StorageError,
+    TransactionAbortableError,
+    without_frames,
+)
+from seglog_protocol.kafka import messages
+from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
+
+ADDS_PARTITIONS_VERSION: Final = 12
+"""The first version of Produce whose requests add partitions to transactions: transaction version 2."""
+
+ABORTABLE_VERSION: Final = 11
+"""The first one whose clients know TRANSACTION_ABORTABLE."""
+
+TOPIC_ID_VERSION: Final = 13
+
+_ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
+"""In a batch header."""
+
+
+def must_wait(context: RequestContext, request: messages.ProduceRequest) -> bool:
+    """Whether ``admit`` has something to do, or to refuse, before the batches are appended."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return False
+    try:
+        context.transactions.check(transactional_id)
+        if context.version < ADDS_PARTITIONS_VERSION:
+            return False
+        batches = _batches(context, request)
+    except SeglogError:
+        return True
+    if batches is None:
+        return False
+    return not context.transactions.has_partitions(transactional_id, *batches)
+
+
+async def admit(context: RequestContext, request: messages.ProduceRequest) -> SeglogError | None:
+    """Add the partitions of a request to its transaction. The error of all its batches, where that is not possible."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return None
+    try:
+        context.transactions.check(transactional_id)
+        batches = _batches(context, request)
+        if batches is not None and context.version >= ADDS_PARTITIONS_VERSION:
+            await context.transactions.add_partitions(transactional_id, *batches, version=2)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        return without_frames(_of_produce(as_seglog_error(error, "Produce")))
+    return None
+
+
+def _batches(
+    context: RequestContext, request: messages.ProduceRequest
+) -> tuple[ProducerIdAndEpoch, list[Partition]] | None:
+    """The producer, and the partitions that it adds; None if no batch belongs to a transaction.
+
+    Partitions that do not exist are left out: their batches are refused for that. Raises InvalidProducerIdMappingError
+    for batches of more than one producer.
+    """
+    producers: set[tuple[int, int]] = set()
+    partitions: list[Partition] = []
+    for topic in request.topic_data:
+        name = topic.name
+        if context.version >= TOPIC_ID_VERSION:
+            known = context.topic_with_id(topic.topic_id)
+            name = "" if known is None else known.name
+        exists = context.topics.get(name)
+        for item in topic.partition_data:
+            if item.records is None or len(item.records) < HEADER_SIZE:
+                continue
+            attributes, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(item.records)
+            if not attributes & TRANSACTIONAL_BIT:
+                continue
+            producers.add((producer_id, epoch))
+            if exists is not None and 0 <= item.index < exists.partitions:
+                partitions.append((name, item.index))
+    if len(producers) > 1:
+        raise InvalidProducerIdMappingError(
+            "the batches of one request are of more than one producer", transactional_id=request.transactional_id or ""
+        )
+    if not producers:
+        return None
+    [producer] = producers
+    return ProducerIdAndEpoch(*producer), partitions
+
+
+def _of_produce(error: SeglogError) -> SeglogError:
+    """An error of the coordinator as producers know it: what passes has a code of partitions that they try again."""
+    if isinstance(error, ProducerFencedError):
+        return InvalidProducerEpochError(error.message)
+    if isinstance(error, CoordinatorLoadingError):
+        return PartitionRecoveringError(error.message)
+    if isinstance(error, CoordinatorNotAvailableError):
+        unavailable = StorageError(error.message)
+        unavailable.retriable = True
+        return unavailable
+    return error
+
+
+def refused_by_partition(
+    context: RequestContext, transactional_id: str | None, error: InvalidTransactionStateError
+) -> SeglogError:
+    """The error of a batch that its partition does not take because it expects no transaction of the producer."""
+    if transactional_id is None or error.first_offset >= 0:
+        return error
+    current = context.transactions.epoch_of(transactional_id, error.producer_id)
+    if current is not None and error.producer_epoch < current:
+        return InvalidProducerEpochError(
+            f"producer {error.producer_id} has epoch {current} now, the batch has {error.producer_epoch}: a newer "
+            "producer has taken the transactional id over, or the transaction was aborted",
+            producer_id=error.producer_id,
+            producer_epoch=error.producer_epoch,
+            current_epoch=current,
+        )
+    if context.version >= ABORTABLE_VERSION:
+        return TransactionAbortableError(error.message, transactional_id=transactional_id)
+    return error
