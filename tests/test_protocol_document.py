@@ -90,6 +90,7 @@ NOBODYS_FAULT: Final = {
     "MEMBER_ID_REQUIRED",
     "REBALANCE_IN_PROGRESS",
     "REQUEST_CANCELLED",
+    "UNSTABLE_OFFSET_COMMIT",
 }
 
 
@@ -277,6 +278,7 @@ async def test_a_broker_answers_the_very_bytes_of_the_page_as_the_page_says(nurs
     broker.groups._machines.new_id = lambda: "5f0c2a1e-0000-4000-8000-000000000001"
     received: dict[int, Frame] = {}
     nursery.start_soon(broker.groups.run)
+    nursery.start_soon(broker.transactions.run)
     async with serving(broker) as served:
         peer = await served.connect()
         for example in EXCHANGE:

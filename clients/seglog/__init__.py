@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, OffsetReset
     from seglog.producer import Delivery, Producer
+    from seglog.transaction import Transaction
     from seglog_protocol.errors import (
         AuthenticationError,
         AuthorizationError,
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
         StorageError,
         TlsError,
         TopicExistsError,
+        TransactionAborted,
+        TransactionFailed,
+        TransactionFenced,
+        TransactionUnanswered,
         UnknownGroupError,
         UnknownPartitionError,
         UnknownTopicError,
@@ -115,6 +120,11 @@ __all__ = [
     "TlsError",
     "TopicDescription",
     "TopicExistsError",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionFailed",
+    "TransactionFenced",
+    "TransactionUnanswered",
     "UnknownGroupError",
     "UnknownPartitionError",
     "UnknownTopicError",
@@ -141,6 +151,7 @@ _HOMES: Final = {
     "seglog.group_consumer": ("GroupConsumer",),
     "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
     "seglog.producer": ("Delivery", "Producer"),
+    "seglog.transaction": ("Transaction",),
     "seglog_protocol.messages": (
         "ConfigEntry",
         "CreateTopicReply",

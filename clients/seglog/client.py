@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from seglog.consumer import Consumer
+    from seglog.core.accumulator import ProducerEpoch
     from seglog.core.explaining import PartitionExplanation
     from seglog.core.fetcher import OutOfRange
     from seglog.core.moments import Moment
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog.producer import Producer
+    from seglog.transaction import Transaction
     from seglog_protocol.isolation import Isolation
     from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup
 
@@ -265,11 +267,56 @@ class Client:
 
     def make_producer(self, topic: str, options: "ProducerOptions") -> "Producer":
         """As ``producer``, from options."""
+        return self._make_producer(topic, options)
+
+    def _make_producer(
+        self, topic: str, options: "ProducerOptions", of_transaction: "ProducerEpoch | None" = None
+    ) -> "Producer":
         from seglog.producer import Producer  # noqa: PLC0415 - as above
 
         description, epoch = self.converse(options.begin(topic, may_create=self.broker.auto_create_topics))
         watch = self.timestamps(topic)
-        return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch, watch))
+        return self._adopted(
+            lambda link: Producer(self._dialer, link, description, options, of_transaction or epoch, watch)
+        )
+
+    def transaction(
+        self,
+        transactional_id: str,
+        *,
+        timeout: float = 60.0,
+        linger_ms: float = 5,
+        batch_bytes: int = 64 * 1024,
+        compression: str = "none",
+        compression_level: int | None = None,
+        buffer_bytes: int = 32 * 1024 * 1024,
+    ) -> "Transaction":
+        """Transactions of the producer with this id, for ``with``: each block is one, and the object may be used again.
+
+        All that is sent and committed in a block counts together, for those who read at isolation "read_committed":
+        when the block is left, or never, if it is left by an exception. Of all producers with one id, the one that
+        began last counts, others get TransactionFenced. A transaction that takes longer than ``timeout`` seconds is
+        aborted by the broker. Other options are those of ``producer``.
+        """
+        from seglog.core.producer_options import ProducerOptions  # noqa: PLC0415 - with all its codecs
+        from seglog.core.transactions import TransactionCore  # noqa: PLC0415 - few programs have transactions
+        from seglog.transaction import Transaction  # noqa: PLC0415 - as above
+
+        options = ProducerOptions(
+            "os",  # what is committed is made durable by the commit
+            linger_ms,
+            batch_bytes,
+            compression,
+            compression_level,
+            buffer_bytes,
+            delivery_timeout=timeout,
+            transactional=True,
+        )
+
+        def make_producer(topic: str, epoch: "ProducerEpoch") -> "Producer":
+            return self._make_producer(topic, options, epoch)
+
+        return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer)
 
     def timestamps(self, topic: str) -> "TimestampWatch":
         """The timestamp checks of a topic; their warnings are issued once per client."""

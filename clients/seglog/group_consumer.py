@@ -21,6 +21,7 @@ from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
+from seglog.core.transactions import TransactionCore
 from seglog.link import Dialer, Link
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
@@ -115,6 +116,28 @@ class GroupConsumer(Consumer):
         if self._is_closed:
             raise self._closed()
         return self._run(look_up_committed(self.options.group, self.topic, partitions))
+
+    def commit_in_transaction(
+        self, transaction: TransactionCore, offsets: Mapping[int, int] | Mapping[str, int] | None
+    ) -> dict[int, int]:
+        """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
+        self._owner.check()
+        if self._is_closed:
+            raise self._closed()
+        return self._run(self._session.in_transaction(transaction, offsets))
+
+    def note_committed(self, offsets: Mapping[int, int]) -> None:
+        """The transaction is committed in which these offsets were."""
+        self._session.note_committed(offsets)
+
+    def rewind(self) -> None:
+        """Go on with the records after the committed offsets: those read since are read again.
+
+        For a program whose transaction was aborted. ``on_assigned`` is called again.
+        """
+        self._owner.check()
+        with self._turning:
+            self._session.rewind()
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 

@@ -218,6 +218,16 @@ class Producer:
         if failure is not None:
             raise failure
 
+    def place(self, key: bytes | None) -> int:
+        """The partition that a record with this key gets, as things stand."""
+        with self._lock:
+            return self._core.place(key)
+
+    def begin_epoch(self, producer: ProducerEpoch) -> None:
+        """Send in another epoch from now on; everything before is acknowledged."""
+        with self._lock:
+            self._core.accumulator.begin_epoch(producer)
+
     def wait_for(self, batch: ProducerBatch, timeout: float | None) -> bool:
         """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""
         self._owner.check()

@@ -578,6 +578,16 @@ class InvalidRegularExpressionError(GroupError):
     kafka_code = 128
 
 
+class UnstableOffsetCommitError(GroupError):
+    """An open transaction has committed another offset for the partition: try again when it has ended."""
+
+    code = "UNSTABLE_OFFSET_COMMIT"
+    kafka_code = 88
+    retriable = True
+    topic: str = ""
+    partition: int = -1
+
+
 # --- Transactions -----------------------------------------------------------------------------------------------------
 
 
@@ -815,6 +825,26 @@ class DeliveryFailed(ClientError):  # noqa: N818 - the name programs write
     records: int = 0
 
 
+class TransactionFailed(ClientError):  # noqa: N818 - as DeliveryFailed
+    """A transaction of the producer with ``transactional_id`` did not end as it was to."""
+
+    transactional_id: str = ""
+
+
+class TransactionAborted(TransactionFailed):
+    """Nothing of the transaction counts: do its work again, in a new one."""
+
+
+class TransactionUnanswered(TransactionFailed):
+    """The broker did not answer whether the transaction has ended: ask again for the same end."""
+
+    retriable = True
+
+
+class TransactionFenced(TransactionFailed):
+    """Another producer has the transactional id, or the transaction took too long: this producer is over."""
+
+
 # --- The table --------------------------------------------------------------------------------------------------------
 
 WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
@@ -873,6 +903,7 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     UnsupportedAssignorError,
     StaleMemberEpochError,
     InvalidRegularExpressionError,
+    UnstableOffsetCommitError,
     ProducerFencedError,
     InvalidProducerIdMappingError,
     InvalidTransactionTimeoutError,

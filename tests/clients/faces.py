@@ -21,7 +21,7 @@ from tests.clients.trio.memory_broker import MemoryBroker, memory_broker
 Face = Callable[..., AbstractAsyncContextManager[tuple[FakeBroker, Any]]]
 Connect = Callable[..., AbstractAsyncContextManager[Any]]
 
-_PLAIN: Final = {"positions", "records_behind", "pause", "resume", "done", "batches", "__iter__"}
+_PLAIN: Final = {"positions", "records_behind", "pause", "resume", "rewind", "done", "batches", "__iter__"}
 """What is not awaited on trio either."""
 _WRAPPED: Final = (seglog.Client, seglog.Producer, seglog.Consumer, seglog.Delivery)
 RESULT_SECONDS: Final = 30.0
@@ -37,6 +37,8 @@ class Awaited:
         found = getattr(self._blocking, name)
         if name == "batches":
             return lambda: Items(found())
+        if name == "transaction":
+            return lambda *arguments, **more: Awaited(found(*arguments, **more))
         if not callable(found) or name in _PLAIN:
             return found
         return lambda *arguments, **more: Call(found, arguments, more)
@@ -63,7 +65,8 @@ class Call:
     """A call of the blocking face: made when it is awaited, or entered as a block."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], more: dict[str, Any]) -> None:
-        self._made = function(*arguments, **more)
+        plain = [each._blocking if isinstance(each, Awaited) else each for each in arguments]
+        self._made = function(*plain, **more)
         if isinstance(self._made, _WRAPPED):
             self._made = Awaited(self._made)
 

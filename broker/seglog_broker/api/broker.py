@@ -41,6 +41,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.transactions.service.native import NativeTransactions
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
@@ -242,6 +243,7 @@ class Broker:
             self.scheduler,
             offload,
         )
+        self._native_transactions = NativeTransactions(self.transactions, self.partitions, clock, self.turn)
         topics.note_changes(self.groups.note_topic)
 
         self.problems = Problems(self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls)
@@ -455,7 +457,7 @@ class Broker:
                 return self.read_metrics(), b""
             case messages.DescribeBrokerRequest():
                 return await self.describer.describe(), b""
-            case messages.InitProducerRequest():
+            case messages.InitProducerRequest() if request.transactional_id is None:
                 return await self.init_producer(), b""
             case messages.UsersRequest():
                 return await self.users.describe(request), b""
@@ -463,7 +465,9 @@ class Broker:
                 return await self.users.alter(request, principal), b""
             case messages.FlushRequest():
                 return await self.flush(request), b""
-        reply = await self._native_groups.answer(request, host)
+        reply = await self._native_transactions.answer(request)
+        if reply is None:
+            reply = await self._native_groups.answer(request, host)
         if reply is None:
             raise NotImplementedError(request.api)
         return reply, b""

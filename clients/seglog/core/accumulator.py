@@ -224,10 +224,12 @@ class Accumulator:
         level: int | None = None,
         *,
         producer: ProducerEpoch | None = None,
+        transactional: bool = False,
     ) -> None:
-        """With ``producer`` batches are idempotent."""
+        """With ``producer`` batches are idempotent, with ``transactional`` they belong to its transactions."""
         self.topic = topic
         self.producer = producer
+        self.transactional = transactional
         self.limits = limits
         self.codec = codec
         self.level = level
@@ -275,6 +277,8 @@ class Accumulator:
                 return batch, count - 1, False
             was_closed = True
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
+        if self.transactional:
+            batch.builder = BatchBuilder(transactional=True)
         assert batch.builder is not None
         self._count(batch, batch.builder.append(timestamp, key, value, headers), 1)
         if self._due_at is None:
@@ -308,6 +312,13 @@ class Accumulator:
         self._batch_count += 1
         self.unresolved += 1
         self.buffered_bytes += size
+
+    def begin_epoch(self, producer: ProducerEpoch) -> None:
+        """Batches from now on are of another epoch; those before are resolved."""
+        assert not self.unresolved, "their sequences would be those of two epochs"
+        self.producer = producer
+        for queue in self._queues.values():
+            queue.producer, queue.sequence, queue.is_known, queue.expected = producer, 0, False, None
 
     def flush(self) -> None:
         """Send without lingering until every batch has been resolved."""
@@ -487,6 +498,7 @@ class Accumulator:
         elif (
             0 < ahead < batch.record_count
             or now >= batch.deadline
+            or self.transactional  # the epoch is the transaction's: it is aborted
             or (queue.producer is not None and queue.producer.epoch == _EPOCH_MAX)
         ):
             self.resolve(batch, error=error)
@@ -537,6 +549,7 @@ class Accumulator:
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=half.sequence,
+                transactional=self.transactional,
             )
             half.record_count = len(part)
             half.size = batch.size * len(part) // len(records)

@@ -25,13 +25,16 @@ class Committed(NamedTuple):
 
 
 def look_up_committed(
-    group: str, topic: str, partitions: Sequence[int] | None = None
+    group: str, topic: str, partitions: Sequence[int] | None = None, *, stable: bool = False
 ) -> Conversation[dict[int, Committed]]:
-    """The committed offsets of partitions of a topic (None: all); partitions without one are left out."""
+    """The committed offsets of partitions of a topic (None: all); partitions without one are left out.
+
+    With ``stable`` it raises UnstableOffsetCommitError where an open transaction has committed another offset.
+    """
     found: dict[int, Committed] = {}
     for some in [None] if partitions is None else pages(_numbers(partitions), OFFSETS_PER_REQUEST):
         asked = None if some is None else [messages.GroupPartition(topic, partition) for partition in some]
-        request = messages.CommittedOffsetsRequest(group, asked)
+        request = messages.CommittedOffsetsRequest(group, asked, True if stable else None)
         reply, _ = yield from ask(request, messages.CommittedOffsetsReply, is_repeatable=True)
         for result in _there(reply.offsets, topic):
             times = (result.committed_ms, result.expires_ms)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from seglog.core.committed_offsets import commit
+from seglog.core.committed_offsets import Committed, commit
 from seglog.core.committed_offsets import look_up_committed as look_up
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import GroupOptions
@@ -20,6 +20,7 @@ from seglog.core.group_membership import Member, Membership, MembershipOptions, 
 from seglog.core.moments import Edge, to_positions
 from seglog.core.offsets import to_moment
 from seglog.core.retries import Retries
+from seglog.core.transactions import TransactionCore
 from seglog_protocol import errors, messages
 from seglog_protocol.isolation import READ_UNCOMMITTED
 
@@ -107,6 +108,8 @@ class GroupSession:
         self._is_topic_gone = False
         """Whether the topic was deleted: what was read of it is committed no more, also where another has its name."""
         self._commit_at = clock() + options.auto_commit_interval
+        self._has_stable = True
+        """Whether the broker knows which offsets are stable."""
 
     # --- Records handed out -------------------------------------------------------------------------------------------
 
@@ -233,7 +236,7 @@ class GroupSession:
     def _add_assigned(self, partitions: frozenset[int]) -> Steps[None]:
         """Read assigned partitions from the committed offset on, or from ``start``."""
         member, options = self.membership.member, self._options
-        found = yield from look_up(options.group, self._topic, sorted(partitions))
+        found = yield from self._look_up_stable(sorted(partitions))
         committed = {partition: known.offset for partition, known in found.items()}
         fresh: list[PartitionPosition] = []
         if committed:
@@ -245,6 +248,17 @@ class GroupSession:
         self._is_topic_gone = False
         self._assign([*self._states().values(), *fresh])
         yield Notify("assigned", sorted(partitions))
+
+    def _look_up_stable(self, partitions: list[int]) -> Conversation[dict[int, Committed]]:
+        """The committed offsets that no open transaction may change; a broker without transactions has no others."""
+        if self._has_stable:
+            try:
+                found = yield from look_up(self._options.group, self._topic, partitions, stable=True)
+            except errors.UnsupportedVersionError:
+                self._has_stable = False
+            else:
+                return found
+        return (yield from look_up(self._options.group, self._topic, partitions))
 
     def _from_start(self, partitions: list[int]) -> Conversation[list[PartitionPosition]]:
         """States that begin at ``start``, or at the end of the log that is nearest to it."""
@@ -311,12 +325,8 @@ class GroupSession:
 
     def _commit(self, offsets: Mapping[int, int], member: Member, metadata: str | None = None) -> Conversation[None]:
         options = self._options
-        by_id: dict[str, dict[int, int]] = {}  # one, but for a topic that was made again
-        for partition, offset in offsets.items():
-            state = self._states().get(partition)
-            by_id.setdefault("" if state is None else state.topic_id, {})[partition] = offset
         try:
-            for topic_id, some in by_id.items():
+            for topic_id, some in self._by_id(offsets).items():
                 yield from commit(
                     options.group,
                     self._topic,
@@ -331,15 +341,37 @@ class GroupSession:
             raise
         self._committed |= offsets
 
+    def _by_id(self, offsets: Mapping[int, int]) -> dict[str, dict[int, int]]:
+        """Offsets by the id of the topic: one, but for a topic that was made again."""
+        by_id: dict[str, dict[int, int]] = {}
+        for partition, offset in offsets.items():
+            state = self._states().get(partition)
+            by_id.setdefault("" if state is None else state.topic_id, {})[partition] = offset
+        return by_id
+
     def committing(
         self, offsets: Mapping[int, int] | Mapping[str, int] | None, metadata: str | None = None
     ) -> Steps[None]:
         """As ``Consumer.commit``."""
+        if metadata is not None and not isinstance(metadata, str):
+            raise TypeError(f"metadata is text or None, not {metadata!r}")
+        places, member = self._to_commit(offsets, least=1 if metadata is None else 0)
+        retries = Retries(self._options.reconnect_timeout)
+        while places:
+            try:
+                yield from self._commit(places, member, metadata)
+                places = {}
+            except errors.SeglogError as error:
+                pause, _ = retries.failed(error, self._clock())
+                yield Pause(pause)
+
+    def _to_commit(
+        self, offsets: Mapping[int, int] | Mapping[str, int] | None, *, least: int = 1
+    ) -> tuple[dict[int, int], Member]:
+        """The offsets, or the positions that are ``least`` ahead of the committed ones, and the member they are of."""
         if offsets is not None and not isinstance(offsets, Mapping):
             raise TypeError(f"offsets is {{partition: offset}} or None, not {offsets!r}")
         given = None if offsets is None else to_positions(offsets)
-        if metadata is not None and not isinstance(metadata, str):
-            raise TypeError(f"metadata is text or None, not {metadata!r}")
         self.membership.raise_fenced()
         member = self.membership.member
         if member is None:
@@ -349,24 +381,40 @@ class GroupSession:
                 group=self._options.group,
             )
         if given is None:
-            least = 1 if metadata is None else 0
-            places = {
+            return {
                 partition: state.position
                 for partition, state in self._states().items()
                 if state.position >= self._committed.get(partition, -1) + least
-            }
-        else:
-            places = given
-            for partition in places.keys() - self._states().keys():
-                raise ValueError(f"this consumer does not read partition {partition} of {self._topic}")
-        retries = Retries(self._options.reconnect_timeout)
-        while places:
-            try:
-                yield from self._commit(places, member, metadata)
-                places = {}
-            except errors.SeglogError as error:
-                pause, _ = retries.failed(error, self._clock())
-                yield Pause(pause)
+            }, member
+        for partition in given.keys() - self._states().keys():
+            raise ValueError(f"this consumer does not read partition {partition} of {self._topic}")
+        return given, member
+
+    def in_transaction(
+        self, transaction: TransactionCore, offsets: Mapping[int, int] | Mapping[str, int] | None
+    ) -> Conversation[dict[int, int]]:
+        """Commit in a transaction, as ``Transaction.commit_offsets``; returns the offsets, for ``note_committed``."""
+        if self._options.auto_commit:
+            raise ValueError("a consumer whose offsets are committed in transactions has auto_commit=False")
+        places, member = self._to_commit(offsets)
+        try:
+            yield from transaction.committing_offsets(
+                self._options.group, self._topic, self._by_id(places), member, self._options.instance_id
+            )
+        except errors.SeglogError as error:
+            self.membership.refused(error, member)
+            raise
+        return places
+
+    def note_committed(self, offsets: Mapping[int, int]) -> None:
+        """The transaction is committed in which these were."""
+        self._committed |= offsets
+
+    def rewind(self) -> None:
+        """Read all partitions again from their committed offsets, with the next turn."""
+        self.in_hand = None
+        self._committed.clear()
+        self._assign([])
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 

@@ -105,6 +105,7 @@ class ProducerCore:
             options.codec,
             options.level,
             producer=producer,
+            transactional=options.transactional,
         )
         self.accumulator.passed_ack = options.ack
         self.request_seconds = REQUEST_TIMEOUT_SECONDS
@@ -169,6 +170,10 @@ class ProducerCore:
         if added[2]:
             self._partitioner.batch_closed(target)
         return added
+
+    def place(self, key: bytes | None) -> int:
+        """The partition of a record with this key."""
+        return self._partitioner.place(key)
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
         """Add a batch that is already built; None when there is no room."""

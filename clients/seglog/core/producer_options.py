@@ -41,6 +41,8 @@ class ProducerOptions:
     """Whether to send nothing more after a failure; only for ``write_arrow``."""
     may_create: bool = True
     """Whether to create a missing topic if the broker allows that; only ``write_arrow`` sets it."""
+    transactional: bool = False
+    """Whether batches belong to transactions; only for ``Client.transaction``, which has the producer id."""
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:
@@ -62,7 +64,8 @@ class ProducerOptions:
         Batches of ack "none" need none, because nothing is retried.
         """
         description = yield from describe_for_producing(topic, may_create=self.may_create and may_create)
-        epoch = (yield from new_producer(self.delivery_timeout)) if self.idempotent and self.ack != "none" else None
+        needs_id = self.idempotent and self.ack != "none" and not self.transactional
+        epoch = (yield from new_producer(self.delivery_timeout)) if needs_id else None
         return description, epoch
 
     @property

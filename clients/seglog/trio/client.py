@@ -10,6 +10,7 @@ import trio
 
 from seglog.access import Access
 from seglog.core import topics
+from seglog.core.accumulator import ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import GroupOptions, consumer_options, group_options
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
@@ -24,6 +25,7 @@ from seglog.core.records import ConsumerGap
 from seglog.core.samples import read_samples
 from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
 from seglog.core.timestamps import TimestampWatch
+from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore
 from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.groups import (
     GroupDescription,
@@ -45,6 +47,7 @@ from seglog.trio.consumer import Consumer
 from seglog.trio.group_consumer import GroupConsumer
 from seglog.trio.link import Dialer, Link
 from seglog.trio.producer import Producer
+from seglog.trio.transaction import Transaction
 from seglog.trio.transport import Opener, open_socket
 from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
@@ -274,17 +277,48 @@ class Client:
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
         )
 
-        async def opened() -> Producer:
-            beginning = options.begin(topic, may_create=self.broker.auto_create_topics)
-            description, epoch = await self.converse(beginning)
-            link = await self._dial()
-            watch = self.timestamps(topic)
-            producer = Producer(self._dialer, link, description, options, self._background, epoch, watch)
-            self._producers.add(producer)
-            producer.on_closed = lambda: self._producers.discard(producer)
-            return producer
+        return Opening(lambda: self._make_producer(topic, options))
 
-        return Opening(opened)
+    async def _make_producer(
+        self, topic: str, options: ProducerOptions, of_transaction: ProducerEpoch | None = None
+    ) -> Producer:
+        beginning = options.begin(topic, may_create=self.broker.auto_create_topics)
+        description, epoch = await self.converse(beginning)
+        link = await self._dial()
+        watch = self.timestamps(topic)
+        epoch = of_transaction or epoch
+        producer = Producer(self._dialer, link, description, options, self._background, epoch, watch)
+        self._producers.add(producer)
+        producer.on_closed = lambda: self._producers.discard(producer)
+        return producer
+
+    def transaction(
+        self,
+        transactional_id: str,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        linger_ms: float = 5,
+        batch_bytes: int = 64 * 1024,
+        compression: str = "none",
+        compression_level: int | None = None,
+        buffer_bytes: int = 32 * 1024 * 1024,
+    ) -> Transaction:
+        """Transactions of the producer with this id, for ``async with``, as ``seglog.Client.transaction``."""
+        options = ProducerOptions(
+            "os",  # what is committed is made durable by the commit
+            linger_ms,
+            batch_bytes,
+            compression,
+            compression_level,
+            buffer_bytes,
+            delivery_timeout=timeout,
+            transactional=True,
+        )
+
+        def make_producer(topic: str, epoch: ProducerEpoch) -> Awaitable[Producer]:
+            return self._make_producer(topic, options, epoch)
+
+        return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer)
 
     def timestamps(self, topic: str) -> TimestampWatch:
         """The timestamp checks of a topic; their warnings are issued once per client."""

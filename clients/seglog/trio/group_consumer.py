@@ -22,6 +22,7 @@ from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
+from seglog.core.transactions import TransactionCore
 from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
 from seglog.trio.link import Answer, Dialer, Link
@@ -114,6 +115,23 @@ class GroupConsumer(Consumer):
         if self._is_closed:
             raise self._closed()
         return await self._run(look_up_committed(self.options.group, self.topic, partitions))
+
+    async def commit_in_transaction(
+        self, transaction: TransactionCore, offsets: Mapping[int, int] | Mapping[str, int] | None
+    ) -> dict[int, int]:
+        """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
+        await trio.lowlevel.checkpoint()
+        if self._is_closed:
+            raise self._closed()
+        return await self._run(self._session.in_transaction(transaction, offsets))
+
+    def note_committed(self, offsets: Mapping[int, int]) -> None:
+        """The transaction is committed in which these offsets were."""
+        self._session.note_committed(offsets)
+
+    def rewind(self) -> None:
+        """Go on with the records after the committed offsets, as ``seglog.GroupConsumer.rewind``."""
+        self._session.rewind()
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 

@@ -175,6 +175,14 @@ class Producer:
         if failure is not None:
             raise failure
 
+    def place(self, key: bytes | None) -> int:
+        """The partition that a record with this key gets, as things stand."""
+        return self._core.place(key)
+
+    def begin_epoch(self, producer: ProducerEpoch) -> None:
+        """Send in another epoch from now on; everything before is acknowledged."""
+        self._core.accumulator.begin_epoch(producer)
+
     async def settled(self, batch: ProducerBatch) -> None:
         """Wait until the batch has been resolved or split."""
         if batch.is_resolved or batch.halves is not None:

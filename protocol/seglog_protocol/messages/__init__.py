@@ -170,3 +170,15 @@ from seglog_protocol.messages.topics import (
     TopicsReply as TopicsReply,
     TopicsRequest as TopicsRequest,
 )
+from seglog_protocol.messages.transactions import (
+    AbortTransactionReply as AbortTransactionReply,
+    AbortTransactionRequest as AbortTransactionRequest,
+    EndTransactionReply as EndTransactionReply,
+    EndTransactionRequest as EndTransactionRequest,
+    ExtendTransactionReply as ExtendTransactionReply,
+    ExtendTransactionRequest as ExtendTransactionRequest,
+    TransactionDescription as TransactionDescription,
+    TransactionPartition as TransactionPartition,
+    TransactionsReply as TransactionsReply,
+    TransactionsRequest as TransactionsRequest,
+)

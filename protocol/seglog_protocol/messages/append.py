@@ -62,13 +62,24 @@ class AppendReply(Message):
 
 
 class InitProducerRequest(Request):
-    """Allocate an id for a new idempotent producer."""
+    """Allocate an id for a new idempotent producer; with ``transactional_id`` begin as the one producer that has that.
+
+    All producers that had it before are fenced, and their open transaction is aborted. ``timeout_ms`` is how long a
+    transaction may be open until the broker aborts it; a minute by default.
+    """
 
     api: ClassVar[str] = "init_producer"
+    version: ClassVar[int] = 2
+    transactional_id: str | None = None
+    timeout_ms: Int31 | None = None
+
+    def version_needed(self) -> int:
+        """``Request.version_needed``."""
+        return 1 if self.transactional_id is None else 2
 
 
 class InitProducerReply(Message):
-    """A unique producer id, never reused, and its first epoch."""
+    """A unique producer id, never reused, and its epoch."""
 
     producer_id: Int64
     producer_epoch: Int64

@@ -151,16 +151,25 @@ class CommitOffsetsRequest(Request):
 
     A member gives its id and generation. A client that is no member leaves both out, and may commit while the group has
     no members. ``topic_ids`` maps names to the ids of the topics that were read: what was read of one that was
-    deleted and made again since is refused.
+    deleted and made again since is refused. With ``transactional_id``, and the producer's id and epoch, the offsets
+    become part of its transaction, and count when that is committed.
     """
 
     api: ClassVar[str] = "commit_offsets"
+    version: ClassVar[int] = 2
     group: str
     offsets: Items[CommitOffset]
     member_id: str | None = None
     generation: Int32 | None = None
     instance_id: str | None = None
     topic_ids: Entries[str] | None = None
+    transactional_id: str | None = None
+    producer_id: Int63 | None = None
+    producer_epoch: Int31 | None = None
+
+    def version_needed(self) -> int:
+        """``Request.version_needed``."""
+        return 1 if self.transactional_id is None else 2
 
 
 class CommitOffsetResult(Message):
@@ -185,11 +194,21 @@ class GroupPartition(RequestPart):
 
 
 class CommittedOffsetsRequest(Request):
-    """Look up what a group has committed, for some partitions or (None) for all that it has."""
+    """Look up what a group has committed, for some partitions or (None) for all that it has.
+
+    With ``stable`` a partition for which an open transaction has committed another offset has the error
+    UNSTABLE_OFFSET_COMMIT until that ends: then records are not read again that the transaction has processed.
+    """
 
     api: ClassVar[str] = "committed_offsets"
+    version: ClassVar[int] = 2
     group: str
     partitions: Items[GroupPartition] | None = None
+    stable: bool | None = None
+
+    def version_needed(self) -> int:
+        """``Request.version_needed``."""
+        return 1 if self.stable is None else 2
 
 
 class CommittedOffset(Message):

@@ -24,6 +24,12 @@ from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, Truncat
 from seglog_protocol.messages.samples import SamplesRequest
 from seglog_protocol.messages.security import AlterUsersRequest, AuthenticateRequest, UsersRequest
 from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
+from seglog_protocol.messages.transactions import (
+    AbortTransactionRequest,
+    EndTransactionRequest,
+    ExtendTransactionRequest,
+    TransactionsRequest,
+)
 
 
 class HelloRequest(Request):
@@ -107,6 +113,10 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         AlterUsersRequest,
         DescribeBrokerRequest,
         SamplesRequest,
+        ExtendTransactionRequest,
+        EndTransactionRequest,
+        TransactionsRequest,
+        AbortTransactionRequest,
     )
 }
 

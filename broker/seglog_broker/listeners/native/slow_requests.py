@@ -20,6 +20,7 @@ from seglog_broker.listeners.session import Administration
 from seglog_protocol.errors import RequestCancelledError
 from seglog_protocol.frames import Frame, encode_packed_prefix
 from seglog_protocol.messages import (
+    AbortTransactionRequest,
     AlterTopicRequest,
     AlterUsersRequest,
     AppendRequest,
@@ -51,6 +52,7 @@ CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
         DeleteOffsetsRequest.api: Administration.GROUPS,
         UsersRequest.api: Administration.BROKER,
         AlterUsersRequest.api: Administration.BROKER,
+        AbortTransactionRequest.api: Administration.BROKER,
     }
 )
 """The apis that only administrators may ask, with what they change: a decoded request is of a class of its own."""

@@ -14,9 +14,11 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
 )
 from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.topic import Transaction
 from seglog_broker.runtime import budget
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol import messages
+from seglog_protocol.errors import UnstableOffsetCommitError
 
 OFFSETS_A_TURN: Final = budget.items_of(cost=8)
 """Committed offsets that are looked up before other tasks run."""
@@ -133,6 +135,9 @@ class NativeGroups:
             request.instance_id,
         )
         topic_ids = request.topic_ids or {}
+        transaction = None
+        if request.producer_id is not None and request.producer_epoch is not None:
+            transaction = Transaction(request.producer_id, request.producer_epoch)
         errors = await self._groups.commit(
             request.group,
             committer,
@@ -147,6 +152,7 @@ class NativeGroups:
                 )
                 for item in request.offsets
             ],
+            transaction,
         )
         return messages.CommitOffsetsReply(
             [
@@ -166,7 +172,11 @@ class NativeGroups:
             if begin:
                 await self._turn()
             some = self._groups.committed(request.group, asked[begin : begin + OFFSETS_A_TURN])
-            found += [_committed(one) for one in some if one.offset >= 0 or request.partitions is not None]
+            for one in some:
+                if request.stable and one.is_unstable:
+                    found.append(_unstable(request.group, one))
+                elif one.offset >= 0 or request.partitions is not None:
+                    found.append(_committed(one))
         return messages.CommittedOffsetsReply(found, self._clock.now_ms())
 
     # --- For people ---------------------------------------------------------------------------------------------------
@@ -207,6 +217,16 @@ class NativeGroups:
             listed.empty_since_ms,
             listed.expires_ms,
         )
+
+
+def _unstable(group: str, one: Committed) -> messages.CommittedOffset:
+    error = UnstableOffsetCommitError(
+        f"an open transaction has committed an offset of group {group} for {one.topic}-{one.partition}: try again",
+        group=group,
+        topic=one.topic,
+        partition=one.partition,
+    )
+    return messages.CommittedOffset(one.topic, one.partition, error=error)
 
 
 def _committed(one: Committed) -> messages.CommittedOffset:

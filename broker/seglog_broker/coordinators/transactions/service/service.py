@@ -289,6 +289,14 @@ class TransactionService:
             machine = self._runtime.machines.get(transactional_id)
         return machine
 
+    async def ended(self, transactional_id: str) -> None:
+        """Wait until the markers of the last transaction are written, if it is being ended."""
+        while True:
+            machine = self._runtime.machines.get(transactional_id)
+            if machine is None or not machine.facts.state.is_ending:
+                return
+            await self._ended.setdefault(transactional_id, trio.Event()).wait()
+
     def has_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[Partition]
     ) -> bool:

@@ -1,0 +1,219 @@
+"""Transactions of one transactional id, without socket, thread or clock, shared by the blocking and the trio client.
+
+Three errors tell what a program can do: TransactionAborted (nothing of it counts: do the work again in a new one),
+TransactionUnanswered (the broker did not answer: ask again for the same end), TransactionFenced (another producer has
+the transactional id: stop).
+"""
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Final
+
+from seglog.core.accumulator import ProducerEpoch
+from seglog.core.conversations import Conversation, ask
+from seglog.core.errors import copied, seconds_of
+from seglog.core.group_membership import Member
+from seglog.core.retries import backoff_seconds
+from seglog_protocol import messages
+from seglog_protocol.errors import (
+    ClientError,
+    ClientTimeoutError,
+    ConnectionLostError,
+    DeliveryFailed,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    NotReachableError,
+    ProducerFencedError,
+    SeglogError,
+    TransactionAborted,
+    TransactionFenced,
+    TransactionUnanswered,
+)
+from seglog_protocol.messages import MessageT
+
+TIMEOUT_SECONDS: Final = 60.0
+"""How long a transaction may take by default: Kafka's ``transaction.timeout.ms`` of producers."""
+
+_FENCED: Final = ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError
+_UNANSWERED: Final = ClientTimeoutError, ConnectionLostError, NotReachableError
+
+OffsetsById = Mapping[str, Mapping[int, int]]
+"""By the id of a topic ("" if it is not known): the offsets of partitions."""
+
+
+class TransactionCore:
+    """The producer of a transactional id: its epoch, and what is part of its open transaction.
+
+    Conversations raise TransactionFenced, and ``ending`` TransactionUnanswered; others raise the broker's errors.
+    """
+
+    def __init__(self, transactional_id: str, timeout_seconds: float) -> None:
+        given: object = transactional_id
+        if not isinstance(given, str) or not given:
+            raise ValueError(f"a transactional id is text, and not empty, not {transactional_id!r}")
+        if not timeout_seconds > 0:
+            raise ValueError(f"timeout must be more than 0, not {timeout_seconds!r}")
+        self.transactional_id = transactional_id
+        self.timeout_seconds = float(timeout_seconds)
+        self.epoch: ProducerEpoch | None = None
+        """None before the first transaction, and where the broker is to be asked for it again."""
+        self.is_open = False
+        self._partitions: set[tuple[str, int]] = set()
+        self._has_offsets = False
+        self._fenced: TransactionFenced | None = None
+        self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
+
+    def beginning(self) -> Conversation[ProducerEpoch]:
+        """Begin a transaction; the first one fences all other producers of the transactional id."""
+        if self._fenced is not None:
+            raise copied(self._fenced) from self._fenced
+        if self.is_open:
+            raise ClientError(
+                f"a transaction of {self.transactional_id} is open already: one transactional id has one at a time"
+            )
+        if self._wanted is not None:
+            yield from self.ending(is_commit=self._wanted)
+        if self.epoch is None:
+            timeout_ms = max(1, round(self.timeout_seconds * 1000))
+            request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
+            reply = yield from self._patiently(request, messages.InitProducerReply)
+            self.epoch = ProducerEpoch(reply.producer_id, reply.producer_epoch)
+        self.is_open = True
+        return self.epoch
+
+    def is_part(self, topic: str, partition: int) -> bool:
+        """Whether a partition is part of the open transaction, so that its batches may be sent."""
+        return (topic, partition) in self._partitions
+
+    def extending(self, topic: str, partition: int) -> Conversation[None]:
+        """Make a partition part of the open transaction."""
+        producer_id, epoch = self._open_epoch()
+        part = messages.TransactionPartition(topic, partition)
+        request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, [part])
+        self._partitions.add((topic, partition))  # it may be part of it, also where there is no answer
+        try:
+            yield from self._patiently(request, messages.ExtendTransactionReply)
+        except SeglogError:
+            self._partitions.discard((topic, partition))
+            self._has_offsets = True  # the transaction may have begun
+            raise
+
+    def committing_offsets(
+        self, group: str, topic: str, by_id: OffsetsById, member: Member | None, instance_id: str | None
+    ) -> Conversation[None]:
+        """Commit offsets of a group that count when the transaction is committed. Raises a GroupError."""
+        producer_id, epoch = self._open_epoch()
+        self._has_offsets = True
+        for topic_id, offsets in by_id.items():
+            request = messages.CommitOffsetsRequest(
+                group,
+                [messages.CommitOffset(topic, partition, offset) for partition, offset in sorted(offsets.items())],
+                None if member is None else member.member_id,
+                None if member is None else member.generation,
+                instance_id,
+                {topic: topic_id} if topic_id else None,
+                self.transactional_id,
+                producer_id,
+                epoch,
+            )
+            reply = yield from self._patiently(request, messages.CommitOffsetsReply)
+            for result in reply.offsets:
+                if result.error is not None:
+                    raise self._told(result.error)
+
+    def ending(self, *, is_commit: bool) -> Conversation[None]:
+        """Commit or abort the transaction. Raises TransactionAborted where a commit is not possible any more.
+
+        After TransactionUnanswered the same end may be asked for again.
+        """
+        if not self._partitions and not self._has_offsets:
+            self.is_open = False
+            return
+        producer_id, epoch = self._open_epoch()
+        request = messages.EndTransactionRequest(self.transactional_id, producer_id, epoch, is_commit)
+        self._wanted = is_commit
+        try:
+            reply = yield from self._patiently(request, messages.EndTransactionReply)
+        except _UNANSWERED as error:
+            raise self._unanswered(error, is_commit=is_commit) from error
+        except TransactionFenced:
+            self._close(None)
+            raise
+        except SeglogError as error:
+            if error.retriable:
+                raise self._unanswered(error, is_commit=is_commit) from error
+            self._close(None)
+            if not is_commit:
+                return  # the next transaction begins with a new epoch, which aborts what is open
+            raise self.aborted(error) from error
+        self._close(ProducerEpoch(reply.producer_id, reply.producer_epoch))
+
+    @property
+    def open_epoch(self) -> ProducerEpoch:
+        """The producer's id and epoch. Raises ClientError if no transaction is open, TransactionFenced."""
+        return self._open_epoch()
+
+    def failed(self, cause: SeglogError) -> SeglogError:
+        """The error of a transaction whose records were not all acknowledged, and which was aborted therefore."""
+        first = cause.failures[0][3] if isinstance(cause, DeliveryFailed) and cause.failures else cause
+        told = self._told(first) if isinstance(first, SeglogError) else cause
+        return told if isinstance(told, TransactionFenced) else self.aborted(cause)
+
+    def aborted(self, cause: SeglogError) -> TransactionAborted:
+        """The error of a transaction that was aborted because of ``cause``."""
+        return TransactionAborted(
+            f"the transaction of {self.transactional_id} was aborted, and nothing of it counts: do its work again in a "
+            f"new one; the cause: {cause.message}",
+            transactional_id=self.transactional_id,
+        )
+
+    def _unanswered(self, cause: SeglogError, *, is_commit: bool) -> TransactionUnanswered:
+        end = "committed" if is_commit else "aborted"
+        return TransactionUnanswered(
+            f"the broker did not answer whether the transaction of {self.transactional_id} is {end}: call "
+            f"{'commit' if is_commit else 'abort'}() again; the cause: {cause.message}",
+            transactional_id=self.transactional_id,
+        )
+
+    def _close(self, epoch: ProducerEpoch | None) -> None:
+        self.epoch, self.is_open, self._wanted = epoch, False, None
+        self._partitions.clear()
+        self._has_offsets = False
+
+    def _open_epoch(self) -> ProducerEpoch:
+        if self._fenced is not None:
+            raise copied(self._fenced) from self._fenced
+        if self.epoch is None or not (self.is_open or self._wanted is not None):
+            raise ClientError(f"no transaction of {self.transactional_id} is open: use it in a with block")
+        return self.epoch
+
+    def _told(self, error: SeglogError) -> SeglogError:
+        """An error of the broker as the program gets it; where the producer is fenced, it stays so."""
+        if not isinstance(error, _FENCED):
+            return error
+        self._fenced = fenced = TransactionFenced(
+            f"another producer has taken over the transactional id {self.transactional_id}, or the broker has aborted "
+            f"its transaction after {seconds_of(self.timeout_seconds)}: nothing of what was open counts; end this "
+            "producer, or connect again to take the id back",
+            transactional_id=self.transactional_id,
+        )
+        fenced.__cause__ = error
+        return fenced
+
+    def _patiently(self, request: messages.Request, reply_type: type[MessageT]) -> Conversation[MessageT]:
+        """The reply, asked for again for as long as a transaction may take while the broker says to try again."""
+        pause = waited = 0.0
+        for attempt in count():
+            try:
+                reply, _ = yield from ask(request, reply_type, is_repeatable=True, after_seconds=pause)
+            except SeglogError as error:
+                told = self._told(error)
+                if told is not error:
+                    raise told from error
+                pause = backoff_seconds(attempt)
+                waited += pause
+                if not error.retriable or waited > self.timeout_seconds:
+                    raise
+            else:
+                return reply
+        raise AssertionError("there is always another attempt")

@@ -1,0 +1,154 @@
+"""The blocking client's transactions: producers of several topics, and offsets of groups, that count together."""
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from seglog.core.accumulator import ProducerEpoch
+from seglog.core.conversations import Conversation
+from seglog.core.producer_options import Content, HeaderInput, to_bytes
+from seglog.core.transactions import TransactionCore
+from seglog_protocol.errors import SeglogError
+
+if TYPE_CHECKING:
+    from seglog.group_consumer import GroupConsumer
+    from seglog.producer import Delivery, Producer
+
+ResultT = TypeVar("ResultT")
+
+
+class Converse(Protocol):
+    """Runs a conversation with the broker."""
+
+    def __call__(self, conversation: Conversation[ResultT], /) -> ResultT:
+        """The result of the conversation."""
+        ...
+
+
+class Transaction:
+    """The transactions of one transactional id, one after the other: each ``with`` block is one.
+
+    Made by ``Client.transaction``. Leaving the block commits, leaving it by an exception aborts. Any thread may send;
+    one thread begins and ends.
+    """
+
+    def __init__(
+        self,
+        core: TransactionCore,
+        converse: Converse,
+        make_producer: "Callable[[str, ProducerEpoch], Producer]",
+    ) -> None:
+        """``make_producer`` makes the producer of a topic."""
+        self._core = core
+        self._converse = converse
+        self._make_producer = make_producer
+        self._producers: dict[str, Producer] = {}
+        self._extending = threading.Lock()
+        self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
+
+    @property
+    def transactional_id(self) -> str:
+        """The id: of all that use it, the producer that began last is the one that counts."""
+        return self._core.transactional_id
+
+    # --- What is part of it -------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Content,
+        key: Content = None,
+        *,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+        headers: HeaderInput = (),
+    ) -> "Delivery":
+        """Send a record to a topic, as ``Producer.send``; it can be read at "read_committed" after the commit.
+
+        Raises what ``Producer.send`` raises, UnknownTopicError, and TransactionFenced.
+        """
+        producer = self._producer(topic)
+        if partition is None:
+            partition = producer.place(to_bytes(key, "key"))
+        if not self._core.is_part(topic, partition):
+            with self._extending:
+                if not self._core.is_part(topic, partition):
+                    self._converse(self._core.extending(topic, partition))
+        return producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
+
+    def _producer(self, topic: str) -> "Producer":
+        producer = self._producers.get(topic)
+        if producer is None:
+            with self._extending:
+                producer = self._producers.get(topic)
+                if producer is None:
+                    producer = self._producers[topic] = self._make_producer(topic, self._core.open_epoch)
+        return producer
+
+    def commit_offsets(self, consumer: "GroupConsumer", offsets: Mapping[int, int] | None = None) -> None:
+        """Commit what a consumer in a group has read, or ``{partition: offset}``, as part of the transaction.
+
+        The consumer is one without ``auto_commit``. Raises a GroupError when its partitions may have been given to
+        others meanwhile: leave the block by it, then nothing of the transaction counts.
+        """
+        places = consumer.commit_in_transaction(self._core, offsets)
+        self._committed.append((consumer, places))
+
+    # --- Ends ---------------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Commit: when it returns, all of it counts, and survives a loss of power.
+
+        Raises TransactionAborted (do its work again in a new one), TransactionUnanswered (call ``commit`` again), and
+        TransactionFenced (another producer has the id).
+        """
+        try:
+            for producer in self._producers.values():
+                producer.flush()
+        except SeglogError as error:
+            self.abort()
+            raise self._core.failed(error) from error
+        except BaseException:
+            self.abort()
+            raise
+        self._converse(self._core.ending(is_commit=True))
+        for consumer, places in self._committed:
+            consumer.note_committed(places)
+        self._committed.clear()
+
+    def abort(self) -> None:
+        """Abort: nothing of it counts. What is on its way is dropped."""
+        producers, self._producers = list(self._producers.values()), {}
+        self._committed.clear()
+        for producer in producers:
+            producer.abort()
+        self._converse(self._core.ending(is_commit=False))
+
+    def __enter__(self) -> Self:
+        epoch = self._converse(self._core.beginning())
+        for producer in self._producers.values():
+            producer.begin_epoch(epoch)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._core.is_open:
+            return  # it was ended within the block
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except SeglogError as failed:
+            error.add_note(f"seglog: the transaction is left to the broker, which aborts it in time: {failed.message}")
+
+    def close(self) -> None:
+        """Close the connections of its producers; an open transaction is aborted."""
+        if self._core.is_open:
+            self.abort()
+        producers, self._producers = list(self._producers.values()), {}
+        for producer in producers:
+            producer.close()

@@ -1,0 +1,136 @@
+"""The trio client's transactions: producers of several topics, and offsets of groups, that count together."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+import trio
+
+from seglog.core.accumulator import ProducerEpoch
+from seglog.core.conversations import Conversation
+from seglog.core.producer_options import Content, HeaderInput, to_bytes
+from seglog.core.transactions import TransactionCore
+from seglog.trio.group_consumer import GroupConsumer
+from seglog.trio.producer import Delivery, Producer
+from seglog_protocol.errors import SeglogError
+
+END_SECONDS = 5.0
+"""How long a cancelled block waits for its transaction to be aborted."""
+
+ResultT = TypeVar("ResultT")
+
+
+class Converse(Protocol):
+    """Runs a conversation with the broker."""
+
+    async def __call__(self, conversation: Conversation[ResultT], /) -> ResultT:
+        """The result of the conversation."""
+        ...
+
+
+class Transaction:
+    """The transactions of one transactional id, one after the other: each ``async with`` block is one.
+
+    Made by ``Client.transaction``; as ``seglog.transaction.Transaction``. Any task may send; one begins and ends.
+    """
+
+    def __init__(
+        self,
+        core: TransactionCore,
+        converse: Converse,
+        make_producer: Callable[[str, ProducerEpoch], Awaitable[Producer]],
+    ) -> None:
+        """``make_producer`` makes the producer of a topic."""
+        self._core = core
+        self._converse = converse
+        self._make_producer = make_producer
+        self._producers: dict[str, Producer] = {}
+        self._extending = trio.Lock()
+        self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
+
+    @property
+    def transactional_id(self) -> str:
+        """The id: of all that use it, the producer that began last is the one that counts."""
+        return self._core.transactional_id
+
+    # --- What is part of it -------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Content,
+        key: Content = None,
+        *,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+        headers: HeaderInput = (),
+    ) -> Delivery:
+        """Send a record to a topic, as ``seglog.transaction.Transaction.send``."""
+        producer = self._producers.get(topic)
+        if producer is None:
+            producer = await self._producer(topic)
+        if partition is None:
+            partition = producer.place(to_bytes(key, "key"))
+        if not self._core.is_part(topic, partition):
+            async with self._extending:
+                if not self._core.is_part(topic, partition):
+                    await self._converse(self._core.extending(topic, partition))
+        return await producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
+
+    async def _producer(self, topic: str) -> Producer:
+        async with self._extending:
+            producer = self._producers.get(topic)
+            if producer is None:
+                producer = self._producers[topic] = await self._make_producer(topic, self._core.open_epoch)
+            return producer
+
+    async def commit_offsets(self, consumer: GroupConsumer, offsets: Mapping[int, int] | None = None) -> None:
+        """Commit what a consumer in a group has read, as ``seglog.transaction.Transaction.commit_offsets``."""
+        places = await consumer.commit_in_transaction(self._core, offsets)
+        self._committed.append((consumer, places))
+
+    # --- Ends ---------------------------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """Commit, as ``seglog.transaction.Transaction.commit``. A cancelled call may have committed."""
+        try:
+            for producer in self._producers.values():
+                await producer.flush()
+        except SeglogError as error:
+            await self.abort()
+            raise self._core.failed(error) from error
+        await self._converse(self._core.ending(is_commit=True))
+        for consumer, places in self._committed:
+            consumer.note_committed(places)
+        self._committed.clear()
+
+    async def abort(self) -> None:
+        """Abort: nothing of it counts. What is on its way is dropped."""
+        producers, self._producers = list(self._producers.values()), {}
+        self._committed.clear()
+        for producer in producers:
+            await producer.abort()
+        await self._converse(self._core.ending(is_commit=False))
+
+    async def __aenter__(self) -> Self:
+        epoch = await self._converse(self._core.beginning())
+        for producer in self._producers.values():
+            producer.begin_epoch(epoch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._core.is_open:
+            return  # it was ended within the block
+        if error is None:
+            await self.commit()
+            return
+        with trio.CancelScope(deadline=trio.current_time() + END_SECONDS, shield=True) as ending:
+            try:
+                await self.abort()
+            except SeglogError as failed:
+                error.add_note(f"seglog: the broker aborts the transaction in time: {failed.message}")
+        if ending.cancelled_caught:
+            error.add_note("seglog: the broker aborts the transaction in time: it did not answer")

@@ -1,0 +1,175 @@
+"""Transactions of both faces of the client, with a real broker."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.testing import Broker
+from tests.clients.faces import Connect
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        yield started
+
+
+@pytest.fixture
+async def client(connect: Connect, broker: Broker) -> AsyncIterator[Any]:
+    async with connect(broker.address) as client:
+        for topic in await client.topics():
+            if not topic.name.startswith("__"):
+                await client.delete_topic(topic.name)
+        await client.create_topic("in", 2)
+        await client.create_topic("out", 2)
+        yield client
+
+
+async def values(client: Any, topic: str, *, isolation: str = "read_committed") -> list[str]:
+    async with client.consumer(topic, isolation=isolation) as consumer:
+        return sorted([record.value.decode() async for record in consumer])
+
+
+async def test_what_a_block_sends_to_several_topics_can_be_read_when_it_is_left(client: Any) -> None:
+    async with client.transaction("app") as txn:
+        for number in range(10):
+            await txn.send("in", str(number), partition=number % 2)
+            await txn.send("out", str(-number), key=str(number))
+        delivery = await txn.send("in", "awaited")
+        assert (await delivery).offset >= 0
+        assert await values(client, "in") == []
+        assert "awaited" in await values(client, "in", isolation="read_uncommitted")
+    assert await values(client, "in") == sorted([*map(str, range(10)), "awaited"])
+    assert await values(client, "out") == sorted(map(str, range(0, -10, -1)))
+
+
+async def test_a_block_that_is_left_by_an_exception_counts_for_nothing(client: Any) -> None:
+    txn = client.transaction("app")
+
+    async def fail() -> None:
+        async with txn:
+            await (await txn.send("in", "lost"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    async with txn:
+        await txn.send("in", "kept")
+    assert await values(client, "in") == ["kept"]
+
+
+async def test_one_object_has_one_transaction_after_the_other(client: Any) -> None:
+    txn = client.transaction("app")
+    for number in range(20):
+        async with txn:
+            await txn.send("in", f"{number:02}", partition=number % 2)
+            if number % 3 == 0:
+                await txn.abort()
+    assert await values(client, "in") == [f"{number:02}" for number in range(20) if number % 3]
+    async with txn:
+        pass  # nothing is asked of the broker
+    with pytest.raises(seglog.ClientError, match="no transaction"):
+        await txn.send("in", "x")
+
+
+async def test_a_transaction_is_not_opened_twice(client: Any) -> None:
+    txn = client.transaction("app")
+    async with txn:
+        with pytest.raises(seglog.ClientError, match="one at a time"):
+            async with txn:
+                pass
+
+
+async def test_the_producer_that_began_last_fences_the_one_before(client: Any) -> None:
+    first, second = client.transaction("app"), client.transaction("app")
+
+    async def be_fenced() -> None:
+        async with first:
+            await (await first.send("in", "first"))
+            async with second:
+                await second.send("in", "second")
+
+    with pytest.raises(seglog.TransactionFenced):
+        await be_fenced()
+    with pytest.raises(seglog.TransactionFenced, match="app"):
+        async with first:
+            pass
+    async with second:
+        await second.send("in", "again")
+    assert await values(client, "in") == ["again", "second"]
+
+
+async def test_a_record_that_is_refused_aborts_the_transaction(client: Any) -> None:
+    await client.create_topic("small", 1, {"max.message.bytes": 1_000})
+    txn = client.transaction("app")
+
+    async def send_too_much() -> None:
+        async with txn:
+            await txn.send("small", "fits")
+            await client.alter_topic("small", {"max.message.bytes": 500})
+            await txn.send("small", "x" * 800)
+
+    with pytest.raises(seglog.TransactionAborted, match="again in a new one") as raised:
+        await send_too_much()
+    assert isinstance(raised.value.__cause__, seglog.DeliveryFailed)
+    async with txn:
+        await txn.send("small", "after")
+    assert await values(client, "small") == ["after"]
+
+
+async def test_offsets_are_committed_with_the_records(client: Any) -> None:
+    async with client.producer("in") as producer:
+        for number in range(10):
+            await producer.send(str(number), partition=number % 2)
+    txn = client.transaction("app")
+    async with client.consumer("in", group="etl", auto_commit=False, follow=False) as consumer:
+        seen = 0
+
+        async def fail() -> None:
+            async with txn:
+                async for record in consumer:
+                    await txn.send("out", record.value)
+                await txn.commit_offsets(consumer)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert await consumer.committed() == {}
+        consumer.rewind()
+        async with txn:
+            async for record in consumer:
+                await txn.send("out", record.value)
+                seen += 1
+            await txn.commit_offsets(consumer)
+            assert await consumer.committed() == {}
+        assert {number: found.offset for number, found in (await consumer.committed()).items()} == {0: 5, 1: 5}
+    assert seen == 10
+    assert await values(client, "out") == sorted(map(str, range(10)))
+
+
+async def test_a_consumer_that_commits_by_itself_is_refused(client: Any) -> None:
+    async with client.producer("in") as producer:
+        await producer.send("x")
+    txn = client.transaction("app")
+    async with client.consumer("in", group="auto", follow=False) as consumer:
+        async for _ in consumer:
+            pass
+        with pytest.raises(ValueError, match="auto_commit=False"):
+            async with txn:
+                await txn.commit_offsets(consumer)
+
+
+@pytest.mark.parametrize("bad", ["", None, 7])
+async def test_a_transactional_id_is_text(client: Any, bad: Any) -> None:
+    with pytest.raises(ValueError, match="transactional id"):
+        client.transaction(bad)
+
+
+async def test_a_timeout_beyond_the_brokers_says_so(client: Any) -> None:
+    with pytest.raises(seglog.RequestError, match=r"transaction\.max\.timeout\.ms"):
+        async with client.transaction("app", timeout=100_000):
+            pass
