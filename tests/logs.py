@@ -38,8 +38,14 @@ class LogOnDisk:
     """A partition log and the disk it lives on; ``reopen`` and ``crash`` stand for what happens to a process."""
 
     def __init__(
-        self, config: TopicConfig | None = None, *, fs: FileSystem | None = None, handles_max: int = 512
+        self,
+        config: TopicConfig | None = None,
+        *,
+        fs: FileSystem | None = None,
+        handles_max: int = 512,
+        recovery_point: int | None = None,
     ) -> None:
+        """With ``recovery_point`` it was not stopped cleanly."""
         self.config = config or TopicConfig()
         self.clock = ManualClock()
         self.fs: FileSystem = fs or ForgetfulFileSystem()
@@ -48,7 +54,7 @@ class LogOnDisk:
             make_partition(self.fs, DIRECTORY, TOPIC_ID)
             self.fs.sync_directory("/")
         self.report: OpenReport
-        self.log = self._open(clean=True)
+        self.log = self._open(clean=recovery_point is None, recovery_point=recovery_point or 0)
 
     @property
     def double(self) -> ForgetfulFileSystem:

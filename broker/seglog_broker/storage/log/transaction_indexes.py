@@ -3,7 +3,8 @@
 A segment has a ``.txnindex`` only if a transaction was aborted in it, so most logs have none, and then nothing here
 costs anything. An index follows from its log and the producer snapshots: a recovery builds it again, and so does a load
 for a segment that has lost its other indexes. So an entry that is appended is not synced with its marker, but with the
-next checkpoint, before which a start reads the log. Source: Kafka's TransactionIndex.
+next checkpoint, before which a start reads the log; its file's name is by then on the disk with that of the next
+segment. Source: Kafka's TransactionIndex.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,6 +1,7 @@
 """Transactions that seglog itself writes into a log: which batches are taken, markers, the last stable offset."""
 
 import errno
+import random
 from typing import Final
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.producers.producer_state import TransactionEnd
-from seglog_broker.testing.forgetful import POWER_LOSS, Fault
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     DiskFullError,
@@ -23,7 +24,7 @@ from seglog_protocol.record_batch import iter_batches, verify_crc
 from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import segment_file_name
 from seglog_protocol.transaction_files import END_MARKER_SIZE, AbortedTransaction, EndMarker, decode_end_marker
-from tests.broker.storage.log.transactions import append_in_transaction, end_transaction, read_committed
+from tests.broker.storage.log.transactions import Model, append_in_transaction, end_transaction, read_committed
 from tests.logs import DIRECTORY, LogOnDisk, append_one
 
 PRODUCER: Final = 7
@@ -315,9 +316,10 @@ def test_a_marker_may_begin_a_segment() -> None:
 
 
 def test_the_transaction_index_is_on_the_disk_before_a_start_skips_its_segment() -> None:
-    """After a checkpoint a start reads nothing below it, so the index must be there."""
+    """After a checkpoint a start reads nothing below it, so the index must be there, and its name."""
     disk = opened(TopicConfig(segment_bytes=400))
     append_in_transaction(disk.log, PRODUCER)
+    disk.log.flusher.flush()
     end_transaction(disk.log, PRODUCER, "ABORT")
     while len(disk.log.segments) < 2:
         disk.append(b"v" * 60)
@@ -373,3 +375,52 @@ def test_an_entry_that_cannot_be_removed_again_makes_the_partition_read_only() -
     disk.restart_unclean()
     assert index_file(disk) == before
     assert disk.log.last_stable_offset == 0
+
+
+@pytest.mark.parametrize("policy", [POWER_LOSS, PROCESS_KILL])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crash_at_any_operation_leaves_whole_transactions(policy: CrashPolicy, seed: int) -> None:
+    """After each of them a start finds the same committed records and aborted transactions as a plain model.
+
+    Nothing that was durable is gone, no end without its entry, no entry without its end.
+    """
+    dice = random.Random(seed)
+    disk = opened(TopicConfig(segment_bytes=700, index_interval_bytes=100))
+    log, model = disk.log, Model()
+    found: list[tuple[ForgetfulFileSystem, int, int]] = []
+    recovery_point = 0
+
+    def note(_: object) -> None:
+        found.append((disk.double.found_after(policy), recovery_point, log.durable_end_offset))
+
+    disk.double.on_operation = note
+    for _ in range(60):
+        producer_id = dice.randrange(3)
+        match dice.choice(("data", "data", "data", "ABORT", "ABORT", "COMMIT", "flush", "checkpoint", "deep")):
+            case "data":
+                model.batches.append(append_in_transaction(log, producer_id, dice.randrange(1, 4)))
+            case "flush":
+                log.flusher.flush()
+            case "checkpoint":
+                flush = log.flusher.prepare_checkpoint()
+                flush.run()
+                recovery_point = max(recovery_point, log.flusher.settle_flush(flush, None))
+            case "deep":
+                log.flusher.flush_deep()
+                recovery_point = log.log_end_offset
+            case marker:
+                model.batches.append(end_transaction(log, producer_id, marker, version=dice.choice((1, 2))))
+    disk.double.on_operation = None
+    assert len(log.segments) > 2
+    assert len(model.transactions()[1]) > 1
+    for after, point, durable in found:
+        crashed = LogOnDisk(disk.config, fs=after, recovery_point=point)
+        start = crashed.log
+        end_offset = start.log_end_offset
+        assert end_offset >= durable
+        until = Model([batch for batch in model.batches if batch.next_offset <= end_offset])
+        assert committed(crashed) == until.committed_offsets(0, end_offset)
+        assert start.last_stable_offset == until.last_stable_offset(0, end_offset)
+        entries = start.transactions.find(0, 0, end_offset + 1)
+        assert [(each.producer_id, each.first_offset, each.last_offset) for each in entries] == until.transactions()[1]
+        start.release()
