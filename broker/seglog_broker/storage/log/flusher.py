@@ -145,6 +145,7 @@ class LogFlusher:
             del snapshots[segments_max:]
         paths = self._snapshots.paths(snapshots)
         indexes = [self._transactions.path(base) for base in aborted]
+        self.directory_is_dirty = self.directory_is_dirty or bool(aborted)  # they may be new
         flush = self._flush_of(unsynced, end_offset, with_derived=True, others=[*indexes, *paths])
         with_aborted.difference_update(aborted)
         for path in paths:

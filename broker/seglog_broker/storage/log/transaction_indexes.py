@@ -3,8 +3,7 @@
 A segment has a ``.txnindex`` only if a transaction was aborted in it, so most logs have none, and then nothing here
 costs anything. An index follows from its log and the producer snapshots: a recovery builds it again, and so does a load
 for a segment that has lost its other indexes. So an entry that is appended is not synced with its marker, but with the
-next checkpoint, before which a start reads the log; its file's name is by then on the disk with that of the next
-segment. Source: Kafka's TransactionIndex.
+next checkpoint, before which a start reads the log. Source: Kafka's TransactionIndex.
 """
 
 from bisect import bisect_left, bisect_right
@@ -169,8 +168,13 @@ class TransactionIndexes:
         return read_file(self._files.fs, self.path(base)) if base in self._sizes else b""
 
     def _replace(self, base: int, content: bytes) -> None:
-        """Make ``content`` that of the index, on the disk before this returns; no file without entries."""
+        """Make ``content`` that of the index, on the disk before this returns; no file without entries.
+
+        What is there already may have been written by a process that was killed before it synced it.
+        """
         if content == self._read(base):
+            if content:
+                self.unsynced.add(base)
             return
         fs, path = self._files.fs, self.path(base)
         self._files.handles.forget(path)

@@ -17,6 +17,7 @@ from tests.broker.storage.log.transactions import (
     Batch,
     Model,
     append_in_transaction,
+    due_of,
     end_transaction,
     read_committed,
 )
@@ -34,19 +35,25 @@ class Transactional:
         self.disk = LogOnDisk(TopicConfig(segment_bytes=2_000, index_interval_bytes=200))
         self.disk.clock.now = 5_000  # as the records, so that not every marker begins a segment by its age
         self.model = Model()
-        self._sequences = dict.fromkeys(range(PRODUCERS), 0)
         self._recovery_point = 0
 
     def kafka_writes(self, *kinds: str) -> None:
         """Kafka appends batches and is killed; then seglog recovers the log."""
         log = self.disk.log
-        end, epoch = log.log_end_offset, log.leader_epoch
+        end, leader_epoch = log.log_end_offset, log.leader_epoch
+        due = {-1: (0, 0)} | {producer_id: due_of(log, producer_id) for producer_id in range(PRODUCERS)}
         log.release()
         for kind in kinds or self.dice.choices(("data", "plain", "ABORT", "COMMIT"), (5, 1, 2, 1), k=6):
             producer_id = -1 if kind == "plain" else self.dice.randrange(PRODUCERS)
             is_marker = kind in {"ABORT", "COMMIT"}
             batch = Batch(end, 1 if is_marker else self.dice.randrange(1, 4), producer_id, kind if is_marker else None)
-            add_bytes(self.disk.fs, self._path(log.active.base_offset), batch.encoded(0, epoch))
+            add_bytes(
+                self.disk.fs,
+                self._path(log.active.base_offset),
+                batch.encoded(due[producer_id][1], leader_epoch, due[producer_id][0]),
+            )
+            if not is_marker:
+                due[producer_id] = due[producer_id][0], due[producer_id][1] + batch.records
             self.model.batches.append(batch)
             end = batch.next_offset
         self._open_unclean()
@@ -76,6 +83,8 @@ class Transactional:
     def truncate_to(self) -> None:
         log = self.disk.log
         log.truncation.truncate_to(self.dice.randint(log.log_start_offset, log.log_end_offset))
+        for producer_id in range(PRODUCERS):
+            log.producers.expect_no_more(producer_id)
         self.model.cut_to(log.log_end_offset)
         self._recovery_point = min(self._recovery_point, log.log_end_offset)
 
@@ -100,8 +109,13 @@ class Transactional:
         self._crash(PROCESS_KILL)
 
     def lose_power(self) -> None:
+        """The names of segments may be on the disk, and the last batches of those before are not."""
         self._crash(POWER_LOSS)
         self.model.cut_to(self.disk.log.log_end_offset)
+        lost = [(damage.start_offset, damage.end_offset) for damage in self.disk.log.state.damaged]
+        self.model.batches = [
+            batch for batch in self.model.batches if not any(start <= batch.offset < end for start, end in lost)
+        ]
 
     def flush(self) -> None:
         """Everything, as for a checkpoint at the log end."""

@@ -331,6 +331,34 @@ def test_the_transaction_index_is_on_the_disk_before_a_start_skips_its_segment()
     assert [entry.first_offset for entry in disk.log.transactions.find(0, 0, 1)] == [0]
 
 
+def test_the_name_of_a_new_transaction_index_is_on_the_disk_too() -> None:
+    """A snapshot behind its entry may be there already, so that a start does not read the marker again."""
+    disk = opened()
+    append_in_transaction(disk.log, PRODUCER)
+    append_in_transaction(disk.log, OTHER)
+    disk.log.truncation.truncate_to(1)
+    disk.log.flusher.flush()
+    end_transaction(disk.log, PRODUCER, "ABORT")
+    disk.log.flusher.flush_deep()
+    disk.fs = disk.double.crash(POWER_LOSS)
+    disk._open(clean=False, recovery_point=2)
+    assert committed(disk) == []
+    assert len(index_file(disk)) == 34
+
+
+def test_an_index_that_a_killed_process_wrote_is_synced_by_the_next_one() -> None:
+    """Its recovery finds the entries right in memory; they have to be on the disk before a start skips the segment."""
+    disk = opened()
+    append_in_transaction(disk.log, PRODUCER)
+    end_transaction(disk.log, PRODUCER, "ABORT")
+    disk.restart_unclean()
+    disk.log.flusher.flush_deep()
+    disk.fs = disk.double.crash(POWER_LOSS)
+    disk._open(clean=False, recovery_point=2)
+    assert committed(disk) == []
+    assert len(index_file(disk)) == 34
+
+
 @pytest.mark.parametrize("operation", ["open", "pwritev"])
 @pytest.mark.parametrize("written", [".txnindex", ".log"])
 def test_a_full_disk_leaves_neither_the_marker_nor_its_entry(written: str, operation: str) -> None:
