@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from seglog.producer import Producer
     from seglog.transaction import Transaction
     from seglog_protocol.isolation import Isolation
-    from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup
+    from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup, TransactionDescription
 
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound="Producer | Consumer")
@@ -641,6 +641,29 @@ class Client:
         from seglog.groups import delete_group_offsets  # noqa: PLC0415 - seldom asked
 
         return self.converse(delete_group_offsets(name, topics))
+
+    # --- Transactions of any producer ---------------------------------------------------------------------------------
+
+    def transactions(self) -> "list[TransactionDescription]":
+        """All producers that have transactions, by their transactional ids, each without its partitions."""
+        from seglog.core.transaction_admin import list_transactions  # noqa: PLC0415 - seldom asked
+
+        return self.converse(list_transactions())[0]
+
+    def describe_transaction(self, transactional_id: str) -> "TransactionDescription":
+        """The transaction of a producer, with its partitions. Raises a RequestError for an id that is not known."""
+        from seglog.core.transaction_admin import describe_transaction  # noqa: PLC0415 - seldom asked
+
+        return self.converse(describe_transaction(transactional_id))[0]
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        """Abort the open transaction of a producer that does not end it, and fence the producer.
+
+        Raises a RequestError where none is open, AuthorizationError for those who may not administer.
+        """
+        from seglog.core.transaction_admin import abort_transaction  # noqa: PLC0415 - seldom asked
+
+        self.converse(abort_transaction(transactional_id))
 
 
 class Explain:

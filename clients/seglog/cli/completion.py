@@ -32,6 +32,11 @@ def group_names(context: click.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
 
 
+def transactional_ids(context: click.Context, incomplete: str) -> list[str]:
+    """As ``topic_names``, for transactional ids."""
+    return _names(context, incomplete, lambda client: [each.transactional_id for each in client.transactions()])
+
+
 def user_names(context: click.Context, incomplete: str) -> list[str]:
     """As ``topic_names``, for accounts."""
     return _names(context, incomplete, lambda client: [user.name for user in client.users()])

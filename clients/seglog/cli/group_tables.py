@@ -96,6 +96,7 @@ def _offset_table(
         ">COMMITTED": ["-" if offset.offset is None else offset.offset for offset in offsets],
         ">LOG END": ["-" if offset.latest is None else offset.latest for offset in offsets],
         ">LAG": ["-" if offset.lag is None else offset.lag.records for offset in offsets],
+        ">UNSTABLE": ["-" if offset.lag is None else offset.lag.unstable or "-" for offset in offsets],
         ">BEHIND": ["-" if offset.lag is None else behind(offset.lag) for offset in offsets],
         ">LOST": ["-" if offset.lag is None or not offset.lag.lost else offset.lag.lost for offset in offsets],
         "KEPT": ["-" if offset.lag is None else kept(offset.lag) for offset in offsets],
@@ -103,7 +104,7 @@ def _offset_table(
         "EXPIRES": [until_of(offset.expires_ms, now_ms) for offset in offsets],
         "METADATA": [named(offset.metadata) or "-" for offset in offsets],
     }
-    for title in (">LOST", "OWNER", "EXPIRES", "METADATA"):
+    for title in (">UNSTABLE", ">LOST", "OWNER", "EXPIRES", "METADATA"):
         if all(cell == "-" for cell in table[title]):
             del table[title]
     yield from aligned(list(table), zip(*table.values(), strict=True), width=width)

@@ -17,6 +17,7 @@ def lag_as_json(lag: PartitionLag) -> dict[str, Any]:
     """Its fields, and what follows from them."""
     return lag._asdict() | {
         "records": lag.records,
+        "unstable": lag.unstable,
         "seconds": lag.seconds,
         "seconds_to_loss": lag.seconds_to_loss,
         "lost": lag.lost,

@@ -55,7 +55,8 @@ class PartitionLag(NamedTuple):
 
     Retention deletes the records at the position between ``loss_from_ms`` and ``loss_by_ms``, or sooner, when
     ``bytes_to_loss`` more bytes are appended, by ``retention.bytes``; None: they are kept as things stand. ``why`` is
-    the broker's explanation, as in ``explain segments``.
+    the broker's explanation, as in ``explain segments``. ``last_stable`` is where the first open transaction begins,
+    else the log end; None: the broker did not send it.
     """
 
     topic: str
@@ -71,11 +72,17 @@ class PartitionLag(NamedTuple):
     bytes_to_loss: int | None = None
     why: str | None = None
     earliest_reason: str | None = None
+    last_stable: int | None = None
 
     @property
     def records(self) -> int:
         """Offsets left to read."""
         return max(0, self.latest - max(self.position, self.earliest))
+
+    @property
+    def unstable(self) -> int:
+        """Of ``records`` those at or behind the first open transaction, which readers at "read_committed" wait for."""
+        return 0 if self.last_stable is None else max(0, self.latest - max(self.position, self.last_stable))
 
     @property
     def seconds(self) -> float | None:
@@ -310,4 +317,5 @@ def partition_lag(
         result.bytes_to_come,
         result.why,
         result.earliest_reason,
+        result.last_stable_offset,
     )

@@ -25,6 +25,7 @@ from seglog.core.records import ConsumerGap
 from seglog.core.samples import read_samples
 from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
 from seglog.core.timestamps import TimestampWatch
+from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
 from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore
 from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.groups import (
@@ -603,6 +604,20 @@ class Client:
     async def delete_group_offsets(self, name: str, topics: GroupTopics) -> list[tuple[str, int]]:
         """Delete the committed offsets of topics, as ``seglog.Client.delete_group_offsets``."""
         return await self.converse(delete_group_offsets(name, topics))
+
+    # --- Transactions of any producer ---------------------------------------------------------------------------------
+
+    async def transactions(self) -> list[messages.TransactionDescription]:
+        """As ``seglog.Client.transactions``."""
+        return (await self.converse(list_transactions()))[0]
+
+    async def describe_transaction(self, transactional_id: str) -> messages.TransactionDescription:
+        """As ``seglog.Client.describe_transaction``."""
+        return (await self.converse(describe_transaction(transactional_id)))[0]
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """As ``seglog.Client.abort_transaction``."""
+        await self.converse(abort_transaction(transactional_id))
 
 
 class Explain:

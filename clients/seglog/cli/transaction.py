@@ -1,0 +1,123 @@
+"""``seglog transaction list | describe | abort``."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seglog.cli.arguments import Options
+from seglog.cli.commands import Group, Option
+from seglog.cli.common import is_confirmed, print_json, warn
+from seglog.cli.exits import FAILED, OK
+from seglog.cli.parameters import client_command, yes
+from seglog.cli.tables import named, print_table
+from seglog.cli.terminal import print_line
+from seglog.core.errors import count_of, duration_of
+from seglog_protocol.texts import printable
+
+if TYPE_CHECKING:
+    from seglog.client import Client
+    from seglog_protocol.messages import TransactionDescription
+
+
+def _list(client: "Client", options: Options) -> int:
+    from seglog.core.transaction_admin import OPEN, list_transactions
+
+    found, now_ms = client.converse(list_transactions())
+    if options.open:
+        found = [each for each in found if each.state == OPEN]
+    if options.json:
+        print_json([each.to_wire() for each in found])
+    elif found:
+        titles = ["TRANSACTIONAL ID", "STATE", ">PRODUCER", ">EPOCH", ">PARTITIONS", "OPEN FOR", "TIMEOUT"]
+        print_table(titles, [_row(each, now_ms) for each in found])
+    return OK
+
+
+def _row(each: "TransactionDescription", now_ms: int) -> list[Any]:
+    return [
+        named(each.transactional_id),
+        each.state,
+        each.producer_id,
+        each.producer_epoch,
+        each.partition_count or 0,
+        _age(each, now_ms),
+        duration_of(each.timeout_ms),
+    ]
+
+
+def _age(each: "TransactionDescription", now_ms: int) -> str:
+    return "-" if each.started_ms is None else duration_of(max(0, now_ms - each.started_ms))
+
+
+def _describe(client: "Client", options: Options) -> int:
+    """Show a transaction; 1 where it could not be ended at the last try."""
+    from seglog.core.transaction_admin import describe_transaction
+
+    each, now_ms = client.converse(describe_transaction(options.transactional_id))
+    if options.json:
+        print_json(each.to_wire())
+    else:
+        print_line(f"{printable(each.transactional_id)}: {each.state}")
+        print_line(f"  producer {each.producer_id}, epoch {each.producer_epoch}")
+        open_for = "" if each.started_ms is None else f", open for {_age(each, now_ms)}"
+        print_line(f"  timeout {duration_of(each.timeout_ms)}{open_for}")
+        for topic in each.partitions or ():
+            numbers = ", ".join(map(str, topic.partitions))
+            print_line(f"  {topic.topic}: partition{'' if len(topic.partitions) == 1 else 's'} {numbers}")
+    if each.held_up is not None:
+        warn(f"it could not be ended yet: {each.held_up}")
+    return OK if each.held_up is None else FAILED
+
+
+def _abort(client: "Client", options: Options) -> int:
+    transactional_id = options.transactional_id
+    each = client.describe_transaction(transactional_id)
+    what = f"the transaction of {transactional_id}, with {count_of(each.partition_count or 0, 'partition')}"
+    if not is_confirmed(options, lambda: f"Abort {what}? Its producer is fenced, nothing of it counts."):
+        warn(f"{what} is not aborted")
+        return FAILED
+    client.abort_transaction(transactional_id)
+    if options.json:
+        print_json({"transactional_id": transactional_id, "aborted": True})
+    else:
+        print_line(f"{printable(transactional_id)}: aborted")
+    return OK
+
+
+def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    from seglog.cli.completion import transactional_ids
+
+    return transactional_ids(ctx, incomplete)
+
+
+def _transactional_id() -> click.Argument:
+    return click.Argument(["transactional_id"], help="The producer's name of its own.", shell_complete=_complete)
+
+
+COMMAND = Group(
+    "transaction",
+    [
+        client_command(
+            "list",
+            _list,
+            "List producers that have transactions, by their transactional ids.",
+            Option(["--open"], is_flag=True, help="Only those with a transaction that is open."),
+        ),
+        client_command(
+            "describe",
+            _describe,
+            "Show the transaction of a producer, and its partitions.\n\n"
+            "It exits with 1 where the transaction is to be ended, and could not be at the last try.",
+            _transactional_id(),
+        ),
+        client_command(
+            "abort",
+            _abort,
+            "Abort the open transaction of a producer that does not end it.\n\n"
+            "Readers at read_committed wait for it until its timeout. The producer is fenced.",
+            _transactional_id(),
+            yes(),
+        ),
+    ],
+    help="List, describe and abort transactions.",
+)
