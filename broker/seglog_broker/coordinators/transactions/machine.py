@@ -248,7 +248,7 @@ class TransactionalId(StateMachine):
         """
         self.write_again()
         facts = self.facts
-        self._check_producer(producer)
+        self.check_producer(producer)
         if facts.state.is_ending:
             raise self._concurrent()
         is_open = facts.state is TransactionState.ONGOING
@@ -292,7 +292,7 @@ class TransactionalId(StateMachine):
         is_bumping = facts.version >= EPOCH_BUMPING_VERSION
         is_retry = is_bumping and self._has_ended(producer)
         if not is_retry:
-            self._check_producer(producer)
+            self.check_producer(producer)
         if state.is_ending:
             if is_bumping and not is_retry:
                 raise self._fenced(producer.epoch)  # it is already the epoch to go on with, which nobody was told
@@ -344,7 +344,7 @@ class TransactionalId(StateMachine):
         self._prepare(
             is_commit=False,
             epoch=min(facts.epoch + 1, EPOCH_MAX),
-            last_epoch=facts.epoch if facts.version >= EPOCH_BUMPING_VERSION else NO_PRODUCER_EPOCH,
+            last_epoch=facts.epoch,  # its producer may go on, if no other one has begun by then
             version=facts.version,
             now=now,
         )
@@ -404,7 +404,8 @@ class TransactionalId(StateMachine):
 
     # --- Errors -------------------------------------------------------------------------------------------------------
 
-    def _check_producer(self, producer: ProducerIdAndEpoch) -> None:
+    def check_producer(self, producer: ProducerIdAndEpoch) -> None:
+        """Whether it is the present one. Raises InvalidProducerIdMappingError, ProducerFencedError."""
         facts = self.facts
         if producer.producer_id != facts.producer_id:
             raise InvalidProducerIdMappingError(

@@ -102,9 +102,9 @@ def group_code(error: Exception | None, api: str) -> ErrorCode:
 # --- Of transactions --------------------------------------------------------------------------------------------------
 
 _FENCED_SINCE: Final[Mapping[str, int]] = MappingProxyType(
-    {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2, "TxnOffsetCommit": 5}
+    {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 )
-"""Versions from which clients know PRODUCER_FENCED. Before, it was INVALID_PRODUCER_EPOCH."""
+"""Versions from which clients know PRODUCER_FENCED. Before, and in other apis, it is INVALID_PRODUCER_EPOCH."""
 
 _ABORTABLE_SINCE: Final[Mapping[str, int]] = MappingProxyType(
     {"InitProducerId": 5, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4}

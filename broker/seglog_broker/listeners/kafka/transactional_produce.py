@@ -99,7 +99,7 @@ def _batches(
         raise InvalidProducerIdMappingError(
             "the batches of one request are of more than one producer", transactional_id=request.transactional_id or ""
         )
-    if not producers:
+    if not partitions:
         return None
     [producer] = producers
     return ProducerIdAndEpoch(*producer), partitions
@@ -124,15 +124,12 @@ def refused_by_partition(
     """The error of a batch that its partition does not take because it expects no transaction of the producer."""
     if transactional_id is None or error.first_offset >= 0:
         return error
-    current = context.transactions.epoch_of(transactional_id, error.producer_id)
-    if current is not None and error.producer_epoch < current:
-        return InvalidProducerEpochError(
-            f"producer {error.producer_id} has epoch {current} now, the batch has {error.producer_epoch}: a newer "
-            "producer has taken the transactional id over, or the transaction was aborted",
-            producer_id=error.producer_id,
-            producer_epoch=error.producer_epoch,
-            current_epoch=current,
+    try:
+        context.transactions.check_producer(
+            transactional_id, ProducerIdAndEpoch(error.producer_id, error.producer_epoch)
         )
+    except SeglogError as refusal:
+        return without_frames(_of_produce(refusal))
     if context.version >= ABORTABLE_VERSION:
         return TransactionAbortableError(error.message, transactional_id=transactional_id)
     return error

@@ -38,6 +38,7 @@ def context_of(
     broker = SimpleNamespace(
         config=BrokerConfig(),
         groups=groups,
+        transactions=SimpleNamespace(check_producer=lambda *_: None),
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
         metrics=Metrics(),

@@ -145,8 +145,8 @@ class TransactionService:
         self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
             self._topic, clock, scheduler, note_size=self._note_size
         )
-        self._expiry = IdExpiry(self._runtime, lambda: self.memory, config, clock_trust, scheduler)
-        self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes, self._expiry.want)
+        self.expiry = IdExpiry(self._runtime, lambda: self.memory, config, clock_trust, scheduler)
+        self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes, self.expiry.want)
         self._loader = StateLoader(self._topic, table, recoveries, scheduler, offload, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
         self.markers = MarkerWriter(
@@ -176,7 +176,7 @@ class TransactionService:
                     transactional_ids=len(self._runtime.machines),
                     seconds=round(trio.current_time() - began, 3),
                 )
-            nursery.start_soon(self._expiry.run)
+            nursery.start_soon(self.expiry.run)
 
     async def _keep(self, replay: TransactionReplay) -> None:
         """Take over the transactional ids of a partition that was read: what is decided is carried out."""
@@ -304,10 +304,10 @@ class TransactionService:
         machine = self._runtime.machines.get(transactional_id)
         return machine is not None and machine.has(producer, partitions) and self._runtime.is_durable(transactional_id)
 
-    def epoch_of(self, transactional_id: str, producer_id: int) -> int | None:
-        """The epoch in force of a producer; None where the transactional id is not known, or has another producer."""
-        machine = self._runtime.machines.get(transactional_id)
-        return None if machine is None or machine.facts.producer_id != producer_id else machine.facts.epoch
+    def check_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> None:
+        """Whether it is the present producer of an id. Raises InvalidProducerIdMappingError, ProducerFencedError."""
+        self.check(transactional_id)
+        _known(transactional_id, self._runtime.machines.get(transactional_id)).check_producer(producer)
 
     async def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[Partition], *, version: int

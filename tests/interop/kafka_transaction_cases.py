@@ -1,0 +1,570 @@
+"""What a Kafka is asked about transactions, by raw requests, and its answers.
+
+``python -m tests.interop.kafka_transaction_cases`` asks a real Kafka and writes ``kafka_transaction_answers.json``.
+Each story has a transactional id and a topic of its own; a line of its answer has the request, its version, and what
+came back. Producer ids are numbered in the order in which they appear in a story.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from seglog_protocol.batch_builder import BatchBuilder
+from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.interop.kafka_cases import create_topics, written
+from tests.interop.kafka_wire import Plain, Wire, plain, request
+from tests.interop.peer import Kafka, kafka_script
+
+ANSWERS: Final = Path(__file__).with_name("kafka_transaction_answers.json")
+
+SETTINGS: Final = ("transaction.max.timeout.ms=600000", "group.initial.rebalance.delay.ms=0")
+"""Of whoever is asked."""
+
+KAFKA_SETTINGS: Final = (
+    "offsets.topic.num.partitions=1",
+    "transaction.state.log.num.partitions=1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=50",
+)
+
+UNSETTLED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
+
+NOT_THERE_YET: Final = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+
+
+class Who(NamedTuple):
+    """A producer."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+NOBODY: Final = Who()
+
+
+class Story:
+    """A conversation about one transactional id, which has the name of the story."""
+
+    def __init__(self, wire: Wire, name: str) -> None:
+        self.wire = wire
+        self.name = name
+        self.lines: list[str] = []
+        self.sequences: dict[tuple[Who, int], int] = {}
+        self._ids: dict[int, str] = {-1: "none"}
+
+    def ask(self, api: str, fields: dict[str, Plain], version: int) -> Plain:
+        """The answer, once the coordinator is there."""
+        for _ in range(200):
+            answer = plain(self.wire.ask(request(api, fields), version))
+            if not NOT_THERE_YET & set(codes(answer)):
+                return answer
+            time.sleep(0.05)
+        raise AssertionError(f"{api}: there is no coordinator")
+
+    def note(self, what: str, version: int, *found: object) -> None:
+        """Keep a line; codes by their names."""
+        texts = [each.name if isinstance(each, ErrorCode) else str(each) for each in found]
+        self.lines.append(f"{what} v{version}: {' '.join(texts)}")
+
+    def shown(self, who: Who) -> str:
+        """A producer in a line."""
+        return f"{self._ids.setdefault(who.producer_id, f'p{len(self._ids)}')}/{who.epoch}"
+
+    # --- Requests -----------------------------------------------------------------------------------------------------
+
+    def init(self, who: Who = NOBODY, *, timeout_ms: int = 60_000, version: int = 5, name: str | None = None) -> Who:
+        """InitProducerId."""
+        fields: dict[str, Plain] = {
+            "transactional_id": self.name if name is None else name,
+            "transaction_timeout_ms": timeout_ms,
+        }
+        if version >= 3:
+            fields |= {"producer_id": who.producer_id, "producer_epoch": who.epoch}
+        answer = self.ask("InitProducerId", fields, version)
+        told = Who(answer["producer_id"], answer["producer_epoch"])
+        self.note("init", version, ErrorCode(answer["error_code"]), self.shown(told))
+        return told
+
+    def add(self, who: Who, *partitions: int, version: int = 3, topic: str | None = None) -> None:
+        """AddPartitionsToTxn."""
+        fields = {
+            "transactional_id": self.name,
+            "producer_id": who.producer_id,
+            "producer_epoch": who.epoch,
+            "topics": [{"name": topic or self.name, "partitions": list(partitions or (0,))}],
+        }
+        answer = self.ask(
+            "AddPartitionsToTxn", {f"v3_and_below_{name}": each for name, each in fields.items()}, version
+        )
+        results = [
+            ErrorCode(partition["partition_error_code"])
+            for result in answer["results_by_topic_v3_and_below"]
+            for partition in result["results_by_partition"]
+        ]
+        self.note("add", version, *sorted(results))
+
+    def produce(
+        self, who: Who, partition: int = 0, *, version: int = 11, transactional: bool = True,
+        sequence: int | None = None, name: str | None = "",
+    ) -> None:  # fmt: skip
+        """Produce, one record."""
+        place = who, partition
+        begin = self.sequences.get(place, 0) if sequence is None else sequence
+        builder = BatchBuilder(
+            producer_id=who.producer_id, producer_epoch=who.epoch, base_sequence=begin, transactional=transactional
+        )
+        builder.append(1_700_000_000_000, b"k", b"v")
+        fields = {
+            "transactional_id": self.name if name == "" else name,
+            "acks": -1,
+            "timeout_ms": 10_000,
+            "topic_data": [
+                {"name": self.name, "partition_data": [{"index": partition, "records": builder.build().hex()}]}
+            ],
+        }
+        answer = self.ask("Produce", fields, version)
+        [[result]] = [topic["partition_responses"] for topic in answer["responses"]]
+        code = ErrorCode(result["error_code"])
+        if code == ErrorCode.NONE:
+            self.sequences[place] = begin + 1
+        self.note("produce", version, code, result["base_offset"])
+
+    def end(self, who: Who, *, commit: bool = True, version: int = 4, name: str | None = None) -> Who:
+        """EndTxn."""
+        fields = {
+            "transactional_id": self.name if name is None else name,
+            "producer_id": who.producer_id,
+            "producer_epoch": who.epoch,
+            "committed": commit,
+        }
+        answer = self.ask("EndTxn", fields, version)
+        told = Who(answer["producer_id"], answer["producer_epoch"]) if version >= 5 else who
+        what = "commit" if commit else "abort"
+        self.note(what, version, ErrorCode(answer["error_code"]), *([self.shown(told)] if version >= 5 else []))
+        return told
+
+    def add_offsets(self, who: Who, *, version: int = 4, group: str = "readers") -> None:
+        """AddOffsetsToTxn."""
+        fields = {
+            "transactional_id": self.name,
+            "producer_id": who.producer_id,
+            "producer_epoch": who.epoch,
+            "group_id": group,
+        }
+        answer = self.ask("AddOffsetsToTxn", fields, version)
+        self.note("add offsets", version, ErrorCode(answer["error_code"]))
+
+    def commit_offsets(
+        self, who: Who, offset: int, *, version: int = 4, member: str = "", generation: int = -1
+    ) -> None:
+        """TxnOffsetCommit."""
+        place = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        fields = {
+            "transactional_id": self.name,
+            "group_id": f"readers of {self.name}",
+            "producer_id": who.producer_id,
+            "producer_epoch": who.epoch,
+            "topics": [{"name": self.name, "partitions": [place]}],
+        }
+        if version >= 3:
+            fields |= {"generation_id": generation, "member_id": member}
+        answer = self.ask("TxnOffsetCommit", fields, version)
+        self.note("commit offsets", version, *map(ErrorCode, codes(answer)))
+
+    def committed(self, *, stable: bool = True) -> None:
+        """OffsetFetch."""
+        topics = [{"name": self.name, "partition_indexes": [0]}]
+        group = {"group_id": f"readers of {self.name}", "topics": topics}
+        answer = self.ask("OffsetFetch", {"groups": [group], "require_stable": stable}, 8)
+        [found] = answer["groups"][0]["topics"][0]["partitions"]
+        self.note("committed", 8, ErrorCode(found["error_code"]), found["committed_offset"])
+
+    def _described(self) -> Plain:
+        """What DescribeTransactions tells."""
+        [found] = self.ask("DescribeTransactions", {"transactional_ids": [self.name]}, 0)["transaction_states"]
+        return found
+
+    def settle(self) -> None:
+        """Wait until no transaction is being ended, and note what is known then."""
+        while (found := self._described())["transaction_state"] in UNSETTLED:
+            time.sleep(0.05)
+        partitions = [number for topic in found["topics"] for number in topic["partitions"]]
+        self.note(
+            "described", 0, ErrorCode(found["error_code"]), found["transaction_state"],
+            self.shown(Who(found["producer_id"], found["producer_epoch"])), sorted(partitions),
+        )  # fmt: skip
+
+    def wait_for(self, state: str) -> None:
+        """Wait until the transaction is in a state, and note what is known then."""
+        while self._described()["transaction_state"] != state:
+            time.sleep(0.05)
+        self.settle()
+
+    def ends(self, partition: int = 0) -> None:
+        """The end of a partition, and its last stable offset."""
+        found = []
+        for isolation in 0, 1:
+            place = {"partition_index": partition, "timestamp": -1}
+            fields = {
+                "replica_id": -1,
+                "isolation_level": isolation,
+                "topics": [{"name": self.name, "partitions": [place]}],
+            }
+            answer = self.ask("ListOffsets", fields, 5)
+            found.append(answer["topics"][0]["partitions"][0]["offset"])
+        self.note("ends", 5, *found)
+
+
+def codes(answer: Plain) -> list[int]:
+    """All error codes in an answer."""
+    match answer:
+        case dict():
+            here = [value for name, value in answer.items() if name.endswith("error_code")]
+            return here + [code for value in answer.values() for code in codes(value)]
+        case list():
+            return [code for item in answer for code in codes(item)]
+    return []
+
+
+# --- The stories ------------------------------------------------------------------------------------------------------
+
+
+def committed(story: Story) -> None:
+    """A transaction of version 1, and the next."""
+    who = story.init()
+    for _ in range(2):
+        story.add(who, 0, 1)
+        story.produce(who, 0)
+        story.produce(who, 1)
+        story.ends()
+        story.end(who)
+        story.settle()
+        story.ends()
+
+
+def aborted(story: Story) -> None:
+    """A transaction of version 1 that is aborted, and asked for again."""
+    who = story.init()
+    story.add(who)
+    story.produce(who)
+    story.end(who, commit=False)
+    story.settle()
+    story.end(who, commit=False)
+    story.end(who, commit=True)
+    story.ends()
+
+
+def committed_by_version_2(story: Story) -> None:
+    """Partitions are added by producing, and the epoch rises."""
+    who = story.init()
+    for commit in True, False, True:
+        story.produce(who, version=12)
+        story.produce(who, 1, version=12)
+        following = story.end(who, commit=commit, version=5)
+        story.settle()
+        story.end(who, commit=commit, version=5)
+        story.end(who, commit=not commit, version=5)
+        story.produce(who, version=12)
+        who = following
+    story.ends()
+
+
+def empty_by_version_2(story: Story) -> None:
+    """Nothing to commit, something to abort."""
+    who = story.init()
+    story.end(who, commit=True, version=5)
+    following = story.end(who, commit=False, version=5)
+    story.settle()
+    story.end(who, commit=False, version=5)
+    story.end(following, commit=True, version=5)
+    story.end(following, commit=False, version=5)
+    story.settle()
+
+
+def empty_by_version_1(story: Story) -> None:
+    """Nothing to end."""
+    who = story.init()
+    story.end(who, commit=True)
+    story.end(who, commit=False)
+
+
+def zombie(story: Story) -> None:
+    """A producer that was replaced, by the versions of each api."""
+    old = story.init()
+    story.add(old)
+    story.produce(old)
+    story.init()
+    story.settle()
+    new = story.init()
+    for version in 0, 1, 2, 3:
+        story.add(old, version=version)
+    for version in 0, 1, 2, 3, 4:
+        story.add_offsets(old, version=version)
+    for version in 0, 1, 2, 4, 5:
+        story.end(old, version=version)
+        story.end(old, commit=False, version=version)
+    for version in 3, 10, 11, 12:
+        story.produce(old, version=version)
+    for version in 3, 4, 5:
+        story.init(old, version=version)
+    story.add(new)
+    story.produce(new)
+    story.produce(old, version=11)
+    story.produce(old, version=12)
+    story.end(new)
+    story.settle()
+
+
+def unknown(story: Story) -> None:
+    """Ids that nobody has."""
+    nobody = Who(123_456, 0)
+    for version in 0, 2, 3:
+        story.add(nobody, version=version)
+    story.add_offsets(nobody)
+    for version in 0, 2, 4, 5:
+        story.end(nobody, version=version)
+    for version in 3, 11, 12:
+        story.produce(nobody, version=version)
+    story.commit_offsets(nobody, 3)
+    story.commit_offsets(nobody, 3, version=5)
+    story.settle()
+    story.init(name="")
+    story.end(nobody, name="")
+    story.init(Who(5, -1))
+    story.init(Who(-1, 5))
+
+
+def another_producer_id(story: Story) -> None:
+    """The transactional id has another producer id."""
+    who = story.init()
+    other = Who(who.producer_id + 1_000_000, 0)
+    story.add(other)
+    story.end(other)
+    story.end(other, version=5)
+    story.init(other)
+    story.produce(other, version=12)
+    story.add(Who(who.producer_id, 7))
+    story.end(Who(who.producer_id, 7))
+
+
+def timeouts(story: Story) -> None:
+    """Timeouts that are none."""
+    for timeout_ms in 0, -1, 600_001, 600_000:
+        story.init(timeout_ms=timeout_ms)
+
+
+def repeated_init(story: Story) -> None:
+    """A producer that goes on, and did not get the answer."""
+    first = story.init()
+    second = story.init(first)
+    story.init(first)
+    third = story.init(second)
+    story.init(first)
+    story.add(third)
+    story.init(second)
+    story.settle()
+    story.init(third)
+    story.settle()
+
+
+def init_while_open(story: Story) -> None:
+    """A new producer while a transaction of version 1 is open: the epoch rises with the abort, and with the answer."""
+    who = story.init()
+    story.add(who)
+    story.produce(who)
+    story.init()
+    story.settle()
+    story.init()
+    story.ends()
+
+
+def init_while_open_by_version_2(story: Story) -> None:
+    """The same by version 2: the epoch rises once with the abort."""
+    who = story.init()
+    story.produce(who, version=12)
+    story.init()
+    story.settle()
+    story.end(who, version=5)
+    story.end(who, commit=False, version=5)
+    story.init()
+    story.ends()
+
+
+def timed_out(story: Story) -> None:
+    """A transaction of version 1 that lasts too long."""
+    who = story.init(timeout_ms=300)
+    story.add(who)
+    story.produce(who)
+    story.wait_for("CompleteAbort")
+    story.ends()
+    story.end(who, version=1)
+    story.end(who, version=4)
+    story.end(who, commit=False)
+    story.add(who)
+    story.produce(who)
+    story.init(who)
+
+
+def timed_out_by_version_2(story: Story) -> None:
+    """The same by version 2: a commit is too late, an abort gets the next epoch."""
+    who = story.init(timeout_ms=300)
+    story.produce(who, version=12)
+    story.wait_for("CompleteAbort")
+    story.end(who, version=5)
+    story.produce(who, version=12)
+    following = story.end(who, commit=False, version=5)
+    story.produce(following, version=12)
+    story.end(following, version=5)
+    story.settle()
+    story.ends()
+
+
+def not_added(story: Story) -> None:
+    """Batches for a partition that is not part of the transaction, or of none."""
+    who = story.init()
+    for version in 3, 10, 11:
+        story.produce(who, version=version)
+    story.add(who, 0)
+    for version in 10, 11:
+        story.produce(who, 1, version=version)
+    story.produce(who, 0)
+    story.end(who)
+    story.settle()
+    for version in 10, 11:
+        story.produce(who, 0, version=version)
+    story.ends()
+
+
+def not_transactional(story: Story) -> None:
+    """Batches of no transaction while one is open, and of a transaction without its id."""
+    who = story.init()
+    story.add(who)
+    story.produce(who)
+    story.produce(who, transactional=False)
+    story.produce(who, transactional=False, version=12)
+    story.produce(who, name=None)
+    story.end(who)
+    story.settle()
+
+
+def missing_partitions(story: Story) -> None:
+    """Partitions and topics that are not there: nothing is added."""
+    who = story.init()
+    story.add(who, 0, 7)
+    story.add(who, 0, topic="nowhere")
+    story.settle()
+    story.produce(who, 7, version=12)
+    story.settle()
+
+
+def sequences_by_version_2(story: Story) -> None:
+    """Each transaction begins at sequence 0, the first of a producer too."""
+    who = story.init()
+    story.produce(who, sequence=5, version=12)
+    story.produce(who, sequence=0, version=12)
+    story.produce(who, sequence=0, version=12)
+    story.produce(who, sequence=2, version=12)
+    following = story.end(who, version=5)
+    story.settle()
+    story.produce(following, sequence=1, version=12)
+    story.produce(following, sequence=0, version=12)
+    story.end(following, commit=False, version=5)
+    story.settle()
+
+
+def offsets(story: Story) -> None:
+    """Offsets that count with the commit."""
+    who = story.init()
+    story.commit_offsets(who, 1)
+    story.add_offsets(who, group=f"readers of {story.name}")
+    story.commit_offsets(who, 3)
+    story.committed()
+    story.committed(stable=False)
+    story.end(who)
+    story.settle()
+    story.committed()
+    story.commit_offsets(who, 9, version=3)
+    story.commit_offsets(who, 9, version=4)
+
+
+def offsets_by_version_2(story: Story) -> None:
+    """The same without AddOffsetsToTxn; aborted, then committed."""
+    who = story.init()
+    story.commit_offsets(who, 3, version=5)
+    who = story.end(who, commit=False, version=5)
+    story.settle()
+    story.committed()
+    story.commit_offsets(who, 4, version=5)
+    story.committed()
+    who = story.end(who, version=5)
+    story.settle()
+    story.committed()
+
+
+def offsets_of_a_zombie(story: Story) -> None:
+    """Offsets of a producer that was replaced, and of a member that there is not."""
+    old = story.init()
+    new = story.init()
+    for version in 0, 2, 4, 5:
+        story.commit_offsets(old, 3, version=version)
+    story.commit_offsets(new, 3, version=5, member="nobody", generation=3)
+    story.end(new, commit=False, version=5)
+    story.settle()
+
+
+def open_and_ended(story: Story) -> None:
+    """EndTxn while the transaction is being ended, if it is met."""
+    who = story.init()
+    story.add(who)
+    story.end(who, commit=True, version=1)
+    story.settle()
+    story.end(who, commit=True, version=1)
+    story.end(who, commit=False, version=1)
+    story.add(who)
+    story.settle()
+    story.end(who, commit=False, version=5)
+    story.settle()
+
+
+STORIES: Final[tuple[Callable[[Story], None], ...]] = (
+    committed, aborted, committed_by_version_2, empty_by_version_2, empty_by_version_1, zombie, unknown,
+    another_producer_id, timeouts, repeated_init, init_while_open, init_while_open_by_version_2, timed_out,
+    timed_out_by_version_2, not_added, not_transactional, missing_partitions, sequences_by_version_2, offsets,
+    offsets_by_version_2, offsets_of_a_zombie, open_and_ended,
+)  # fmt: skip
+
+
+def answers(port: int) -> dict[str, list[str]]:
+    """The lines of each story, from whoever listens on a port of this machine."""
+    found: dict[str, list[str]] = {}
+    with Wire(port) as wire:
+        names = [story.__name__.replace("_", "-") for story in STORIES]
+        create_topics(wire, [{"name": name, "num_partitions": 2, "replication_factor": 1} for name in names])
+        for name, tell in zip(names, STORIES, strict=True):
+            story = Story(wire, name)
+            for kind in 0, 1:  # whose topics are made when a client looks for the coordinator
+                story.ask("FindCoordinator", {"key_type": kind, "coordinator_keys": [name]}, 4)
+            tell(story)
+            found[name] = story.lines
+    return found
+
+
+def captured(folder: Path) -> dict[str, Any]:
+    """The answers of a real Kafka whose data are below ``folder``."""
+    with Kafka(kafka_script(), folder / "kafka").running(*SETTINGS, *KAFKA_SETTINGS) as kafka:
+        return answers(kafka.port)
+
+
+def main() -> None:
+    """Write the file anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        ANSWERS.write_text(written(captured(Path(folder))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
+    json.loads(ANSWERS.read_text(encoding="utf-8"))

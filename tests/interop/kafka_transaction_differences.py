@@ -1,0 +1,38 @@
+"""Where answers about transactions are not Kafka's, and why."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Differences(NamedTuple):
+    """Lines of a story that differ: by number, with what is said here."""
+
+    why: str
+    ours: Mapping[int, str]
+
+
+TOO_LATE: Final = (
+    "a commit after the transaction was aborted: the producer learns that it is too late, as in Kafkas after 4.3.1, not"
+    " that it has asked for something that makes no sense"
+)
+
+DIFFERENCES: Final[Mapping[str, Differences]] = {
+    "committed-by-version-2": Differences(TOO_LATE, {13: "commit v5: PRODUCER_FENCED none/-1"}),
+    "init-while-open-by-version-2": Differences(TOO_LATE, {4: "commit v5: PRODUCER_FENCED none/-1"}),
+    "timed-out-by-version-2": Differences(TOO_LATE, {3: "commit v5: PRODUCER_FENCED none/-1"}),
+    "repeated-init": Differences(
+        "a producer of an older epoch that asks to go on is fenced at once: in Kafka it aborts the transaction of its"
+        " successor first",
+        {
+            6: "init v5: PRODUCER_FENCED none/-1",
+            7: "described v0: NONE Ongoing p1/2 [0]",
+            8: "init v5: CONCURRENT_TRANSACTIONS none/-1",
+            9: "described v0: NONE CompleteAbort p1/3 []",
+        },
+    ),
+    "not-transactional": Differences(
+        "there are no ACLs for transactional ids, which Kafka cannot look up without one; the partition knows that the"
+        " batch belongs to the open transaction",
+        {5: "produce v11: NONE 1"},
+    ),
+}

@@ -1,0 +1,28 @@
+"""Transactions, request by request: a daemon's answers beside those of a real Kafka."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interop.kafka_cases import written
+from tests.interop.kafka_transaction_cases import ANSWERS, SETTINGS, answers, captured
+from tests.interop.kafka_transaction_differences import DIFFERENCES
+from tests.processes import daemon
+
+
+def test_answers_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:
+    kept: dict[str, list[str]] = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    assert kept.keys() > DIFFERENCES.keys()
+    for name, (_, ours) in DIFFERENCES.items():
+        for number, line in ours.items():
+            assert kept[name][number] != line, "it is Kafka's"
+            kept[name][number] = line
+    given = [flag for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *SETTINGS) for flag in ("--set", setting)]
+    with daemon(tmp_path / "data", *given) as running:
+        assert answers(running.kafka_port) == kept
+
+
+@pytest.mark.slow
+def test_the_answers_are_those_of_a_real_broker(tmp_path: Path) -> None:
+    assert written(captured(tmp_path)) == ANSWERS.read_text(encoding="utf-8")
