@@ -14,7 +14,9 @@ from seglog_broker.storage.directory.snapshot import (
     read_snapshot,
 )
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from tests.broker.storage.log.transactions import append_in_transaction, end_transaction
 from tests.logs import ManualClock, append_one, batch
+from tests.soundness import assert_directory_sound
 
 ROLLS = {"segment.bytes": "1024", "index.interval.bytes": "150"}
 
@@ -74,6 +76,38 @@ def test_a_copy_of_a_snapshot_opens_as_after_a_clean_stop_with_what_there_was(re
         assert log.seek(records - 1) is not None
     fill(copy, records, 3)
     assert copy.close() == []
+
+
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_a_copy_has_the_transactions_that_had_ended_and_those_that_were_open(is_rolled: bool) -> None:
+    """Whatever becomes of them afterwards; the coordinator may end the open one in the copy, too."""
+    fs = ForgetfulFileSystem()
+    directory = opened(fs)
+    directory.topics.create_topic("t", 1, ROLLS | {"segment.ms": "9000000000000"})
+    log = directory.logs["t", 0]
+    append_in_transaction(log, 1)
+    end_transaction(log, 1, "ABORT")
+    append_in_transaction(log, 2)
+    fill(directory, 0, 30 if is_rolled else 1)
+    stable, end = log.last_stable_offset, log.log_end_offset
+    assert (len(log.segments) > 1) is is_rolled
+    writer = snapshot(fs, directory)
+    end_transaction(log, 2, "ABORT")
+    append_in_transaction(log, 3)
+    end_transaction(log, 3, "ABORT")
+    copied_disk = copied(fs, writer.path)
+    copy = opened(copied_disk)
+    assert copy.report.clean
+    copied_log = copy.logs["t", 0]
+    assert (copied_log.last_stable_offset, copied_log.log_end_offset) == (stable, end)
+    assert [entry.producer_id for entry in copied_log.transactions.find(0, 0, 1_000)] == [1]
+    end_transaction(copied_log, 2, "COMMIT")
+    assert copied_log.last_stable_offset == end + 1
+    for closed, disk in ((copy, copied_disk), (directory, fs)):
+        assert closed.close() == []
+        if closed is directory:
+            writer.remove()
+        assert_directory_sound(disk, "/data", config())
 
 
 def test_making_a_snapshot_leaves_the_directory_as_it_is() -> None:
