@@ -53,7 +53,11 @@ _CODE: Final = r".*error_code"
 REASONS: Final = (
     Reason("seglog offers fewer apis, versions and features", "ApiVersions", r"(api_keys|.*_features.*)"),
     Reason("there is no log of metadata: see DescribeQuorum in docs/KAFKA.md", "DescribeQuorum", _ANY),
-    Reason("there are no transactions: no id is known, for good", "DescribeTransactions", _ANY),
+    Reason(
+        "Kafka looks for a coordinator whose topic is not made yet; here no id is known for good",
+        "DescribeTransactions",
+        _ANY,
+    ),
     Reason(
         "there are no transactions: a producer that asks for them is refused for good",
         "InitProducerId",

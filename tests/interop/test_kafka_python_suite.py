@@ -50,7 +50,6 @@ class SpawnedService:
     pass
 """
 
-_TRANSACTIONS: Final = "transactions: not there yet"
 _ACLS: Final = "ACLs: there is no authorizer"
 _STARTS_ITS_OWN: Final = "TLS: the suite starts a broker of its own for it, from Kafka's release"
 
@@ -59,8 +58,6 @@ EXPECTED: Final = MappingProxyType(
         "test_create_describe_delete_acls": _ACLS,
         "test_legacy_kafka_client_ssl": _STARTS_ITS_OWN,
         "test_ssl_handshake": _STARTS_ITS_OWN,
-        "test_transactional_producer_messages": _TRANSACTIONS,
-        "test_transactional_producer_offsets": _TRANSACTIONS,
     }
 )
 """The tests that fail, and why each does."""
