@@ -147,6 +147,8 @@ async def test_offsets_are_committed_with_the_records(client: Any) -> None:
             await txn.commit_offsets(consumer)
             assert await consumer.committed() == {}
         assert {number: found.offset for number, found in (await consumer.committed()).items()} == {0: 5, 1: 5}
+        async with txn:
+            await txn.commit_offsets(consumer)  # there is nothing new, so no transaction begins
     assert seen == 10
     assert await values(client, "out") == sorted(map(str, range(10)))
 

@@ -103,8 +103,8 @@ class TransactionCore:
     ) -> Conversation[None]:
         """Commit offsets of a group that count when the transaction is committed. Raises a GroupError."""
         producer_id, epoch = self._open_epoch()
-        self._has_offsets = True
         for topic_id, offsets in by_id.items():
+            self._has_offsets = True
             request = messages.CommitOffsetsRequest(
                 group,
                 [messages.CommitOffset(topic, partition, offset) for partition, offset in sorted(offsets.items())],

@@ -120,6 +120,7 @@ class OffsetService:
         records: list[Encoded] = []
         stored: list[tuple[Key, CommittedOffset]] = []
         places: list[int] = []
+        taken = 0  # bytes of those before it
         for number, wanted in enumerate(offsets, start=begin):
             try:
                 topic_id = self._check(group, wanted)
@@ -131,7 +132,7 @@ class OffsetService:
             )
             key = wanted.topic, wanted.partition
             try:
-                self._check_memory(group, key, committed, transaction)
+                taken += self._check_memory(group, key, committed, transaction, taken)
             except SeglogError as error:
                 results[number] = without_frames(error)
                 continue
@@ -153,14 +154,17 @@ class OffsetService:
             for number in places:
                 results[number] = without_frames(error)
 
-    def _check_memory(self, group: str, key: Key, committed: CommittedOffset, transaction: Transaction | None) -> None:
-        """Raise CoordinatorNotAvailableError if there is no room for an offset, which may be one more."""
+    def _check_memory(
+        self, group: str, key: Key, committed: CommittedOffset, transaction: Transaction | None, taken: int
+    ) -> int:
+        """The bytes that an offset takes, beside ``taken``; raises CoordinatorNotAvailableError if there is no room."""
         before = self.committed.of(group).get(key) if transaction is None else None
         size = self.committed.size_of(group, committed)
         if before is not None:
             size -= self.committed.size_of(group, before)
         self._memory.note("", self.committed.size)
-        self._memory.check(group, size, is_new=before is None)
+        self._memory.check(group, size + taken, is_new=before is None)
+        return size
 
     def _note_committed(
         self,
