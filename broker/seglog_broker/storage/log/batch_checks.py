@@ -52,6 +52,7 @@ batches that open to much would have an answer of gigabytes."""
 
 _LONG_MAX: Final = 2**63 - 1
 _CODEC_MAX: Final = int(max(Codec))
+_ALL_BUT_TRANSACTIONAL: Final = ~TRANSACTIONAL_BIT
 
 
 class RecordRules(NamedTuple):
@@ -96,7 +97,7 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
             header.batch_length == size - LOG_OVERHEAD
             and header.magic == MAGIC
             and crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc
-            and 0 <= header.attributes & ~TRANSACTIONAL_BIT <= _CODEC_MAX
+            and 0 <= header.attributes & _ALL_BUT_TRANSACTIONAL <= _CODEC_MAX
             and header.base_offset == 0
             and header.record_count == header.last_offset_delta + 1
             and header.record_count > 0
@@ -157,7 +158,7 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
         raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
     if not verify_crc(batch, 0, header):
         raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
-    if not 0 <= header.attributes & ~TRANSACTIONAL_BIT <= _CODEC_MAX:
+    if not 0 <= header.attributes & _ALL_BUT_TRANSACTIONAL <= _CODEC_MAX:
         _refuse_attributes(header)
     if header.base_offset != 0:
         raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")

@@ -273,7 +273,7 @@ class ProducerState:
                 if producer is not None and (duplicate := producer.find(header)) is not None:
                     duplicates.append(duplicate)
                     continue
-                standing = self._standing(producer_id)
+                standing = self._standing(producer_id, producer)
             _check_batch(header, standing)
             _check_sequence(header, standing)
             if len(headers) > 1:
@@ -295,14 +295,14 @@ class ProducerState:
     def check_of_coordinator(self, header: BatchHeader) -> None:
         """As ``check`` of one batch that a coordinator writes for a producer: sequences do not count, none repeats."""
         if header.producer_id > NO_PRODUCER_ID:
-            _check_batch(header, self._standing(header.producer_id))
+            producer_id = header.producer_id
+            _check_batch(header, self._standing(producer_id, self._producers.get(producer_id)))
 
-    def _standing(self, producer_id: int) -> _Standing:
-        producer = self._producers.get(producer_id)
-        epoch, last_sequence = NO_PRODUCER_EPOCH, NO_SEQUENCE
-        if producer is not None:
-            epoch, last_sequence = producer.epoch, producer.last_sequence
-        return _Standing(epoch, last_sequence, self._open.get(producer_id), self._expected.get(producer_id))
+    def _standing(self, producer_id: int, producer: _Producer | None) -> _Standing:
+        first_offset, expected = self._open.get(producer_id), self._expected.get(producer_id)
+        if producer is None:
+            return _Standing(NO_PRODUCER_EPOCH, NO_SEQUENCE, first_offset, expected)
+        return _Standing(producer.epoch, producer.last_sequence, first_offset, expected)
 
     def count_new(self, headers: list[BatchHeader], first: int) -> int:
         """How many headers, from number ``first`` on, ``check`` would accept as new ones.
@@ -497,7 +497,7 @@ def _check_batch(header: BatchHeader, standing: _Standing) -> None:
     """Whether ``header`` may follow, by its epoch and its transaction."""
     epoch, _, first_offset, expected = standing
     producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    newest = epoch if expected is None else max(epoch, expected.epoch)
+    newest = epoch if expected is None or expected.epoch < epoch else expected.epoch
     if producer_epoch < newest:
         raise InvalidProducerEpochError(
             f"producer {producer_id} has epoch {newest} now, the batch has {producer_epoch}: a newer instance "
@@ -506,7 +506,7 @@ def _check_batch(header: BatchHeader, standing: _Standing) -> None:
             producer_epoch=producer_epoch,
             current_epoch=newest,
         )
-    if not header.is_transactional:
+    if not header.attributes & TRANSACTIONAL_BIT:
         if first_offset is not None:
             raise InvalidTransactionStateError(
                 f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part of "
