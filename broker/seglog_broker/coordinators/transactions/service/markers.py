@@ -85,7 +85,7 @@ class MarkerWriter:
         self._handles: Final = handles
         self._idle_writers: Final = idle_writers
         self._scheduler: Final = scheduler
-        self._note_end: Final = note_end
+        self.note_end = note_end
         self._awaits: Final = awaits
         self._complete: Final = complete
         self._coordinator_epoch: Final = coordinator_epoch
@@ -134,7 +134,7 @@ class MarkerWriter:
         await when_durable(ends, lambda partition, error: failed.__setitem__(_key(partition), error), lambda: None)
         for partition in written:
             if partition.topic == OFFSETS_TOPIC and _key(partition) not in failed:
-                await self._note_end(partition.number, end.producer_id, is_commit=end.is_commit)
+                await self.note_end(partition.number, end.producer_id, is_commit=end.is_commit)
         return failed
 
     async def make_durable(self, partitions: Iterable[Key]) -> None:
@@ -178,21 +178,30 @@ class MarkerWriter:
                     self._note_held_up(work, key, error)
                 except Exception:  # a bug: it is tried again, as others do not wait for it
                     log.exception("transaction_marker_crashed", transactional_id=work.ending.transactional_id)
-                    work.why_held_up = UnknownServerError("an internal error; see the broker's log")
+                    work.why_held_up = _internal_error()
         failed: dict[Partition, SeglogError] = {}
         await when_durable(ends, failed.__setitem__, lambda: None)
         done: dict[int, set[Key]] = {}
         for work, key, partition in written:
             failure = None if partition is None else failed.get(partition)
-            if failure is None or isinstance(failure, UnknownTopicError):
-                if key[0] == OFFSETS_TOPIC and partition is not None:
-                    ending = work.ending
-                    await self._note_end(key[1], ending.producer.producer_id, is_commit=ending.is_commit)
-                done.setdefault(id(work), set()).add(key)
-            else:
+            if failure is not None and not isinstance(failure, UnknownTopicError):
                 self._note_held_up(work, key, failure)
+            elif partition is None or await self._tell(work, key):
+                done.setdefault(id(work), set()).add(key)
         for work in works:
             self._go_on(work, done.get(id(work), set()))
+
+    async def _tell(self, work: _Work, key: Key) -> bool:
+        """Tell groups of a marker among what they commit; False if that failed, and is to be done again."""
+        ending = work.ending
+        if key[0] == OFFSETS_TOPIC:
+            try:
+                await self.note_end(key[1], ending.producer.producer_id, is_commit=ending.is_commit)
+            except Exception:  # a bug, or the disk: the marker is written again, too
+                log.exception("transaction_marker_crashed", transactional_id=ending.transactional_id)
+                work.why_held_up = _internal_error()
+                return False
+        return True
 
     async def _in_service(self, key: Key) -> Partition | None:
         """A partition that takes a marker at once; None if it was deleted. Raises the error of one that takes none."""
@@ -234,6 +243,10 @@ class MarkerWriter:
         elif work.why_held_up is not None:
             work.due = trio.current_time() + work.retry_seconds
             work.retry_seconds = min(2 * work.retry_seconds, RETRY_SECONDS_MAX)
+
+
+def _internal_error() -> UnknownServerError:
+    return UnknownServerError("an internal error; see the broker's log")
 
 
 def _key(partition: Partition) -> Key:

@@ -210,6 +210,24 @@ async def test_the_topic_for_offsets_is_there_before_it_is_part_of_a_transaction
         assert await ended(broker) is S.COMPLETE_ABORT
 
 
+async def test_a_bug_of_groups_ends_no_transaction_too_early_and_not_the_broker(autojump_clock: object) -> None:
+    del autojump_clock
+    async with coordinating(ForgetfulFileSystem()) as broker:
+        producer = await broker.transactions.init_producer(KEY, 60_000)
+        await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
+        told = broker.transactions.markers.note_end
+
+        async def fail(partition: int, producer_id: int, *, is_commit: bool) -> None:
+            raise ZeroDivisionError(partition, producer_id, is_commit)
+
+        broker.transactions.markers.note_end = fail
+        await end(broker, producer)
+        await trio.sleep(5)
+        assert broker.transactions.describe(KEY).facts.state is S.PREPARE_COMMIT
+        broker.transactions.markers.note_end = told
+        assert await ended(broker) is S.COMPLETE_COMMIT
+
+
 async def test_an_operator_aborts_what_is_open() -> None:
     async with coordinating(ForgetfulFileSystem()) as broker:
         await with_orders(broker)
