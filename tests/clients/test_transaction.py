@@ -1,6 +1,7 @@
 """Transactions of both faces of the client, with a real broker."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import seglog
 from seglog.testing import Broker
 from tests.clients.faces import Connect
+from tests.processes import daemon
 
 WAIT_SECONDS = 60.0
 
@@ -175,3 +177,37 @@ async def test_a_timeout_beyond_the_brokers_says_so(client: Any) -> None:
     with pytest.raises(seglog.RequestError, match=r"transaction\.max\.timeout\.ms"):
         async with client.transaction("app", timeout=100_000):
             pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_an_end_that_was_not_answered_is_asked_for_again(
+    connect: Connect, tmp_path: Path, is_commit: bool
+) -> None:
+    with daemon(tmp_path / "data") as running:
+        async with connect(running.address, connect_timeout=2, request_timeout=5) as client:
+            await client.create_topic("in", 1)
+            txn = client.transaction("app")
+
+            async def end_without_a_broker() -> None:
+                async with txn:
+                    await (await txn.send("in", "one"))
+                    running.kill()
+                    await (txn.commit() if is_commit else txn.abort())
+
+            with pytest.raises(seglog.TransactionUnanswered, match="again"):
+                await end_without_a_broker()
+            running.start()
+            await (txn.commit() if is_commit else txn.abort())
+            async with txn:
+                await txn.send("in", "two")
+            assert await values(client, "in") == [*(["one"] if is_commit else []), "two"]
+
+
+async def test_what_cannot_be_part_of_a_transaction_is_refused_as_such(client: Any) -> None:
+    txn = client.transaction("app")
+    async with txn:
+        with pytest.raises(seglog.UnknownPartitionError):
+            await txn.send("in", "x", partition=7)
+        await txn.send("in", "y", partition=0)
+    assert await values(client, "in") == ["y"]
