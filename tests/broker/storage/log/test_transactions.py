@@ -152,6 +152,7 @@ def test_an_unknown_producer_begins_at_zero_where_each_transaction_has_an_epoch(
 def test_batches_of_one_request_are_each_held_against_the_transaction() -> None:
     """What may be written together is decided by the transaction, too, and not by sequences alone."""
     disk = opened()
+    disk.append(b"first")  # into an empty segment no two are written together
     views = []
     for sequence, transactional in enumerate((False, True, True)):
         batch = encode_batch(
