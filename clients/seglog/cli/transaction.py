@@ -1,6 +1,6 @@
 """``seglog transaction list | describe | abort``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -94,7 +94,7 @@ def _transactional_id() -> click.Argument:
     return click.Argument(["transactional_id"], help="The producer's name of its own.", shell_complete=_complete)
 
 
-COMMAND = Group(
+COMMAND: Final = Group(
     "transaction",
     [
         client_command(

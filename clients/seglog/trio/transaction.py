@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 import trio
 
@@ -15,7 +15,7 @@ from seglog.trio.group_consumer import GroupConsumer
 from seglog.trio.producer import Delivery, Producer
 from seglog_protocol.errors import SeglogError
 
-END_SECONDS = 5.0
+END_SECONDS: Final = 5.0
 """How long a cancelled block waits for its transaction to be aborted."""
 
 ResultT = TypeVar("ResultT")
