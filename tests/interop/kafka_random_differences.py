@@ -59,10 +59,12 @@ REASONS: Final = (
         _ANY,
     ),
     Reason(
-        "there are no transactions: a producer that asks for them is refused for good",
-        "InitProducerId",
-        _CODE,
-        _codes((16, 53)),
+        "Kafka looks for a coordinator whose topic is not made yet; here it is made when it is needed",
+        "InitProducerId|AddPartitionsToTxn|AddOffsetsToTxn|EndTxn|TxnOffsetCommit",
+        r".*(error_code|producer_id|producer_epoch)",
+    ),
+    Reason(
+        "a marker without a producer is refused with a code that says so", "WriteTxnMarkers", _CODE, _codes((-1, 42))
     ),
     Reason(
         "a topic that is only validated has no id",

@@ -44,13 +44,13 @@ def must_wait(context: RequestContext, request: messages.ProduceRequest) -> bool
     if transactional_id is None:
         return False
     try:
-        context.transactions.check(transactional_id)
-        if context.version < ADDS_PARTITIONS_VERSION:
-            return False
         batches = _batches(context, request)
+        if batches is None:
+            return False
+        context.transactions.check(transactional_id)
     except SeglogError:
         return True
-    if batches is None:
+    if context.version < ADDS_PARTITIONS_VERSION:
         return False
     return not context.transactions.has_partitions(transactional_id, *batches)
 
@@ -61,8 +61,9 @@ async def admit(context: RequestContext, request: messages.ProduceRequest) -> Se
     if transactional_id is None:
         return None
     try:
-        context.transactions.check(transactional_id)
         batches = _batches(context, request)
+        if batches is not None:
+            context.transactions.check(transactional_id)
         if batches is not None and context.version >= ADDS_PARTITIONS_VERSION:
             await context.transactions.add_partitions(transactional_id, *batches, version=2)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug

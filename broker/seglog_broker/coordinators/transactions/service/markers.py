@@ -22,6 +22,7 @@ from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.errors import (
     InvalidProducerEpochError,
+    InvalidRequestError,
     SeglogError,
     TransactionCoordinatorFencedError,
     UnknownPartitionError,
@@ -126,6 +127,10 @@ class MarkerWriter:
             await turns.spend(MARKER_COST)
             try:
                 partition = self._table.partition(*key)
+                if end.producer_id < 0 or end.producer_epoch < 0:
+                    raise InvalidRequestError(
+                        "a marker has the id and the epoch of a producer, and neither is negative", field=""
+                    )
                 ends[partition] = partition.append_marker(end)
                 partition.want_durable()
             except SeglogError as error:

@@ -79,13 +79,12 @@ async def add_partitions(
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             code = transaction_code(error, "AddPartitionsToTxn", context.version)
     response = messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
-    answered: dict[str, _AddedTopic] = {}
+    answered = {
+        topic.name: _AddedTopic(name=topic.name, results_by_partition=[]) for topic in request.v3_and_below_topics
+    }
+    response.results_by_topic_v3_and_below = list(answered.values())
     async for topic, number in in_turns(context, dict.fromkeys(partitions)):
-        result = answered.get(topic)
-        if result is None:
-            result = answered[topic] = _AddedTopic(name=topic, results_by_partition=[])
-            response.results_by_topic_v3_and_below.append(result)
-        result.results_by_partition.append(
+        answered[topic].results_by_partition.append(
             _AddedPartition(
                 partition_index=number,
                 partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic, number) in missing else code,
@@ -145,6 +144,8 @@ async def write_markers(
             max(1, marker.transaction_version),
         )
         keys = [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
+        if not keys:
+            continue  # as in Kafka
         failed = await context.transactions.markers.write(wanted, keys)
         result = _Marked(producer_id=marker.producer_id, topics=[])
         response.markers.append(result)

@@ -11,6 +11,7 @@ from seglog_broker.coordinators.transactions.machine import ID_BYTES
 from seglog_broker.coordinators.transactions.service.markers import MARKER_COST, MARKERS_A_ROUND
 from seglog_broker.coordinators.transactions.service.service import TransactionFilter
 from seglog_broker.runtime import budget
+from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -240,6 +241,18 @@ async def test_an_operator_aborts_what_is_open() -> None:
         assert ends(broker) == (2, 2)
         with pytest.raises(errors.InvalidTransactionStateError):
             await broker.transactions.abort(KEY)
+
+
+@pytest.mark.parametrize("producer", [(-1, 0), (7, -1)])
+async def test_an_operators_marker_is_of_a_producer_or_refused(producer: tuple[int, int]) -> None:
+    async with coordinating(ForgetfulFileSystem()) as broker:
+        await with_orders(broker)
+        failed = await broker.transactions.markers.write(TransactionEnd(*producer, 0, False, 1), [(TOPIC, 0)])
+        assert isinstance(failed[TOPIC, 0], errors.InvalidRequestError)
+        assert ends(broker) == (0, 0)
+        failed = await broker.transactions.markers.write(TransactionEnd(7, 0, 0, False, 1), [(TOPIC, 0), ("lost", 0)])
+        assert list(failed) == [("lost", 0)]
+        assert ends(broker) == (1, 1)
 
 
 async def test_transactions_are_listed_by_state_producer_and_age() -> None:
