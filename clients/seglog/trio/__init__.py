@@ -25,5 +25,6 @@ from seglog.trio.client import Client, connect
 from seglog.trio.consumer import Consumer
 from seglog.trio.group_consumer import GroupConsumer
 from seglog.trio.producer import Delivery, Producer
+from seglog.trio.transaction import Transaction
 
-__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Producer", "connect"]
+__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Producer", "Transaction", "connect"]
