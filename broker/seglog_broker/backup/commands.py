@@ -108,7 +108,7 @@ def opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> I
 def list_backups(program: str, store: BackupStore) -> int:
     """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
     code = EXIT_OK
-    for backup in store.ids():
+    for backup in store.finished_ids():
         try:
             print_lines([described(store.read(backup))])
         except BackupError as error:

@@ -11,7 +11,10 @@ from seglog_broker.storage.io.os_errors import is_no_room, why
 
 
 class DirectoryDestination:
-    """The directory ``path``, which is made with the first file, for its owner alone. See ``Destination``."""
+    """The directory ``path``, which is made with the first file, for its owner alone. See ``Destination``.
+
+    The one above it has to be there: it is missing where a disk is not mounted, whose place must not be filled.
+    """
 
     def __init__(self, fs: FileSystem, path: str, *, throttle: Throttle | None = None) -> None:
         self._fs = fs
@@ -99,8 +102,12 @@ class DirectoryDestination:
             return
         above = parent(path)
         if not self._fs.exists(path):
-            if path != above:
+            if path != self._path:
                 self._make(above)
+            elif not self._fs.exists(above):
+                raise DestinationError(
+                    f"there is no directory {above} for {path}: make it, or mount the disk that it is on"
+                )
             self._fs.make_directory(path)
         # Also for one that is there: a crash may have come between its making and this.
         self._fs.sync_directory(above)

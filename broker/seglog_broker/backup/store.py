@@ -58,6 +58,13 @@ class BackupStore:
         names = (file.name for file in self.destination.names(MANIFESTS))
         return newest_first([name[len(MANIFESTS) : -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)])
 
+    def finished_ids(self) -> list[str]:
+        """As ``ids``, for whoever needs one. Raises BackupError where there is none."""
+        ids = self.ids()
+        if not ids:
+            raise BackupError(f"{self.destination.place} has no finished backup yet")
+        return ids
+
     def read(self, backup: str) -> Manifest:
         """The manifest of a backup. Raises BackupError."""
         name = f"{MANIFESTS}{backup}{_SUFFIX}"
@@ -70,12 +77,7 @@ class BackupStore:
 
     def find(self, backup: str | None) -> Manifest:
         """That backup, or the latest one. Raises BackupError."""
-        if backup is not None:
-            return self.read(backup)
-        ids = self.ids()
-        if not ids:
-            raise BackupError(f"{self.destination.place} has no finished backup yet")
-        return self.read(ids[0])
+        return self.read(self.finished_ids()[0] if backup is None else backup)
 
     def write(self, manifest: Manifest) -> None:
         """Add a backup, all files of which are there."""

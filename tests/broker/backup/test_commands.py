@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.backup import backup_command, restore_command, verify_command
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.backup.store import BackupStore
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import SystemClock
@@ -35,6 +37,26 @@ def test_a_damaged_manifest_is_named_by_the_list_and_does_not_hide_the_others(
     assert f"{older} is damaged" in listed.err
     assert backup_command.main([str(data), "--to", str(to)]) == 1
     assert "move that file away" in capfd.readouterr().err
+
+
+def test_the_place_of_a_disk_that_is_not_mounted_is_not_filled(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, mounted = tmp_path / "data", tmp_path / "mounted"
+    config, _ = load_config(None, "", {}, [f"log.dir={data}"])
+    assert open_log_directory(PosixFileSystem(), SystemClock(), config, str(data)).close() == []
+    mounted.mkdir()
+    assert backup_command.main([str(data), "--to", f"{mounted}/daily/seglog"]) == 1
+    assert f"there is no directory {mounted}/daily for {mounted}/daily/seglog: make it, or" in capfd.readouterr().err
+    assert list(mounted.iterdir()) == []
+
+
+def test_a_list_without_backups_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    BackupStore(DirectoryDestination(PosixFileSystem(), f"{tmp_path}/to")).claim(
+        "cluster", "directory", take_over=False
+    )
+    assert restore_command.main([f"{tmp_path}/to", "--list"]) == 1
+    assert f"{tmp_path}/to has no finished backup yet" in capfd.readouterr().err
 
 
 def test_a_restore_without_a_directory_is_wrong_usage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from seglog_broker.testing.forgetful import (
 def test_files_are_put_read_listed_and_deleted(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"segment and a tail")
+    (tmp_path / "made").mkdir()
     destination: Destination = DirectoryDestination(PosixFileSystem(), f"{tmp_path}/made/backup/")
     assert list(destination.names()) == []
     content = os.urandom(READ_BYTES + 3)
