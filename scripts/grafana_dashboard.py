@@ -355,6 +355,29 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         _table("States", "none", f'seglog_group_state{{{_HERE}, group=~"$group"}} == 1'),
     ),
+    "Transactions": (
+        _graph(
+            "Transactions",
+            "short",
+            (_gauge("seglog_transactions_open"), "open {{instance}}"),
+            (_gauge("seglog_transactional_ids"), "transactional ids {{instance}}"),
+            (_gauge("seglog_partitions_held_back"), "partitions held back {{instance}}"),
+        ),
+        _graph("Age of the oldest", "s", (_gauge("seglog_transaction_oldest_seconds"), "{{instance}}")),
+        _graph(
+            "Transactions that ended",
+            "ops",
+            (f"sum by (outcome) ({_rate('seglog_transactions_ended_total')})", "{{outcome}}"),
+        ),
+        _graph(
+            "What does not end",
+            "short",
+            (_gauge("seglog_transactions_hanging"), "hanging {{instance}}"),
+            (_gauge("seglog_transactions_held_up"), "held up {{instance}}"),
+            (_gauge("seglog_transaction_markers_waiting"), "markers to be written {{instance}}"),
+            width=24,
+        ),
+    ),
     "Who comes in": (
         _graph(
             "Logins",

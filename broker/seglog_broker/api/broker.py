@@ -31,6 +31,7 @@ from seglog_broker.api.monitoring.measurements import Measurements
 from seglog_broker.api.monitoring.problems import PART_COST, Problems
 from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.api.monitoring.topic_sources import TopicSources
+from seglog_broker.api.monitoring.transaction_sources import TransactionSources
 from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
@@ -246,7 +247,10 @@ class Broker:
         self._native_transactions = NativeTransactions(self.transactions, self.partitions, clock, self.turn)
         topics.note_changes(self.groups.note_topic)
 
-        self.problems = Problems(self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls)
+        of_transactions = TransactionSources(self.transactions)
+        self.problems = Problems(
+            self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls, of_transactions.problems
+        )
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(
             self.live_config,
@@ -276,7 +280,9 @@ class Broker:
             self.scheduler,
             partial(measure_lag, self._explain, self.partitions),
         )
-        self.monitoring = Monitoring({**of_broker.sources(), **of_topics.sources(), **of_groups.sources()})
+        self.monitoring = Monitoring(
+            {**of_broker.sources(), **of_transactions.sources(), **of_topics.sources(), **of_groups.sources()}
+        )
         self.measurements = Measurements([of_topics.measure, of_groups.measure])
 
         recovered = [opened.recovery for opened in directory.report.opened.values() if opened.recovery is not None]

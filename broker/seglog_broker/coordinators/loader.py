@@ -69,6 +69,11 @@ class StateLoader(Generic[ReplayT]):
         """True while the state of some keys is not known yet."""
         return bool(self._unloaded)
 
+    @property
+    def is_complete(self) -> bool:
+        """True once the state of all keys is known; it stays False where a partition cannot be loaded."""
+        return not self._unloaded and not self._failed
+
     def is_unloaded(self, key: str) -> bool:
         """True while the state of a coordinator key is not known yet."""
         return bool(self._unloaded) and self._topic.partition_of(key) in self._unloaded

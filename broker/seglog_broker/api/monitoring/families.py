@@ -143,6 +143,37 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("seglog_scrub_findings_total", _C, "What the scrub has found wrong."),
     Family("seglog_damaged_ranges", _G, "Ranges of bytes in segments that are known to be damaged."),
     Family("seglog_clock_untrusted", _G, "1 while retention waits because the clock has leapt, else 0."),
+    # --- Transactions -------------------------------------------------------------------------------------------------
+    Family("seglog_transactional_ids", _G, "Transactional ids that are known."),
+    Family("seglog_transactions_open", _G, "Transactions that are open, or that are being ended."),
+    Family(
+        "seglog_transaction_oldest_seconds",
+        _G,
+        "The age of the oldest of them; 0 where there are none. Readers at read_committed do not get beyond its first "
+        "record.",
+    ),
+    Family(
+        "seglog_transactions_ended_total",
+        _C,
+        "Transactions that ended in all of their partitions, by outcome: committed, aborted, timed_out.",
+        ("outcome",),
+    ),
+    Family("seglog_transaction_markers_waiting", _G, "Markers of transactions that are being ended, to be written."),
+    Family(
+        "seglog_transactions_held_up",
+        _G,
+        "Transactions whose markers could not be written at the last try; `seglog ping` says why.",
+    ),
+    Family(
+        "seglog_transactions_hanging",
+        _G,
+        "Partitions in which a transaction is open that no transactional id will end; `seglog ping` names them.",
+    ),
+    Family(
+        "seglog_partitions_held_back",
+        _G,
+        "Partitions whose last stable offset is below the log end, because a transaction is open there.",
+    ),
     # --- Who comes in -------------------------------------------------------------------------------------------------
     Family("seglog_authentications_total", _C, "Clients that have proven who they are.", ("listener", "mechanism")),
     Family("seglog_authentication_failures_total", _C, "Proofs that were refused.", ("listener", "mechanism")),

@@ -1,6 +1,6 @@
 """What is wrong with the broker, in sentences for its operator: `seglog ping`, /healthz and seglog_problems tell it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,7 @@ class Problems:
     _clock: Clock
     _clock_trust: ClockTrust
     _tls: ServerTls | None
+    _of_transactions: Callable[[], Iterator[str | None]]
     not_reloaded: dict[str, str] = field(default_factory=dict)
     """What the last reload could not use, each with the reason: what was in force before it still is."""
 
@@ -52,3 +53,4 @@ class Problems:
                 if partition.has_problems:
                     yield from partition.what_is_wrong()
             yield None
+        yield from self._of_transactions()

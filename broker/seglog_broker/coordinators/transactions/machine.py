@@ -59,13 +59,17 @@ PARTITION_BYTES: Final = 70
 class Expectation(NamedTuple):
     """Partitions that may take batches of a producer's transaction, of this transaction version, from now on."""
 
+    transactional_id: str
     producer: ProducerIdAndEpoch
     version: int
     partitions: Mapping[str, frozenset[int]]
 
 
 class Ending(NamedTuple):
-    """A transaction that is to get its markers; ``producer`` is what these say. ``number`` tells it from others."""
+    """A transaction that is to get its markers; ``producer`` is what these say. ``number`` tells it from others.
+
+    ``is_timeout`` is whether it is aborted because it lasted too long; after a restart that is not known any more.
+    """
 
     transactional_id: str
     number: int
@@ -73,6 +77,7 @@ class Ending(NamedTuple):
     version: int
     is_commit: bool
     partitions: Mapping[str, frozenset[int]]
+    is_timeout: bool = False
 
 
 class TransactionalId(StateMachine):
@@ -93,6 +98,7 @@ class TransactionalId(StateMachine):
         self._retry_ms: int | None = None  # when to write again what could not be written
         self._size = 0
         self._endings = 0  # decided so far
+        self._is_timeout = False  # why the last of them was decided
 
     # --- As every state machine ---------------------------------------------------------------------------------------
 
@@ -131,7 +137,7 @@ class TransactionalId(StateMachine):
     def advance(self, now: Now) -> None:
         """Abort a transaction that has lasted too long; write again what could not be written."""
         if self._deadline_ms is not None and now.monotonic_ms >= self._deadline_ms:
-            self.abort(now)
+            self.abort(now, is_timeout=True)
         elif self._retry_ms is not None and now.monotonic_ms >= self._retry_ms:
             self.write_again()
 
@@ -154,10 +160,14 @@ class TransactionalId(StateMachine):
         """Let happen what follows from the state, once it is durable."""
         facts = self.facts
         if facts.state is TransactionState.ONGOING:
-            self.outbox.replies.append((self._expect, Expectation(facts.producer, facts.version, facts.partitions)))
+            self.outbox.replies.append(
+                (self._expect, Expectation(self.key, facts.producer, facts.version, facts.partitions))
+            )
         elif facts.state.is_ending:
             is_commit = facts.state is TransactionState.PREPARE_COMMIT
-            ending = Ending(self.key, self._endings, facts.producer, facts.version, is_commit, facts.partitions)
+            ending = Ending(
+                self.key, self._endings, facts.producer, facts.version, is_commit, facts.partitions, self._is_timeout
+            )
             self.outbox.replies.append((self._end, ending))
 
     def _decide(self, facts: TransactionFacts, last_epoch: int) -> None:
@@ -277,7 +287,7 @@ class TransactionalId(StateMachine):
         )
         if not is_open:
             self._deadline_ms = now.monotonic_ms + facts.timeout_ms
-        self.outbox.replies.append((self._expect, Expectation(producer, version, added)))
+        self.outbox.replies.append((self._expect, Expectation(self.key, producer, version, added)))
 
     def end(
         self, producer: ProducerIdAndEpoch, *, is_commit: bool, version: int, new_id: int | None, now: Now
@@ -336,7 +346,7 @@ class TransactionalId(StateMachine):
             return producer.epoch + 1 == facts.epoch
         return producer == (facts.previous_producer_id, EPOCH_MAX - 1) and facts.epoch == 0
 
-    def abort(self, now: Now) -> None:
+    def abort(self, now: Now, *, is_timeout: bool = False) -> None:
         """Abort the open transaction without its producer, which is fenced."""
         facts = self.facts
         # By version 2 as by an end of the producer's own: the epoch rises once. Whoever asks for the outcome of an end
@@ -347,11 +357,12 @@ class TransactionalId(StateMachine):
             last_epoch=facts.epoch,  # its producer may go on, if no other one has begun by then
             version=facts.version,
             now=now,
+            is_timeout=is_timeout,
         )
 
     def _prepare(
         self, *, is_commit: bool, epoch: int, last_epoch: int, version: int, now: Now,
-        next_id: int | None = NO_PRODUCER_ID,
+        next_id: int | None = NO_PRODUCER_ID, is_timeout: bool = False,
     ) -> None:  # fmt: skip
         facts = self.facts
         is_open = facts.state is TransactionState.ONGOING
@@ -369,6 +380,7 @@ class TransactionalId(StateMachine):
         )
         self._deadline_ms = None
         self._endings += 1
+        self._is_timeout = is_timeout
         self._follow()
 
     def awaits(self, ending: Ending) -> bool:

@@ -161,6 +161,14 @@ class _Standing(NamedTuple):
     expected: _Expected | None
 
 
+class OpenTransaction(NamedTuple):
+    """A producer's open transaction in a partition; ``last_timestamp`` (ms) is that of its last batch."""
+
+    producer_id: int
+    first_offset: int
+    last_timestamp: int
+
+
 class ProducerState:
     """The producers of one partition. Synchronous, no I/O, one owner; times are epoch milliseconds and come in."""
 
@@ -441,6 +449,13 @@ class ProducerState:
         What ended is stable at once: one node's high watermark is its log end.
         """
         return next(iter(self._open.values()), None)
+
+    @property
+    def oldest_open(self) -> OpenTransaction | None:
+        """The open transaction that ``first_unstable_offset`` is of, None when none is open."""
+        for producer_id, first_offset in self._open.items():
+            return OpenTransaction(producer_id, first_offset, self._producers[producer_id].last_timestamp)
+        return None
 
     def entries(self) -> list[ProducerEntry]:
         """All producers, as a snapshot has them, the one that appended last at the end."""

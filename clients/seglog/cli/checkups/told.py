@@ -34,6 +34,7 @@ SECTIONS: Final = {
     "damage": "Damage is found",
     "offline": "The disk is slow or fails",
     "read-only": "The disk is slow or fails",
+    "transaction": "A transaction holds readers up",
     "held up": "The disk is slow or fails",
 }
 """Of the runbook, by what stands in a problem's sentence; of others it says as a whole what to do."""

@@ -173,7 +173,20 @@ def _figures(n: Numbers) -> list[Figure]:
         *_recovery(n),
         Figure("damage", count_text(n.value("seglog_damaged_ranges")),
                _RED if n.value("seglog_damaged_ranges") else ""),
+        *_transactions(n),
     ]  # fmt: skip
+
+
+def _transactions(n: Numbers) -> list[Figure]:
+    """Nothing where none is open."""
+    hanging, held_up = n.value("seglog_transactions_hanging"), n.value("seglog_transactions_held_up")
+    if hanging or held_up:
+        stuck = ((hanging, "hanging"), (held_up, "held up"))
+        return [Figure("transactions", ", ".join(f"{count_text(count)} {how}" for count, how in stuck if count), _RED)]
+    if not n.value("seglog_transactions_open"):
+        return []
+    oldest = seconds_text(n.value("seglog_transaction_oldest_seconds"))
+    return [Figure("transactions", f"{count_text(n.value('seglog_transactions_open'))} open, oldest {oldest}")]
 
 
 def _quantiles(n: Numbers, apis: set[str]) -> str:

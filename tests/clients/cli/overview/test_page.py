@@ -97,6 +97,23 @@ def test_tables_have_as_many_rows_as_there_is_room_for() -> None:
             assert sum("g1" in line for line in lines) > 0
 
 
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ({"transactions_open": 0}, None),
+        ({"transactions_open": 3, "transaction_oldest_seconds": 42}, "transactions 3 open, oldest 42 s"),
+        ({"transactions_open": 3, "transactions_held_up": 1, "transactions_hanging": 2}, "2 hanging, 1 held up"),
+    ],
+)
+def test_transactions_are_shown_while_some_are_open_and_those_that_do_not_end_before_others(
+    numbers: dict[str, float], shown: str | None
+) -> None:
+    families = [family(f"seglog_{name}", (), {(): value}) for name, value in numbers.items()]
+    now = WELL.now._replace(families={**WELL.now.families, **{found.name: found for found in families}})
+    lines = lines_of(View("b", now), 80, 24, colours=False)
+    assert any(shown in line if shown else "transactions" in line for line in lines) == (shown is not None)
+
+
 def test_metrics_that_a_broker_does_not_have_are_shown_as_unknown() -> None:
     lines = lines_of(View("b", WELL.now._replace(families={})), 80, 24, colours=False)
     assert any(line.startswith("not on disk  -, -") for line in lines)

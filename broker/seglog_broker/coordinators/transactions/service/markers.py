@@ -106,6 +106,16 @@ class MarkerWriter:
         work = self._works.get(transactional_id)
         return None if work is None else work.why_held_up
 
+    @property
+    def waiting(self) -> int:
+        """Markers that are still to be written, and made durable."""
+        return sum([len(work.left) for work in self._works.values()])
+
+    def all_held_up(self) -> list[tuple[Ending, int, SeglogError]]:
+        """The ends that could not be written at the last try: each with how many markers it lacks, and why."""
+        works = self._works.values()
+        return [(work.ending, len(work.left), work.why_held_up) for work in works if work.why_held_up is not None]
+
     async def run(self) -> None:
         """Write markers until cancelled; what is left is written after the next start."""
         while True:
@@ -126,11 +136,11 @@ class MarkerWriter:
         for key in partitions:
             await turns.spend(MARKER_COST)
             try:
-                partition = self._table.partition(*key)
                 if end.producer_id < 0 or end.producer_epoch < 0:
                     raise InvalidRequestError(
                         "a marker has the id and the epoch of a producer, and neither is negative", field=""
                     )
+                partition = self._table.partition(*key)
                 ends[partition] = partition.append_marker(end)
                 partition.want_durable()
             except SeglogError as error:

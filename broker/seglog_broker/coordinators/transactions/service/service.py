@@ -1,6 +1,6 @@
 """The transaction coordinator: the requests that listeners serve about transactions, and the tasks behind them."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import trio
@@ -31,6 +31,7 @@ from seglog_broker.coordinators.transactions.service.expectations import Expecta
 from seglog_broker.coordinators.transactions.service.expiry import IdExpiry
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.memory import TransactionMemory
+from seglog_broker.coordinators.transactions.service.open_transactions import Hanging, OpenTransactions
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.idle_writers import IdleWriters
@@ -149,6 +150,7 @@ class TransactionService:
         self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes, self.expiry.want)
         self._loader = StateLoader(self._topic, table, recoveries, scheduler, offload, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
+        self.open = OpenTransactions(table)
         self.markers = MarkerWriter(
             table,
             directory.handles,
@@ -194,9 +196,11 @@ class TransactionService:
     # --- What follows from decisions, when they are durable -----------------------------------------------------------
 
     def _expect(self, expectation: Expectation) -> None:
+        self.open.note_open(expectation.transactional_id, expectation.producer.producer_id)
         self._expectations.expect(expectation)
 
     def _end(self, ending: Ending) -> None:
+        self.open.note_open(ending.transactional_id, ending.producer.producer_id)
         self._expectations.forget(ending.producer.producer_id, ending.partitions)
         self.markers.add(ending)
 
@@ -205,6 +209,7 @@ class TransactionService:
         return machine is not None and machine.awaits(ending)
 
     def _complete(self, ending: Ending) -> None:
+        self.open.note_ended(ending)
         machine = self._runtime.machines.get(ending.transactional_id)
         if machine is not None:
             machine.complete(ending, self._runtime.now())
@@ -365,6 +370,24 @@ class TransactionService:
             self._runtime.carry_out(transactional_id)
         await self._runtime.written(transactional_id)
         return ended
+
+    # --- What operators look at ---------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Transactional ids that are known."""
+        return len(self._runtime.machines)
+
+    def oldest_seconds(self) -> float:
+        """The age of the oldest transaction that is open or being ended; 0 without one."""
+        machines = map(self._runtime.machines.get, self.open.ids)
+        began = [machine.facts.start_ms for machine in machines if machine is not None]
+        return max(0, self._clock.now_ms() - min(began)) / 1000 if began else 0.0
+
+    def hanging(self) -> Iterator[Hanging | None]:
+        """As ``OpenTransactions.hanging``; nothing while it is not known which transactional ids there are."""
+        if self._loader.is_complete:
+            yield from self.open.hanging()
 
     # --- Requests of operators ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,78 @@
+"""The families that have samples of transactions, and what is wrong with transactions, in sentences."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from seglog_broker.api.monitoring.counted_sources import by_label, one
+from seglog_broker.api.monitoring.samples import Sample
+from seglog_broker.api.monitoring.slicing import Source
+from seglog_broker.coordinators.transactions.service.open_transactions import Hanging
+from seglog_broker.coordinators.transactions.service.service import TransactionService
+from seglog_broker.texts import time_text
+
+NAME_CHARACTERS_TOLD: Final = 100
+"""Of a transactional id, in a sentence."""
+
+TOLD_MAX: Final = 20
+"""Sentences about transactions that cannot be ended, and about those that hang: there may be thousands of each."""
+
+
+class TransactionSources:
+    """Reads the transactions of a broker, whenever it is asked."""
+
+    def __init__(self, transactions: TransactionService) -> None:
+        self._transactions: Final = transactions
+
+    def sources(self) -> Mapping[str, Source]:
+        """What makes the samples of each of these families."""
+        transactions = self._transactions
+        return {
+            "seglog_transactional_ids": one(lambda: transactions.count),
+            "seglog_transactions_open": one(lambda: len(transactions.open)),
+            "seglog_transaction_oldest_seconds": one(transactions.oldest_seconds),
+            "seglog_transactions_ended_total": by_label(transactions.open.ended),
+            "seglog_transaction_markers_waiting": one(lambda: transactions.markers.waiting),
+            "seglog_transactions_held_up": one(lambda: len(transactions.markers.all_held_up())),
+            "seglog_transactions_hanging": self._hanging,
+            "seglog_partitions_held_back": self._held_back,
+        }
+
+    def problems(self) -> Iterator[str | None]:
+        """A sentence for each transaction that cannot be ended, or that nothing will end; None is a pause."""
+        for ending, left, error in self._transactions.markers.all_held_up()[:TOLD_MAX]:
+            decided = "committed" if ending.is_commit else "aborted"
+            yield (
+                f"the transaction of {ending.transactional_id[:NAME_CHARACTERS_TOLD]} is {decided}, and its end is "
+                f"held up in {left:,} partition{'' if left == 1 else 's'}, where it is tried again: {error.message}"
+            )
+        told = 0
+        for found in self._transactions.hanging():
+            if found is not None:
+                told += 1
+                if told > TOLD_MAX:
+                    return
+            yield None if found is None else _in_words(found)
+
+    def _hanging(self) -> Iterator[Sample | None]:
+        count = 0
+        for found in self._transactions.hanging():
+            count += found is not None
+            yield None
+        yield Sample((), count)
+
+    def _held_back(self) -> Iterator[Sample | None]:
+        count = 0
+        for part in self._transactions.open.held_back():
+            count += part
+            yield None
+        yield Sample((), count)
+
+
+def _in_words(found: Hanging) -> str:
+    topic, number, (producer_id, first_offset, last_timestamp) = found
+    return (
+        f"{topic}-{number} has a hanging transaction: producer {producer_id} began it at offset {first_offset}, its "
+        f"last batch is of {time_text(last_timestamp)}, and no transactional id will end it, so that readers at "
+        f"read_committed stay there: abort it by kafka-transactions.sh --bootstrap-server HOST:PORT abort "
+        f"--topic {topic} --partition {number} --start-offset {first_offset}"
+    )

@@ -1,0 +1,65 @@
+"""Which transactions are open or being ended, how others ended, and what hangs: for metrics, and for operators."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from seglog_broker.coordinators.transactions.machine import Ending
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.storage.producers.producer_state import OpenTransaction
+
+
+class Hanging(NamedTuple):
+    """A transaction that is open in a partition, and that no transactional id will end."""
+
+    topic: str
+    partition: int
+    transaction: OpenTransaction
+
+
+class OpenTransactions:
+    """The transactional ids with a transaction that is open or being ended, as durable records have it.
+
+    A partition takes batches of a transaction only after ``note_open``, and its marker before ``note_ended``: whatever
+    is open in a partition and not here hangs, once all transactional ids are loaded.
+    """
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table: Final = table
+        self._ids: Final[dict[str, int]] = {}  # producer id by transactional id
+        self._producers: Final[dict[int, str]] = {}  # the other way round
+        self.ended: Final = Counter({"committed": 0, "aborted": 0, "timed_out": 0})
+        """Since the start, by outcome; from 0 on, so that a first one shows."""
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> list[str]:
+        """The transactional ids, a copy."""
+        return list(self._ids)
+
+    def note_open(self, transactional_id: str, producer_id: int) -> None:
+        """A transaction is open, or its end is decided. It may be told more than once."""
+        self._ids[transactional_id] = producer_id
+        self._producers[producer_id] = transactional_id
+
+    def note_ended(self, ending: Ending) -> None:
+        """A transaction has ended in all of its partitions."""
+        self._producers.pop(self._ids.pop(ending.transactional_id, -1), None)
+        outcome = "committed" if ending.is_commit else "timed_out" if ending.is_timeout else "aborted"
+        self.ended[outcome] += 1
+
+    def held_back(self) -> Iterator[int]:
+        """Counts of partitions whose last stable offset is below the log end, part by part."""
+        for part in self._table.in_parts():
+            yield sum([partition.log.producers.first_unstable_offset is not None for partition in part])
+
+    def hanging(self) -> Iterator[Hanging | None]:
+        """What hangs, the oldest transaction of each partition; None is a pause, in which others may run."""
+        for part in self._table.in_parts():
+            for partition in part:
+                oldest = partition.log.producers.oldest_open
+                if oldest is not None and oldest.producer_id not in self._producers:
+                    yield Hanging(partition.topic, partition.number, oldest)
+            yield None
