@@ -45,6 +45,7 @@ from benchmarks import (
     starting,
     testing_kit,
     testing_suite,
+    transactions,
 )
 from benchmarks.harness import REPOSITORY, Bench, Benchmark, BenchmarkError, Row, deadline
 from benchmarks.peers import command
@@ -75,6 +76,7 @@ BENCHMARKS: Final = (
     group_commits.BENCHMARK,
     group_rebalance.BENCHMARK,
     group_loading.BENCHMARK,
+    transactions.BENCHMARK,
     arrow.BENCHMARK,
     spark.BENCHMARK,
     density.BENCHMARK,

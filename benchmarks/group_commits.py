@@ -1,11 +1,20 @@
 """Commits of offsets, each committer one at a time: how many a second, beside a real Kafka in the same rounds."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from benchmarks.group_wire import TOPIC, answers_in, commit_frame, prepare, real_kafka
+from benchmarks.group_wire import (
+    KAFKA_DISK,
+    KAFKA_OS,
+    TOPIC,
+    answers_in,
+    commit_frame,
+    pairs_of,
+    prepare,
+    real_kafka,
+    set_flush,
+)
 from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, take_turns
 from benchmarks.kafka_door import Door, daemon_with_door
 from benchmarks.peers.kafka_connection import connect_kafka
@@ -19,10 +28,6 @@ from seglog_protocol.messages import CommitOffset, CommitOffsetsRequest, HelloRe
 COMMITTERS: Final = (1, 16, 64)
 OFFSETS: Final = 50
 """The offsets that a committer commits, round and round."""
-
-_FLUSH: Final = {True: "1", False: "9223372036854775807"}
-_SETTING_SECONDS: Final = 0.5
-"""Kafka applies a changed setting after it has answered."""
 
 
 class Measured(NamedTuple):
@@ -54,14 +59,8 @@ def measure_native(opened: Door, committers: int, seconds: float) -> Measured:
 
 
 def _measure_flushing(server: PeerServer, flush: bool, committers: int, seconds: float) -> Measured:
-    _set_flush(server, flush)
+    set_flush(server, flush, _OFFSETS_TOPIC)
     return measure_kafka(server, committers, seconds)
-
-
-def _set_flush(server: KafkaServer, flush: bool) -> None:
-    with connect_kafka(server.port) as kafka:
-        kafka.alter_topic("__consumer_offsets", {"flush.messages": _FLUSH[flush]})
-    time.sleep(_SETTING_SECONDS)
 
 
 def _groups(committers: int) -> list[str]:
@@ -92,7 +91,7 @@ def prepare_kafka(name: str, server: KafkaServer) -> str:
         kafka.create_topic(TOPIC)
     prepare(server.port, _groups(max(COMMITTERS)))
     try:
-        _set_flush(server, True)
+        set_flush(server, True, _OFFSETS_TOPIC)
     except KafkaError as error:
         return f"{name} was measured without what it refused: flush.messages=1 of __consumer_offsets ({error})"
     return ""
@@ -112,8 +111,8 @@ def _run(bench: Bench) -> Iterator[Row]:
                 "native": partial(measure_native, opened, committers, seconds),
             }
             if isinstance(kafka, PeerServer):
-                sides[_KAFKA_DISK] = partial(_measure_flushing, kafka, True, committers, seconds)
-                sides[_KAFKA_OS] = partial(_measure_flushing, kafka, False, committers, seconds)
+                sides[KAFKA_DISK] = partial(_measure_flushing, kafka, True, committers, seconds)
+                sides[KAFKA_OS] = partial(_measure_flushing, kafka, False, committers, seconds)
             found = dict(zip(sides, take_turns(bench.rounds, *sides.values()), strict=True))
             yield from _rows(f"{committers} committer{'s' * (committers > 1)}", found)
         if isinstance(kafka, str):
@@ -121,10 +120,7 @@ def _run(bench: Bench) -> Iterator[Row]:
 
 
 def _rows(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Row]:
-    """Each way to seglog beside each Kafka; without one, the two ways beside each other."""
-    ours = [side for side in found if side not in {_KAFKA_DISK, _KAFKA_OS}]
-    pairs = [(side, beside) for beside in (_KAFKA_DISK, _KAFKA_OS) if beside in found for side in ours]
-    for side, beside in pairs or [(ours[0], ours[1])]:
+    for side, beside in pairs_of(found):
         what = f"{name}, {side}"
         rates, rates_beside = ([one.commits_per_second for one in found[each]] for each in (side, beside))
         yield Row(what, "commits/s", rates, rates_beside, beside)
@@ -132,9 +128,8 @@ def _rows(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Row]:
         yield Row(f"{what}, CPU", "µs", times, times_beside, beside)
 
 
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
 _GREETING: Final = encode(HelloRequest("seglog", "benchmarks"))
-_KAFKA_DISK: Final = "Kafka, disk"
-_KAFKA_OS: Final = "Kafka, os"
 
 BENCHMARK: Final = Benchmark(
     "group-commits", "commits of one offset, each committer one at a time, durable", "", _run, 900

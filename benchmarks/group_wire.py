@@ -3,7 +3,7 @@
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -12,6 +12,7 @@ from typing import Any, Final
 from benchmarks.harness import Bench, BenchmarkError
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.servers import PeerAbsentError, PeerServer, peer_server
+from benchmarks.peers.sides import KafkaServer
 from benchmarks.raw_client import SOCKET_SECONDS_MAX, open_socket
 from seglog_protocol.kafka import Request, messages, read_response, write_request
 
@@ -19,7 +20,15 @@ TOPIC: Final = "bench-groups"
 LOADING: Final = frozenset({14, 15, 16})
 """Errors that pass: the coordinator loads, is not there yet, is not this broker yet."""
 
+KAFKA_DISK: Final = "Kafka, disk"
+KAFKA_OS: Final = "Kafka, os"
+"""A real Kafka that syncs before it answers, and one with its defaults."""
+
 REBALANCE_IN_PROGRESS: Final = 27
+_FLUSH: Final = {True: "1", False: "9223372036854775807"}
+_SETTING_SECONDS: Final = 0.5
+"""Kafka applies a changed setting after it has answered."""
+
 _CORRELATION_ID: Final = 7
 _PAUSE_SECONDS: Final = 0.1
 _RECEIVE_BYTES: Final = 256 * 1024
@@ -293,3 +302,18 @@ def real_kafka(bench: Bench, *settings: str) -> Iterator[PeerServer | str]:
         with connect_kafka(server.port) as kafka:
             kafka.create_topic(TOPIC)
         yield server
+
+
+def set_flush(server: KafkaServer, flush: bool, *topics: str) -> None:
+    """Have a Kafka sync each batch of these topics before it answers, or never."""
+    with connect_kafka(server.port) as kafka:
+        for topic in topics:
+            kafka.alter_topic(topic, {"flush.messages": _FLUSH[flush]})
+    time.sleep(_SETTING_SECONDS)
+
+
+def pairs_of(sides: Collection[str]) -> list[tuple[str, str]]:
+    """Each way to seglog with each Kafka that it stands beside; without one, the first two with each other."""
+    ours = [side for side in sides if side not in {KAFKA_DISK, KAFKA_OS}]
+    pairs = [(side, beside) for beside in (KAFKA_DISK, KAFKA_OS) if beside in sides for side in ours]
+    return pairs or [(ours[0], ours[1])]

@@ -1,4 +1,4 @@
-"""The benchmarks of consumer groups, from the command line to the JSON, alone and beside a real Kafka."""
+"""Benchmarks of consumer groups and of transactions, from the command line to JSON, alone and beside a real Kafka."""
 
 import json
 import os
@@ -51,6 +51,19 @@ def test_commits_and_rebalances_beside_a_real_kafka(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_transactions_beside_a_real_kafka(tmp_path: Path) -> None:
+    scripts = kafka_script().parent.parent
+    rows = run(tmp_path, "--only", "transactions", "--beside-kafka", str(scripts))
+    assert not [name for name, row in rows.items() if row["note"]]
+    for case in ("1 producer, 1 record", "1 producer, 1,000 records", "16 producers, 10 records"):
+        for side in ("Kafka's listener", "native"):
+            for beside in ("Kafka, disk", "Kafka, os"):
+                row = rows[f"transactions: {case}, {side} / {beside}"]
+                assert row["unit"] == "transactions/s"
+                assert min(*row["values"], *row["beside"]) > 0
+
+
+@pytest.mark.slow
 def test_groups_are_loaded_after_a_kill_with_all_their_offsets(tmp_path: Path) -> None:
     # The benchmark itself fails where a group lacks an offset, or is answered with an error.
     rows = run(tmp_path, "--only", "group-loading")
@@ -62,9 +75,11 @@ def test_groups_are_loaded_after_a_kill_with_all_their_offsets(tmp_path: Path) -
 
 def test_without_a_kafka_the_rows_say_so_and_seglog_is_measured(tmp_path: Path) -> None:
     absent = tmp_path / "none"
-    rows = run(tmp_path, "--only", "group-commits", "--beside-kafka", str(absent))
+    rows = run(tmp_path, "--only", "group-commits", "transactions", "--beside-kafka", str(absent))
     assert rows["group-commits: 1 committer, Kafka's listener / native"]["median"] > 0
-    assert rows["group-commits: beside a real Kafka / "]["note"] == f"not measured: {absent}/kafka/kafka is missing"
+    assert rows["transactions: 16 producers, 1,000 records, Kafka's listener / native"]["median"] > 0
+    for group in ("group-commits", "transactions"):
+        assert rows[f"{group}: beside a real Kafka / "]["note"] == f"not measured: {absent}/kafka/kafka is missing"
 
 
 def test_kafka_stands_beside_the_groups_or_among_the_peers_not_both(capsys: pytest.CaptureFixture[str]) -> None:
