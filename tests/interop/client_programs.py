@@ -216,14 +216,17 @@ def python_environment() -> Path:
     return _installed_once("python") / "bin" / "python"
 
 
-def _python() -> Path:
-    pins = CLIENTS / "requirements.txt"
+def quix_environment() -> Path:
+    """The Python of an environment with Quix Streams, which needs a confluent-kafka of its own. Raises AbsentError."""
+    return _installed_once("quix") / "bin" / "python"
 
+
+def _python(name: str, pins: Path) -> Path:
     def make(folder: Path) -> None:
         run(sys.executable, "-m", "venv", folder)
         run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", pins)
 
-    return installed("python", [Path(__file__), pins], make)
+    return installed(name, [Path(__file__), pins], make)
 
 
 def _in_python(module: str) -> Sequence[str]:
@@ -303,9 +306,10 @@ def connect_plugins() -> Path:
 
 def _go() -> Path:
     modules = CLIENTS / "go"
+    programs = ("./copier", "./franz", "./member", "./sarama")
 
     def make(folder: Path) -> None:
-        run("go", "build", "-o", f"{folder}/", "./franz", "./member", "./sarama", cwd=modules, GOTOOLCHAIN="local")
+        run("go", "build", "-o", f"{folder}/", *programs, cwd=modules, GOTOOLCHAIN="local")
 
     tools("go")
     sources = sorted(path for path in modules.rglob("*") if path.is_file())
@@ -362,7 +366,8 @@ def _spark_client() -> Sequence[str]:
 
 
 _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
-    "python": _python,
+    "python": lambda: _python("python", CLIENTS / "requirements.txt"),
+    "quix": lambda: _python("quix", CLIENTS / "requirements-quix.txt"),
     "kcat": _kcat,
     "java": _java,
     "frameworks": _frameworks,

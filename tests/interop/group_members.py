@@ -14,7 +14,7 @@ from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import started_into_files
 
 GROUP: Final = "app"
-WAIT_SECONDS: Final = 90.0
+WAIT_SECONDS: Final = 300.0
 
 CONFLUENT: Final = "confluent-kafka"
 JAVA: Final = "java"

@@ -1,7 +1,7 @@
 """Copies topic ``in`` to ``out`` exactly once, with confluent-kafka: a transaction for each few records.
 
-A process of its own: ``python transaction_copier.py BOOTSTRAP TRANSACTIONAL_ID BATCH``. It says "copied N" for each
-commit, and ends when the broker has aborted or fenced it: whoever runs it starts it again.
+A process of its own: ``python confluent_copier.py BOOTSTRAP TRANSACTIONAL_ID BATCH``. It ends when the broker has
+aborted or fenced it: whoever runs it starts it again.
 """
 
 import sys
@@ -57,8 +57,6 @@ def main() -> None:
                 raise
             retried(lambda: producer.abort_transaction(SECONDS))
             rewind(consumer)
-            continue
-        print(f"copied {len(messages)}", flush=True)
 
 
 def retried(call: Callable[[], object]) -> None:
