@@ -265,13 +265,10 @@ class Client:
         )
         return self.make_producer(topic, options)
 
-    def make_producer(self, topic: str, options: "ProducerOptions") -> "Producer":
-        """As ``producer``, from options."""
-        return self._make_producer(topic, options)
-
-    def _make_producer(
+    def make_producer(
         self, topic: str, options: "ProducerOptions", of_transaction: "ProducerEpoch | None" = None
     ) -> "Producer":
+        """As ``producer``, from options; with ``of_transaction`` for that producer's transactions."""
         from seglog.producer import Producer  # noqa: PLC0415 - as above
 
         description, epoch = self.converse(options.begin(topic, may_create=self.broker.auto_create_topics))
@@ -314,7 +311,7 @@ class Client:
         )
 
         def make_producer(topic: str, epoch: "ProducerEpoch") -> "Producer":
-            return self._make_producer(topic, options, epoch)
+            return self.make_producer(topic, options, epoch)
 
         return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer)
 

@@ -24,7 +24,7 @@ from seglog_spark.servers import SECURITY_OPTIONS, SecuredServer, Server
 ParsedT = TypeVar("ParsedT")
 
 Mode = Literal["batch", "stream"]
-Guarantee = Literal["at-least-once", "effectively-once"]
+Guarantee = Literal["at-least-once", "effectively-once", "exactly-once"]
 
 TARGET_TASK_BYTES: Final = 128 * 1024 * 1024
 """Bytes for one task to read: starting a task costs as much as reading a few megabytes."""
@@ -40,6 +40,9 @@ many batches at once, and are a third slower with batches of half a megabyte."""
 TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 
 MARKS_TOPIC: Final = "seglog-spark-marks"
+
+TRANSACTION_SECONDS: Final = 15 * 60.0
+"""How long a task's transaction may take: as long as brokers allow by default, because a slow task is no dead one."""
 
 _SERVERS: Final = ("servers", "kafka.bootstrap.servers")
 _ISOLATION: Final = ("isolation", "kafka.isolation.level")
@@ -80,6 +83,7 @@ _WRITE: Final = (
     "createTopic",
     "deliveryGuarantee",
     "marksTopic",
+    "transactionTimeout",
 )
 _BATCH_WRITE: Final = (*_WRITE, "jobId")
 READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
@@ -186,7 +190,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """A sink's options. Without ``topic`` each row names its own; ``job_id`` is the batch writer's."""
+    """A sink's options. Without ``topic`` each row names its own; ``job_id`` is the batch writer's.
+
+    ``transaction_seconds`` is how long the transaction of a task may take at "exactly-once".
+    """
 
     server: Server
     topic: str | None
@@ -197,6 +204,7 @@ class WriteOptions:
     guarantee: Guarantee
     marks_topic: str
     job_id: str | None
+    transaction_seconds: float = TRANSACTION_SECONDS
 
 
 # --- Parsing ----------------------------------------------------------------------------------------------------------
@@ -249,20 +257,7 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
     given = _Given(kept, _BATCH_WRITE if mode == "batch" else _WRITE, f"a {mode} write")
     ack: Ack = given.choice("ack", get_args(Ack), "disk")
     guarantee: Guarantee = given.choice("deliveryGuarantee", get_args(Guarantee), "at-least-once")
-    job_id = given.text("jobId")
-    if guarantee == "effectively-once":
-        if ack == "none":
-            raise OptionError(
-                "deliveryGuarantee effectively-once needs an ack, os or disk: without one, a lost batch goes unnoticed"
-            )
-        if given.text("topic") is None:
-            raise OptionError("deliveryGuarantee effectively-once needs the option topic: its marks are in one topic")
-        if mode == "batch" and job_id is None:
-            raise OptionError(
-                "deliveryGuarantee effectively-once needs a jobId, the same each time this job is run again"
-            )
-    elif job_id is not None or given.text("marksTopic") is not None:
-        raise OptionError("jobId and marksTopic belong to deliveryGuarantee effectively-once, which is not set")
+    _check_guarantee(given, guarantee, mode, ack)
     codecs = {codec.name.lower(): codec for codec in Codec}
     return WriteOptions(
         server=given.server(),
@@ -273,8 +268,36 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
         create_topic=given.boolean("createTopic", True),
         guarantee=guarantee,
         marks_topic=given.text("marksTopic") or MARKS_TOPIC,
-        job_id=job_id,
+        job_id=given.text("jobId"),
+        transaction_seconds=given.seconds("transactionTimeout", TRANSACTION_SECONDS),
     )
+
+
+def _check_guarantee(given: "_Given", guarantee: Guarantee, mode: Mode, ack: Ack) -> None:
+    """Raise OptionError where ``deliveryGuarantee`` and other options do not go together."""
+    for name, belongs_to in (
+        ("jobId", ("effectively-once", "exactly-once")),
+        ("marksTopic", ("effectively-once",)),
+        ("transactionTimeout", ("exactly-once",)),
+    ):
+        if given.text(name) is not None and guarantee not in belongs_to:
+            raise OptionError(f"{name} belongs to deliveryGuarantee {' or '.join(belongs_to)}, which is not set")
+    if guarantee == "at-least-once":
+        return
+    if guarantee == "effectively-once" and ack == "none":
+        raise OptionError(
+            "deliveryGuarantee effectively-once needs an ack, os or disk: without one, a lost batch goes unnoticed"
+        )
+    if guarantee == "exactly-once" and ack != "disk":
+        raise OptionError(
+            f"deliveryGuarantee exactly-once is always at ack disk, not {ack}: what a transaction commits is durable"
+        )
+    if given.text("topic") is None:
+        raise OptionError(
+            f"deliveryGuarantee {guarantee} needs the option topic: what a task has written is noted for one topic"
+        )
+    if mode == "batch" and given.text("jobId") is None:
+        raise OptionError(f"deliveryGuarantee {guarantee} needs a jobId, the same each time this job is run again")
 
 
 def _task_bytes(given: "_Given") -> int | None:

@@ -19,7 +19,9 @@ from seglog_spark.fingerprints import MODULUS
 from seglog_spark.marks import OtherRowsError, Writing
 from seglog_spark.marks_topic import Content, MarksTopic
 from seglog_spark.options import WriteOptions
-from seglog_spark.writing import Written, warn_of_expired, write_rows
+from seglog_spark.tasks import Written
+from seglog_spark.transactional_tasks import prepare
+from seglog_spark.writing import warn_of_expired, write_rows
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _EPOCH: Final = "streaming.sql.batchId"
@@ -45,6 +47,8 @@ class _Writer:
         with connect_first(options.server) as client:
             if options.topic is not None and not options.create_topic:
                 client.describe_topic(options.topic)
+            if options.guarantee == "exactly-once":
+                prepare(client)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Committed:
         """Write a task's rows."""
@@ -78,8 +82,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         job = self.options.job_id
         written = _written(messages)
         warn_of_expired(written)
-        if job is None or not written:
-            return
+        if job is None or not written or self.options.guarantee == "exactly-once":
+            return  # with exactly-once the tasks have noted what they wrote
         content = Content(sum(w.rows for w in written), sum(w.content for w in written) % MODULUS)
         with self.marks() as marks:
             before = marks.finished(job)
@@ -93,7 +97,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: appended records stay in the log."""
+        """Nothing: appended records stay in the log; those of transactions that are not committed do not count."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -101,18 +105,19 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def identity(self, context: TaskContext) -> tuple[str | None, int]:
         """The query's id, which is in its checkpoint, and the micro-batch."""
-        if self.options.guarantee == "at-least-once":
+        guarantee = self.options.guarantee
+        if guarantee == "at-least-once":
             return None, 0
         query, epoch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_EPOCH)
         if query is None or epoch is None:
-            raise RuntimeError("Spark does not say which micro-batch this is, so effectively-once cannot be kept")
+            raise RuntimeError(f"Spark does not say which micro-batch this is, so no row is written {guarantee}")
         return query, int(epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of the micro-batch are done."""
         warn_of_expired(_written(messages))
         query = next((message.query for message in messages if isinstance(message, Committed)), None)
-        if query is not None:
+        if query is not None and self.options.guarantee == "effectively-once":
             with self.marks() as marks:
                 marks.finish(query, batchId)
 

@@ -30,6 +30,7 @@ from seglog_protocol.messages import AppendResult
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
     NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
     add_sequence,
     parse_header,
     seal_batch,
@@ -406,7 +407,7 @@ class Accumulator:
                 builder.producer_id, builder.producer_epoch = queue.producer
                 builder.base_sequence = first
             elif batch.data is not None:
-                batch.data = _numbered(batch.data, queue.producer, first)
+                batch.data = _numbered(batch.data, queue.producer, first, transactional=self.transactional)
 
     @staticmethod
     def _next_epoch(queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -649,9 +650,13 @@ class Accumulator:
         return kept
 
 
-def _numbered(data: bytes, producer: ProducerEpoch, sequence: int) -> bytes:
-    """A built batch with this producer epoch and first sequence."""
-    header = parse_header(data)._replace(
-        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=sequence
+def _numbered(data: bytes, producer: ProducerEpoch, sequence: int, *, transactional: bool) -> bytes:
+    """A built batch with this producer epoch and first sequence, part of the producer's transaction or not."""
+    header = parse_header(data)
+    header = header._replace(
+        attributes=header.attributes | (TRANSACTIONAL_BIT if transactional else 0),
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=sequence,
     )
     return seal_batch(header, data[HEADER_SIZE:])

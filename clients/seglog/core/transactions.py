@@ -85,21 +85,28 @@ class TransactionCore:
         """Whether a partition is part of the open transaction, so that its batches may be sent."""
         return (topic, partition) in self._partitions
 
-    def extending(self, topic: str, partition: int) -> Conversation[None]:
-        """Make a partition part of the open transaction."""
+    def extending(self, topic: str, *partitions: int) -> Conversation[None]:
+        """Make partitions, which are not, part of the open transaction."""
         producer_id, epoch = self._open_epoch()
-        part = messages.TransactionPartition(topic, partition)
-        request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, [part])
-        self._partitions.add((topic, partition))  # it may be part of it, also where there is no answer
+        parts = [messages.TransactionPartition(topic, partition) for partition in partitions]
+        request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
+        added = {(topic, partition) for partition in partitions}
+        self._partitions |= added  # they may be part of it, also where there is no answer
         try:
             yield from self._patiently(request, messages.ExtendTransactionReply)
         except SeglogError:
-            self._partitions.discard((topic, partition))
+            self._partitions -= added
             self._has_offsets = True  # the transaction may have begun
             raise
 
     def committing_offsets(
-        self, group: str, topic: str, by_id: OffsetsById, member: Member | None, instance_id: str | None
+        self,
+        group: str,
+        topic: str,
+        by_id: OffsetsById,
+        member: Member | None,
+        instance_id: str | None,
+        metadata: str | None = None,
     ) -> Conversation[None]:
         """Commit offsets of a group that count when the transaction is committed. Raises a GroupError."""
         producer_id, epoch = self._open_epoch()
@@ -107,7 +114,10 @@ class TransactionCore:
             self._has_offsets = True
             request = messages.CommitOffsetsRequest(
                 group,
-                [messages.CommitOffset(topic, partition, offset) for partition, offset in sorted(offsets.items())],
+                [
+                    messages.CommitOffset(topic, partition, offset, metadata=metadata)
+                    for partition, offset in sorted(offsets.items())
+                ],
                 None if member is None else member.member_id,
                 None if member is None else member.generation,
                 instance_id,

@@ -19,7 +19,8 @@ from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import WriteOptions
-from seglog_spark.writing import Written, warn_of_expired, write_rows
+from seglog_spark.tasks import Written
+from seglog_spark.writing import warn_of_expired, write_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def first_cells(title: str) -> list[set[str]]:
 def test_the_page_names_every_option_and_column() -> None:
     assert first_cells("Reading") == [set(COLUMNS)]
     assert first_cells("Options of a read") == [set(READ_NAMES)]
-    columns, options = first_cells("Writing")
+    columns, options, _ = first_cells("Writing")
     assert columns == {"key", "value", "headers", "timestamp", "partition", "topic"}
     assert options == set(WRITE_NAMES)
 
@@ -73,6 +73,9 @@ def test_the_programs_of_the_page_run_in_their_order(
     with client.consumer("shouted") as consumer:
         shouted = sorted(record.value or b"" for record in consumer)
     assert shouted == sorted(f"VISIT {number}".encode() for number in range(1000))
+    with client.consumer("whispered", isolation="read_committed") as consumer:
+        whispered = sorted(record.value or b"" for record in consumer)
+    assert whispered == sorted(f"visit {number}".encode() for number in range(1000))
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ from seglog.client import Client
 from seglog.core.delivery import Receipt
 from seglog.core.records import Record
 from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError, UnknownTopicError
-from seglog_spark import writing
+from seglog_spark import tasks
 from seglog_spark.marks import MARK_HEADER, OtherRowsError, Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.options import OptionError, WriteOptions, parse_write_options
@@ -59,7 +59,7 @@ def interrupted(after: int) -> Iterator[pa.RecordBatch]:
 
 @pytest.fixture
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "REQUEST_BYTES", 4096)
+    monkeypatch.setattr(tasks, "REQUEST_BYTES", 4096)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

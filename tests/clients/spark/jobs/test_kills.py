@@ -9,7 +9,7 @@ import pytest
 import seglog
 from seglog.client import Client
 from seglog.core.records import Record
-from seglog_spark.writing import REQUEST_BYTES
+from seglog_spark.tasks import REQUEST_BYTES
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import GIVEN_UP_MAX, SHORT_LIVED, dice, is_passing, killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import content, in_files, plain_latest, produce, records, with_offsets
