@@ -326,16 +326,33 @@ class ProducerState:
             in_transaction = header.attributes & TRANSACTIONAL_BIT
             due = ahead.get(producer_id)
             if due is None:
-                try:
-                    if self.check((header,)) is not None:
+                if not self._follows(header, in_transaction):
+                    try:
+                        if self.check((header,)) is not None:
+                            return number - first
+                    except SeglogError:
                         return number - first
-                except SeglogError:
-                    return number - first
             elif due != (in_transaction, header.producer_epoch, header.base_sequence):
                 return number - first
-            next_sequence = add_sequence(header.base_sequence, header.last_offset_delta + 1)
-            ahead[producer_id] = in_transaction, header.producer_epoch, next_sequence
+            if number + 1 < len(headers):
+                next_sequence = add_sequence(header.base_sequence, header.last_offset_delta + 1)
+                ahead[producer_id] = in_transaction, header.producer_epoch, next_sequence
         return len(headers) - first
+
+    def _follows(self, header: BatchHeader, in_transaction: int) -> bool:
+        """Whether a batch is what ``check`` accepts most often: the next one of a producer that is known."""
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
+        if (
+            producer is None
+            or header.producer_epoch != producer.epoch
+            or header.base_sequence != add_sequence(producer.last_sequence, 1)
+        ):
+            return False
+        expected = self._expected.get(producer_id)
+        if expected is None:
+            return (producer_id in self._open) == bool(in_transaction)
+        return expected.epoch == producer.epoch and in_transaction != 0
 
     def apply(self, header: BatchHeader, base_offset: int, seen_ms: int = 0) -> None:
         """Count a data batch whose bytes are now in the log at ``base_offset``, wherever its header says it begins.

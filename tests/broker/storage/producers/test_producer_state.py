@@ -12,6 +12,7 @@ from seglog_broker.storage.producers.producer_state import (
     Duplicate,
     LastRecord,
     ProducerState,
+    TransactionEnd,
 )
 from seglog_protocol.errors import (
     InvalidProducerEpochError,
@@ -471,11 +472,43 @@ def test_every_verdict_is_that_of_a_plain_model(choices: st.DataObject) -> None:
         except RequestError as error:
             actual = type(error)
         assert actual == expected
+        assert state.count_new([header], 0) == (expected is None)
         if expected is None:
             state.apply(header, offset)
             model.add(header, offset)
             offset += count
     assert state.end_offset == offset
+
+
+@given(st.data())
+@settings(max_examples=examples(200))
+def test_a_batch_counts_as_new_exactly_where_its_check_accepts_it(choices: st.DataObject) -> None:
+    """Also in transactions, which begin, are expected and end at any epoch."""
+    state, epochs = ProducerState(expiration_ms=DAY), st.integers(0, 2)
+    for _ in range(choices.draw(st.integers(1, 30))):
+        match choices.draw(st.sampled_from(["batch", "batch", "batch", "expect", "expect no more", "end"])):
+            case "expect":
+                state.expect(1, choices.draw(epochs), begins_at_zero=choices.draw(st.booleans()))
+            case "expect no more":
+                state.expect_no_more(1)
+            case "end":
+                end = TransactionEnd(1, choices.draw(epochs), 0, True, 1)
+                header = data(1, -1, epoch=end.producer_epoch, transactional=True)
+                state.apply_marker(header, state.end_offset, end.marker, NOW)
+            case _:
+                header = data(
+                    1,
+                    choices.draw(st.integers(0, 4)),
+                    epoch=choices.draw(epochs),
+                    transactional=choices.draw(st.booleans()),
+                )
+                try:
+                    is_new = state.check([header]) is None
+                except RequestError:
+                    is_new = False
+                assert state.count_new([header], 0) == is_new
+                if is_new:
+                    state.apply(header, state.end_offset)
 
 
 @given(start=SEQUENCES, counts=st.lists(st.integers(1, 2**30), min_size=1, max_size=8))
