@@ -78,6 +78,10 @@ class StateLoader(Generic[ReplayT]):
         """True while the state of a coordinator key is not known yet."""
         return bool(self._unloaded) and self._topic.partition_of(key) in self._unloaded
 
+    def has_unloaded(self, number: int) -> bool:
+        """True while the state of the keys of a partition is not known yet."""
+        return number in self._unloaded
+
     def failure(self, key: str) -> str | None:
         """Why the state of a coordinator key cannot be loaded; None if it can, or is."""
         return self._failed.get(self._topic.partition_of(key)) if self._failed else None

@@ -220,6 +220,11 @@ class GroupService:
         """The partition of ``__consumer_offsets`` that has what a group commits."""
         return self._topic.partition_of(group)
 
+    def check_partition(self, partition: int) -> None:
+        """Raise CoordinatorLoadingError while the groups of a partition of ``__consumer_offsets`` are loaded."""
+        if self._loader.has_unloaded(partition):
+            raise CoordinatorLoadingError("the broker has just started and still reads what groups there are")
+
     async def end_transaction(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
         """End what a producer's transaction has committed for groups of a partition of ``__consumer_offsets``.
 

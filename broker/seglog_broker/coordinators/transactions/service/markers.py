@@ -44,6 +44,10 @@ MARKERS_A_ROUND: Final = 1_000
 log = get_logger()
 
 
+CheckGroups = Callable[[int], None]
+"""Raises CoordinatorLoadingError while the groups of a partition of ``__consumer_offsets`` are loaded."""
+
+
 class NoteEnd(Protocol):
     """Is told that a transaction has ended in a partition of ``__consumer_offsets``."""
 
@@ -74,6 +78,7 @@ class MarkerWriter:
         idle_writers: IdleWriters,
         scheduler: Scheduler,
         note_end: NoteEnd,
+        check_groups: CheckGroups,
         awaits: Callable[[Ending], bool],
         complete: Callable[[Ending], None],
         coordinator_epoch: Callable[[str], int],
@@ -87,6 +92,7 @@ class MarkerWriter:
         self._idle_writers: Final = idle_writers
         self._scheduler: Final = scheduler
         self.note_end = note_end
+        self._check_groups: Final = check_groups
         self._awaits: Final = awaits
         self._complete: Final = complete
         self._coordinator_epoch: Final = coordinator_epoch
@@ -140,6 +146,7 @@ class MarkerWriter:
                     raise InvalidRequestError(
                         "a marker has the id and the epoch of a producer, and neither is negative", field=""
                     )
+                self._check_loaded(key)
                 partition = self._table.partition(*key)
                 ends[partition] = partition.append_marker(end)
                 partition.want_durable()
@@ -220,6 +227,7 @@ class MarkerWriter:
 
     async def _in_service(self, key: Key) -> Partition | None:
         """A partition that takes a marker at once; None if it was deleted. Raises the error of one that takes none."""
+        self._check_loaded(key)
         partition = self._table.find(*key)
         if partition is None:
             try:
@@ -231,6 +239,11 @@ class MarkerWriter:
             if partition.is_deleted:
                 return None
         return partition
+
+    def _check_loaded(self, key: Key) -> None:
+        """Groups learn of a marker as it is written: the others of a round are not to wait until they are loaded."""
+        if key[0] == OFFSETS_TOPIC:
+            self._check_groups(key[1])
 
     def _note_held_up(self, work: _Work, key: Key, error: SeglogError) -> None:
         if work.why_held_up is None and work.retry_seconds == RETRY_SECONDS:

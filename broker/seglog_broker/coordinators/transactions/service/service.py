@@ -157,6 +157,7 @@ class TransactionService:
             idle_writers,
             scheduler,
             groups.end_transaction,
+            groups.check_partition,
             self._awaits,
             self._complete,
             self._coordinator_epoch,
