@@ -119,6 +119,12 @@ class InvalidRequestError(RequestError):
     field: str = ""
 
 
+class TransactionalIdMissingError(InvalidRequestError):
+    """A batch belongs to a transaction, and the request that has it names no transactional id."""
+
+    kafka_code = 53
+
+
 class UnsupportedApiError(RequestError):
     """The broker has no such api."""
 

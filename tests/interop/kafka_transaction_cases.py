@@ -147,41 +147,65 @@ class Story:
         self.note(what, version, ErrorCode(answer["error_code"]), *([self.shown(told)] if version >= 5 else []))
         return told
 
-    def add_offsets(self, who: Who, *, version: int = 4, group: str = "readers") -> None:
+    def add_offsets(self, who: Who, *, version: int = 4, group: str | None = None) -> None:
         """AddOffsetsToTxn."""
         fields = {
             "transactional_id": self.name,
             "producer_id": who.producer_id,
             "producer_epoch": who.epoch,
-            "group_id": group,
+            "group_id": f"readers of {self.name}" if group is None else group,
         }
         answer = self.ask("AddOffsetsToTxn", fields, version)
         self.note("add offsets", version, ErrorCode(answer["error_code"]))
 
     def commit_offsets(
-        self, who: Who, offset: int, *, version: int = 4, member: str = "", generation: int = -1
-    ) -> None:
+        self, who: Who, offset: int, *, version: int = 4, member: str = "", generation: int = -1,
+        partition: int = 0, topic: str | None = None, group: str | None = None, metadata: str = "",
+        name: str | None = None,
+    ) -> None:  # fmt: skip
         """TxnOffsetCommit."""
-        place = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
         fields = {
-            "transactional_id": self.name,
-            "group_id": f"readers of {self.name}",
+            "transactional_id": self.name if name is None else name,
+            "group_id": f"readers of {self.name}" if group is None else group,
             "producer_id": who.producer_id,
             "producer_epoch": who.epoch,
-            "topics": [{"name": self.name, "partitions": [place]}],
+            "topics": [{"name": topic or self.name, "partitions": [place]}],
         }
         if version >= 3:
             fields |= {"generation_id": generation, "member_id": member}
         answer = self.ask("TxnOffsetCommit", fields, version)
         self.note("commit offsets", version, *map(ErrorCode, codes(answer)))
 
-    def committed(self, *, stable: bool = True) -> None:
-        """OffsetFetch."""
-        topics = [{"name": self.name, "partition_indexes": [0]}]
-        group = {"group_id": f"readers of {self.name}", "topics": topics}
-        answer = self.ask("OffsetFetch", {"groups": [group], "require_stable": stable}, 8)
-        [found] = answer["groups"][0]["topics"][0]["partitions"]
-        self.note("committed", 8, ErrorCode(found["error_code"]), found["committed_offset"])
+    def committed(self, *, stable: bool = True, partition: int = 0, version: int = 8) -> None:
+        """OffsetFetch of a partition."""
+        wanted: Plain = {"topics": [{"name": self.name, "partition_indexes": [partition]}]}
+        [topic] = self._offset_fetch(wanted, version, stable=stable)["topics"]
+        [found] = topic["partitions"]
+        self.note("committed", version, ErrorCode(found["error_code"]), found["committed_offset"])
+
+    def all_committed(self, *, stable: bool = True, version: int = 8) -> None:
+        """OffsetFetch of all that a group has committed."""
+        answer = self._offset_fetch({"topics": None}, version, stable=stable)
+        found = [
+            (topic["name"], each["partition_index"], ErrorCode(each["error_code"]).name, each["committed_offset"])
+            for topic in answer["topics"]
+            for each in topic["partitions"]
+        ]
+        self.note("all committed", version, ErrorCode(answer["error_code"]), sorted(found))
+
+    def is_unstable(self, partition: int) -> bool:
+        """Whether an open transaction has committed an offset of a partition."""
+        wanted: Plain = {"topics": [{"name": self.name, "partition_indexes": [partition]}]}
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT in codes(self._offset_fetch(wanted, 8, stable=True))
+
+    def _offset_fetch(self, wanted: Plain, version: int, *, stable: bool) -> Plain:
+        group = {"group_id": f"readers of {self.name}", **wanted}
+        if version >= 8:
+            return self.ask("OffsetFetch", {"groups": [group], "require_stable": stable}, version)["groups"][0]
+        if version >= 7:
+            group["require_stable"] = stable
+        return self.ask("OffsetFetch", group, version)
 
     def _described(self) -> Plain:
         """What DescribeTransactions tells."""
@@ -446,9 +470,13 @@ def not_transactional(story: Story) -> None:
     story.produce(who)
     story.produce(who, transactional=False)
     story.produce(who, transactional=False, version=12)
-    story.produce(who, name=None)
+    for version in 3, 8, 11, 12:
+        story.produce(who, name=None, version=version)
     story.end(who)
     story.settle()
+    for _ in range(3):  # like one another, and then one that is not
+        story.produce(NOBODY, transactional=False, name=None)
+    story.produce(who, name=None)
 
 
 def missing_partitions(story: Story) -> None:
@@ -505,6 +533,56 @@ def offsets_by_version_2(story: Story) -> None:
     story.committed()
 
 
+def offsets_of_two(story: Story) -> None:
+    """Transactions of two producers commit offsets of the same group: the later commit counts, whichever ends last."""
+    one, two = story.init(), story.init(name=f"{story.name}, the other")
+    story.add_offsets(one)
+    story.commit_offsets(one, 3)
+    story.commit_offsets(two, 4, name=f"{story.name}, the other", version=5)
+    story.commit_offsets(two, 7, name=f"{story.name}, the other", version=5, partition=1)
+    story.committed()
+    for stable in True, False:
+        story.all_committed(stable=stable)
+        for version in 6, 7, 9:
+            story.committed(stable=stable, version=version)
+            story.committed(stable=stable, partition=1, version=version)
+    story.end(two, name=f"{story.name}, the other", version=5)
+    story.settle()
+    while story.is_unstable(1):
+        time.sleep(0.05)
+    story.committed()
+    story.committed(stable=False)
+    story.committed(partition=1)
+    story.end(one)
+    story.settle()
+    while story.is_unstable(0):
+        time.sleep(0.05)
+    story.committed()
+    story.all_committed()
+
+
+def offsets_that_are_refused(story: Story) -> None:
+    """Partitions and groups that are none, metadata that is too long, and a group that was not added."""
+    who = story.init()
+    story.add_offsets(who, group="")
+    story.add_offsets(who)
+    for version in 0, 3, 4, 5:
+        story.commit_offsets(who, 1, version=version, partition=7)
+        story.commit_offsets(who, 1, version=version, topic="nowhere")
+        story.commit_offsets(who, 1, version=version, group="")
+        story.commit_offsets(who, 1, version=version, metadata="m" * 5_000)
+        story.commit_offsets(who, -1, version=version)
+        story.commit_offsets(who, 1, version=version, name="somebody else")
+    for version in 0, 3, 4:
+        story.commit_offsets(who, 1, version=version, group="another group, which was not added")
+    for member, generation in ("", 0), ("nobody", -1), ("nobody", 0):
+        story.commit_offsets(who, 1, version=3, member=member, generation=generation)
+        story.commit_offsets(who, 1, version=5, member=member, generation=generation)
+    story.committed()
+    story.end(who)
+    story.settle()
+
+
 def offsets_of_a_zombie(story: Story) -> None:
     """Offsets of a producer that was replaced, and of a member that there is not."""
     old = story.init()
@@ -534,7 +612,7 @@ STORIES: Final[tuple[Callable[[Story], None], ...]] = (
     committed, aborted, committed_by_version_2, empty_by_version_2, empty_by_version_1, zombie, unknown,
     another_producer_id, timeouts, repeated_init, init_while_open, init_while_open_by_version_2, timed_out,
     timed_out_by_version_2, not_added, not_transactional, missing_partitions, sequences_by_version_2, offsets,
-    offsets_by_version_2, offsets_of_a_zombie, open_and_ended,
+    offsets_by_version_2, offsets_of_two, offsets_that_are_refused, offsets_of_a_zombie, open_and_ended,
 )  # fmt: skip
 
 

@@ -20,6 +20,20 @@ DIFFERENCES: Final[Mapping[str, Differences]] = {
     "committed-by-version-2": Differences(TOO_LATE, {13: "commit v5: PRODUCER_FENCED none/-1"}),
     "init-while-open-by-version-2": Differences(TOO_LATE, {4: "commit v5: PRODUCER_FENCED none/-1"}),
     "timed-out-by-version-2": Differences(TOO_LATE, {3: "commit v5: PRODUCER_FENCED none/-1"}),
+    "offsets-that-are-refused": Differences(
+        "offsets of a transactional id that nobody has are refused at once, where Kafka goes by the producer id alone;"
+        " and a commit makes no group, so that a member is told of its generation, not of its name: either is final",
+        {
+            8: "commit offsets v0: INVALID_PRODUCER_ID_MAPPING",
+            14: "commit offsets v3: INVALID_PRODUCER_ID_MAPPING",
+            20: "commit offsets v4: INVALID_PRODUCER_ID_MAPPING",
+            26: "commit offsets v5: INVALID_PRODUCER_ID_MAPPING",
+            30: "commit offsets v3: ILLEGAL_GENERATION",
+            31: "commit offsets v5: ILLEGAL_GENERATION",
+            34: "commit offsets v3: ILLEGAL_GENERATION",
+            35: "commit offsets v5: ILLEGAL_GENERATION",
+        },
+    ),
     "repeated-init": Differences(
         "a producer of an older epoch that asks to go on is fenced at once: in Kafka it aborts the transaction of its"
         " successor first",
@@ -29,10 +43,5 @@ DIFFERENCES: Final[Mapping[str, Differences]] = {
             8: "init v5: CONCURRENT_TRANSACTIONS none/-1",
             9: "described v0: NONE CompleteAbort p1/3 []",
         },
-    ),
-    "not-transactional": Differences(
-        "there are no ACLs for transactional ids, which Kafka cannot look up without one; the partition knows that the"
-        " batch belongs to the open transaction",
-        {5: "produce v11: NONE 1"},
     ),
 }

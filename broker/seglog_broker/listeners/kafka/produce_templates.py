@@ -22,7 +22,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     why_no_batch,
 )
 from seglog_broker.listeners.kafka.templates import AFTER_IDS, SHARED_BYTES_MAX, Template
-from seglog_broker.listeners.kafka.transactional_produce import ADDS_PARTITIONS_VERSION
+from seglog_broker.listeners.kafka.transactional_produce import ADDS_PARTITIONS_VERSION, is_transactional
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
@@ -119,6 +119,8 @@ class ProduceTemplate(Template):
                         return None  # it has tagged fields
                     end += 1
                 if len(records) < size or why_no_batch(records, context.version) is not None:
+                    return None
+                if self._transactional_id is None and is_transactional(records):
                     return None
                 repeated.indexes.append(index)
                 appends.append((repeated, AppendRequest([AppendPartition(name, index, size)], ack), records))

@@ -21,6 +21,7 @@ from seglog_protocol.errors import (
     SeglogError,
     StorageError,
     TransactionAbortableError,
+    TransactionalIdMissingError,
     without_frames,
 )
 from seglog_protocol.kafka import messages
@@ -34,6 +35,9 @@ ABORTABLE_VERSION: Final = 11
 
 TOPIC_ID_VERSION: Final = 13
 
+_ATTRIBUTES_LOW_POSITION: Final = 22
+"""In a batch header: the byte of its attributes that has the bit of transactions."""
+
 _ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
 """In a batch header."""
 
@@ -42,7 +46,7 @@ def must_wait(context: RequestContext, request: messages.ProduceRequest) -> bool
     """Whether ``admit`` has something to do, or to refuse, before the batches are appended."""
     transactional_id = request.transactional_id
     if transactional_id is None:
-        return False
+        return _has_transactional(request)
     try:
         batches = _batches(context, request)
         if batches is None:
@@ -59,7 +63,7 @@ async def admit(context: RequestContext, request: messages.ProduceRequest) -> Se
     """Add the partitions of a request to its transaction. The error of all its batches, where that is not possible."""
     transactional_id = request.transactional_id
     if transactional_id is None:
-        return None
+        return _without_id() if _has_transactional(request) else None
     try:
         batches = _batches(context, request)
         if batches is not None:
@@ -69,6 +73,28 @@ async def admit(context: RequestContext, request: messages.ProduceRequest) -> Se
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return without_frames(_of_produce(as_seglog_error(error, "Produce")))
     return None
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether a batch belongs to a transaction, by its attributes."""
+    return len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT != 0
+
+
+def _has_transactional(request: messages.ProduceRequest) -> bool:
+    return any(
+        item.records is not None and is_transactional(item.records)
+        for topic in request.topic_data
+        for item in topic.partition_data
+    )
+
+
+def _without_id() -> TransactionalIdMissingError:
+    # Kafka has no code of its own for this: the one it answers is that of an id that the client may not use.
+    return TransactionalIdMissingError(
+        "the batch belongs to a transaction, and the Produce request names no transactional id: this is no matter of "
+        "permissions, the client has to send both or neither",
+        field="transactional_id",
+    )
 
 
 def _batches(

@@ -253,7 +253,7 @@ class KafkaWire(Wire):
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
         if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE or (
-            request.transactional_id is not None and must_wait(self._context(header), request)
+            must_wait(self._context(header), request)
         ):
             self._begin_produce_in_turns(header, frame)
             return
