@@ -21,7 +21,7 @@ from seglog_protocol.extras import missing
 if TYPE_CHECKING:
     from seglog.load.plan import Plan
     from seglog.load.report import Report
-    from seglog.trio.client import Client
+    from seglog.trio import Client
 
 _REQUEST_SECONDS = 60.0  # longer than a fetch waits for records
 
@@ -73,7 +73,7 @@ def _plan(options: Options) -> "Plan":
 
 
 def _client(options: Options) -> "Client":
-    from seglog.trio.client import connect
+    from seglog.trio import connect
 
     try:
         return connect(

@@ -1,6 +1,6 @@
 """One native connection without its socket: requests in, bytes out; bytes in, replies out.
 
-No I/O, no waiting and no clock, so that the blocking client, the trio client and every test share it. Replies are
+No I/O, no waiting and no clock, so that all faces of the client and every test share it. Replies are
 matched by ``id`` alone: an unexpected or abandoned reply is dropped, so a cancelled call leaves the connection usable.
 """
 

@@ -1,4 +1,4 @@
-"""The part of the blocking and the trio consumer that does no I/O, around ``Fetcher``.
+"""The part of a consumer that does no I/O, around ``Fetcher``.
 
 One fetch is pending while the program processes the records of the previous one; ``PendingFetch`` is that fetch.
 """

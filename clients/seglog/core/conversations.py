@@ -1,4 +1,4 @@
-"""Sequences of requests and replies, written once for the blocking and the trio client.
+"""Sequences of requests and replies, written once for all faces of the client.
 
 A conversation is a generator: it yields requests, is sent the replies, and returns a result. It owns no socket and no
 clock; ``converse`` and ``converse_async`` run it. A consumer in a group has steps that are no requests, too.

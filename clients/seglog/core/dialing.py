@@ -1,6 +1,6 @@
 """Opening a connection, without I/O: the address, the hello request, and the errors of an attempt.
 
-The links of both faces do the rest; ``retries`` says when to try again.
+The links of the faces do the rest; ``retries`` says when to try again.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""The part of a consumer in a group that does no I/O, shared by the blocking and the trio face.
+"""The part of a consumer in a group that does no I/O, shared by all faces.
 
 A face runs ``Steps``: generators that yield what is to be done (ask the broker, call the program back, pause) and are
 sent what came of it, errors included. ``turn`` is what a consumer does before it goes on with records, whenever

@@ -14,7 +14,7 @@ from seglog.load.plan import CATCH_UP_SECONDS, Plan, Schedule
 from seglog.load.report import Report, progress_line
 from seglog.load.session import INTERRUPT_WAIT_SECONDS, Control, Session, alarm_clock
 from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
-from seglog.trio.client import Client
+from seglog.trio import Client
 from seglog_protocol.errors import SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 

@@ -12,7 +12,7 @@ import trio
 from seglog.core.retries import backoff_seconds
 from seglog.load.measurement import Measurement
 from seglog.load.plan import Ended, Plan
-from seglog.trio.client import Client
+from seglog.trio import Client
 from seglog_protocol.errors import ClientError, ClientTimeoutError, NotReachableError, SeglogError
 from seglog_protocol.messages import TopicDescription
 

@@ -15,8 +15,7 @@ from seglog.load.batches import BatchMaker, stamp_of
 from seglog.load.plan import Schedule, Ticket
 from seglog.load.session import ACKNOWLEDGED, END_TO_END, FETCH, LATE, Session
 from seglog.raw import RawBatch
-from seglog.trio import raw
-from seglog.trio.client import Client
+from seglog.trio import Client, raw
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import FetchReply

@@ -21,10 +21,11 @@ from seglog_protocol.extras import missing
 if (_error := missing("seglog.trio", "trio")) is not None:
     raise _error
 
-from seglog.trio.client import Client, connect
-from seglog.trio.consumer import Consumer
-from seglog.trio.group_consumer import GroupConsumer
-from seglog.trio.producer import Delivery, Producer
-from seglog.trio.transaction import Transaction
+from seglog.asynchronous.client import Client
+from seglog.asynchronous.consumer import Consumer
+from seglog.asynchronous.group_consumer import GroupConsumer
+from seglog.asynchronous.producer import Delivery, Producer
+from seglog.asynchronous.transaction import Transaction
+from seglog.trio.connecting import connect
 
 __all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Producer", "Transaction", "connect"]

@@ -1,35 +1,13 @@
-"""The network interface of a link: send, receive and close.
-
-Every transport raises OSError for failures; a cancelled call has transferred nothing.
-"""
+"""TCP sockets of trio, as transports."""
 
 import errno
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import trio
 
+from seglog.asynchronous.loop import Transport
 from seglog.core.dialing import Address
-
-
-class Transport(Protocol):
-    """A connected stream of bytes."""
-
-    async def send_some(self, buffers: Sequence[memoryview]) -> int:
-        """Write at least one of these bytes; returns how many."""
-        ...
-
-    async def receive_into(self, buffer: memoryview) -> int:
-        """Receive at least one byte into ``buffer``; returns how many, 0 when the peer has closed its side."""
-        ...
-
-    def close(self) -> None:
-        """Close at once; waiting calls raise OSError. Idempotent."""
-        ...
-
-
-Opener = Callable[[Address], Awaitable[Transport]]
 
 
 class SocketTransport:

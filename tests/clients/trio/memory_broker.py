@@ -13,7 +13,7 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_on
 
 import seglog.trio
 from seglog.core.dialing import Address
-from seglog.trio.client import Client
+from seglog.trio import Client
 from seglog_protocol.frames import Frame, FrameReader, encode_frame
 from seglog_protocol.messages import AppendRequest, FetchReply, FetchRequest, Message, decode_request, reply_header
 from tests.clients.fake_broker import CLOSE, SILENCE, FakeBroker, Fault

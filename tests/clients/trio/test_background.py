@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import seglog
-from seglog.trio.background import Background
+from seglog.trio.loop import TrioLoop
 from seglog_protocol.errors import ClientClosedError, NotReachableError
 from tests.clients.trio.memory_broker import memory_broker
 
@@ -65,7 +65,7 @@ async def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(autojump_c
     async with memory_broker() as broker:
         with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
             async with broker.connect() as client:
-                client._background.start(bug, "a bug")
+                client._loop.start(bug, "a bug")
                 await trio.sleep_forever()
         assert not isinstance(caught.value.__cause__, BaseExceptionGroup)
         assert await broker.connections() == 0
@@ -76,7 +76,7 @@ async def test_an_interrupt_in_a_task_comes_before_what_the_block_says_about_it(
     async with memory_broker() as broker:
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012
             async with broker.connect() as client:
-                client._background.start(interrupted, "an interrupt")
+                client._loop.start(interrupted, "an interrupt")
                 try:
                     await trio.sleep_forever()
                 finally:
@@ -87,13 +87,13 @@ async def test_a_bug_while_the_block_is_left_by_an_exception_does_not_mask_that(
     async with memory_broker() as broker:
         with pytest.raises(ValueError, match="mine") as caught:  # noqa: PT012
             async with broker.connect() as client:
-                client._background.start(bug, "a bug")
+                client._loop.start(bug, "a bug")
                 raise ValueError("mine")
         assert any("ZeroDivisionError" in note for note in caught.value.__notes__)
 
 
 async def test_two_failures_come_out_as_the_more_urgent_one_with_a_note_on_the_other(autojump_clock: MockClock) -> None:
-    background = Background()
+    background = TrioLoop()
     await background.open()
     for task in (bug, interrupted, bug):
         background.start(task, "failing")
@@ -107,7 +107,7 @@ async def test_two_failures_come_out_as_the_more_urgent_one_with_a_note_on_the_o
 
 
 async def test_tasks_are_deaf_to_a_cancellation_from_outside(autojump_clock: MockClock) -> None:
-    background = Background()
+    background = TrioLoop()
     ended = trio.Event()
     ended_by: list[BaseException | None] = []
     was_ended: list[bool] = []

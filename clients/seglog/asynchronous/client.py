@@ -1,20 +1,23 @@
-"""The client on trio: topics, offsets, and the creation of producers and consumers."""
+"""The client of the async faces: topics, offsets, and the creation of producers and consumers."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
-from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
-
-import trio
+from typing import Any, Generic, Self, TypeVar, overload
 
 from seglog.access import Access
+from seglog.asynchronous.consumer import Consumer
+from seglog.asynchronous.group_consumer import GroupConsumer
+from seglog.asynchronous.link import Dialer, Link
+from seglog.asynchronous.loop import Loop, Opener
+from seglog.asynchronous.producer import Producer
+from seglog.asynchronous.transaction import Transaction
 from seglog.core import topics
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import GroupOptions, consumer_options, group_options
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
-from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.core.dialing import CLIENT_ID
 from seglog.core.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.core.fetcher import OutOfRange, PartitionPosition
 from seglog.core.moments import Moment
@@ -23,7 +26,7 @@ from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
 from seglog.core.records import ConsumerGap
 from seglog.core.samples import read_samples
-from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
+from seglog.core.security import Secret, Target
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
 from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore
@@ -42,68 +45,28 @@ from seglog.groups import (
     list_groups,
     reset_group,
 )
-from seglog.secret_files import secret_in
-from seglog.trio.background import Background
-from seglog.trio.consumer import Consumer
-from seglog.trio.group_consumer import GroupConsumer
-from seglog.trio.link import Dialer, Link
-from seglog.trio.producer import Producer
-from seglog.trio.transaction import Transaction
-from seglog.trio.transport import Opener, open_socket
 from seglog_protocol import messages
-from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.scram import ITERATIONS_DEFAULT
-
-if TYPE_CHECKING:
-    import ssl
 
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound=Producer | Consumer)
 
 
-def connect(
-    address: str = "localhost:9192",
+def client_of(
+    target: Target,
+    loop: Loop,
+    opener: Opener,
     *,
-    user: str | None = None,
-    password: str | Callable[[], str] | Secret | None = None,
-    password_file: str | PathLike[str] | None = None,
-    token: str | Callable[[], str] | Secret | None = None,
-    mechanism: Mechanism | None = None,
-    tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None" = None,
-    connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
-    request_timeout: float = REQUEST_TIMEOUT_SECONDS,
-    client_id: str = "",
-    opener: Opener = open_socket,
+    connect_timeout: float,
+    request_timeout: float,
+    client_id: str,
 ) -> "Client":
-    """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
-
-    TLS and account are those of ``seglog.connect``; functions that return a secret must not block for long.
-
-    ``client_id`` names this program in the broker's log; ``opener`` opens connections. Raises ValueError for an invalid
-    address, or settings that contradict each other. Entering the block raises NotReachableError, TlsError,
-    AuthenticationError, RemoteProtocolError when the server is not a seglog broker, and ClientError where trio does not
-    run.
-    """
-    password, token = hidden(password), hidden(token)
-    if password_file is not None:
-        password = secret_in(password_file, instead_of=password)
-    target = target_of(address, user=user, password=password, token=token, mechanism=mechanism, tls=tls)
-    background = Background()
-    dialer = Dialer(target.address, client_id or CLIENT_ID, background, opener, access=Access(target))
-    return Client(dialer, background, connect_timeout, request_timeout)
-
-
-def _check_loop() -> None:
-    """Raise ClientError where trio does not run, as in a loop of asyncio."""
-    try:
-        trio.lowlevel.current_task()
-    except RuntimeError as error:
-        raise ClientError(
-            "seglog.trio runs on trio alone, as by trio.run: beside asyncio call seglog.connect() in a thread, as by "
-            "asyncio.to_thread, or run trio as a guest of its loop"
-        ) from error
+    """What ``connect`` of a face returns: the client on its ``loop``, whose connections ``opener`` opens."""
+    dialer = Dialer(target.address, client_id or CLIENT_ID, loop, opener, access=Access(target))
+    return Client(dialer, connect_timeout, request_timeout)
 
 
 class Opening(Generic[ChildT]):
@@ -135,13 +98,13 @@ class Client:
     lingering batches; leaving it closes them.
     """
 
-    def __init__(self, dialer: Dialer, background: Background, connect_timeout: float, request_timeout: float) -> None:
+    def __init__(self, dialer: Dialer, connect_timeout: float, request_timeout: float) -> None:
         self._dialer = dialer
-        self._background = background
+        self._loop = dialer.loop
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
         self._link: Link | None = None  # until the block is entered
-        self._dialing = trio.Lock()
+        self._dialing = self._loop.lock()
         self._is_closed = False
         self._producers: set[Producer] = set()
         self._timestamps: dict[str, TimestampWatch] = {}
@@ -288,7 +251,7 @@ class Client:
         link = await self._dial()
         watch = self.timestamps(topic)
         epoch = of_transaction or epoch
-        producer = Producer(self._dialer, link, description, options, self._background, epoch, watch)
+        producer = Producer(self._dialer, link, description, options, epoch, watch)
         self._producers.add(producer)
         producer.on_closed = lambda: self._producers.discard(producer)
         return producer
@@ -319,7 +282,7 @@ class Client:
         def make_producer(topic: str, epoch: ProducerEpoch) -> Awaitable[Producer]:
             return self._make_producer(topic, options, epoch)
 
-        return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer)
+        return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer, self._loop)
 
     def timestamps(self, topic: str) -> TimestampWatch:
         """The timestamp checks of a topic; their warnings are issued once per client."""
@@ -391,9 +354,7 @@ class Client:
                 link, states = await begun()
             seconds = self._request_timeout
             if isinstance(options, GroupOptions):
-                consumer: Consumer = GroupConsumer(
-                    self._dialer, link, topic, options, self._background, seconds=seconds
-                )
+                consumer: Consumer = GroupConsumer(self._dialer, link, topic, options, seconds=seconds)
             else:
                 consumer = Consumer(self._dialer, link, topic, options, states, seconds=seconds)
             self._consumers.add(consumer)
@@ -425,7 +386,7 @@ class Client:
 
     async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
         """Run a conversation; raises what ``call`` raises."""
-        return await converse_async(conversation, self._answer, trio.sleep)
+        return await converse_async(conversation, self._answer, self._loop.sleep)
 
     async def _answer(self, question: Ask) -> Reply:
         request, payload, is_repeatable, _ = question
@@ -439,7 +400,7 @@ class Client:
     async def _usable_link(self) -> Link:
         """The link, or a new one if the old one is known to be broken."""
         for _ in range(2):  # two turns let the reading task notice a closed connection
-            await trio.lowlevel.checkpoint()
+            await self._loop.turn()
         async with self._dialing:
             link = self._open_link()
             if link.failure is not None:
@@ -448,6 +409,7 @@ class Client:
 
     async def _dial(self) -> Link:
         self._open_link()
+        self._loop.check()
         link = await self._dialer.dial(self._connect_timeout)
         if self._is_closed:
             link.close()
@@ -465,14 +427,13 @@ class Client:
     # --- The block ----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._link is not None or self._background.is_open:
+        if self._link is not None or self._loop.is_open:
             raise RuntimeError("a client is used in one block only; call connect() again")
-        _check_loop()
-        await self._background.open()
+        await self._loop.open()
         try:
             self._link = await self._dialer.dial(self._connect_timeout)
         except BaseException as error:
-            failure = await self._background.end(error)
+            failure = await self._loop.end(error)
             if failure is None or failure is error:
                 raise
             raise failure from error
@@ -487,7 +448,7 @@ class Client:
             await self._leave(error)
         except BaseException as other:  # noqa: BLE001 - raised below, when the tasks have ended
             failure = other
-        failure = await self._background.end(failure)
+        failure = await self._loop.end(failure)
         if failure is not None and failure is not error:
             raise failure
 
@@ -496,7 +457,7 @@ class Client:
 
         Raises DeliveryFailed when records were not acknowledged; everything is closed nevertheless.
         """
-        await trio.lowlevel.checkpoint()
+        await self._loop.turn()
         await self._leave(None)
 
     async def _leave(self, error: BaseException | None) -> None:
@@ -537,7 +498,7 @@ class Client:
             raise first
 
     async def _abort_producers(self, error: BaseException) -> None:
-        deadline = trio.current_time() + ABORT_WAIT_SECONDS
+        deadline = self._loop.now() + ABORT_WAIT_SECONDS
         producers = list(self._producers)
         for producer in producers:
             producer.end()

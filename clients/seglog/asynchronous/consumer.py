@@ -1,4 +1,4 @@
-"""The consumer on trio: a link and one pipelined fetch around the consuming core.
+"""The consumer of the async faces: a link and one pipelined fetch around the consuming core.
 
 There is no background task: while the program processes one reply's records, the next fetch is already sent. A
 cancelled wait loses nothing; the next wait continues with the same fetch.
@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-import trio
-
+from seglog.asynchronous.link import Answer, Dialer, Link
 from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
 from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
-from seglog.trio.link import Answer, Dialer, Link
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 
 ItemT = TypeVar("ItemT")
@@ -28,7 +26,7 @@ ITEMS_PER_TURN: Final = 256
 class Consumer(ConsumerBase):
     """Reads one topic; ``async for`` over it for records, over ``batches()`` for verified batches.
 
-    Made by ``Client.consumer``, with a connection of its own. One task at a time (trio.BusyResourceError); close it, or
+    Made by ``Client.consumer``, with a connection of its own. One task at a time ; close it, or
     use it in ``async with``. A new loop continues with the next record.
     """
 
@@ -44,9 +42,10 @@ class Consumer(ConsumerBase):
     ) -> None:
         super().__init__(topic, options, states)
         self._dialer = dialer.bound_to(link)
+        self.loop = dialer.loop
         self._link: Link | None = link
         self._seconds = seconds
-        self._dialing = trio.Lock()
+        self._dialing = self.loop.lock()
         self._answer: Answer | None = None
         self._moves = 0  # rises with every event that makes a fetch being sent obsolete
         self._is_busy = False
@@ -65,7 +64,7 @@ class Consumer(ConsumerBase):
     async def next_batch(self) -> FetchedBatch | None:
         """The next batch with records to return, None at the end."""
         if self._is_busy:
-            raise trio.BusyResourceError("another task is waiting for this consumer's records")
+            raise self.loop.busy("another task is waiting for this consumer's records")
         self._is_busy = True
         try:
             return await self._next_batch()
@@ -86,18 +85,18 @@ class Consumer(ConsumerBase):
             await self._fetch()
             retries.worked()
         except SeglogError as error:
-            pause, seconds = retries.failed(error, trio.current_time())
+            pause, seconds = retries.failed(error, self.loop.now())
         else:
             return
         self._disconnect()
-        await trio.sleep(pause)
+        await self.loop.sleep(pause)
         await self._connected(seconds)
 
     async def _fetch(self) -> None:
         """Take the reply to the pending fetch, and send the next fetch before its records are processed."""
         link = await self._connected(self.options.reconnect_timeout)
         if self._pending is None and not await self._ask(link):
-            await trio.sleep(self._pause_seconds(trio.current_time()))
+            await self.loop.sleep(self._pause_seconds(self.loop.now()))
             return
         asked, answer = self._pending, self._answer
         if asked is None or answer is None:
@@ -112,7 +111,7 @@ class Consumer(ConsumerBase):
             return  # another task has called seek, resume or close meanwhile
         asked.reply = answer.reply
         link.forget(answer)
-        self._take(asked, trio.current_time(), self._dialer.server)
+        self._take(asked, self.loop.now(), self._dialer.server)
         added = self._added_states()
         if added is not None:
             self._fetcher.add_partitions(await link.converse(added, seconds=self._seconds))
@@ -129,7 +128,7 @@ class Consumer(ConsumerBase):
     async def _ask(self, link: Link) -> bool:
         """Send the next fetch; False when there is nothing to fetch at this time."""
         moves = self._moves
-        asked = self._next_fetch(trio.current_time(), link.hello)
+        asked = self._next_fetch(self.loop.now(), link.hello)
         if asked is None:
             return False
         while self._cancellations:
@@ -148,7 +147,7 @@ class Consumer(ConsumerBase):
 
     async def lag(self) -> dict[int, PartitionLag]:
         """How far every partition is behind, as ``seglog.Consumer.lag``."""
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
         if self._is_closed:
             raise self._closed()
         try:
@@ -163,7 +162,7 @@ class Consumer(ConsumerBase):
 
     async def seek(self, place: Place) -> None:
         """Continue elsewhere, as ``seglog.Consumer.seek``. A cancelled call changes nothing."""
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
         if isinstance(place, Mapping):
             self._go_to(place)
             return
@@ -212,7 +211,7 @@ class Consumer(ConsumerBase):
     async def close(self) -> None:
         """Close the connection. Idempotent."""
         self.let_go()
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
 
     async def leave(self) -> None:
         """``close`` without a checkpoint."""
@@ -242,6 +241,7 @@ class Items(Generic[ItemT]):
 
     def __init__(self, consumer: Consumer, items_of: Callable[[FetchedBatch], Iterator[ItemT]]) -> None:
         self._consumer = consumer
+        self._loop = consumer.loop
         self._items_of = items_of
         self._items: Iterator[ItemT] = iter(())
         self._count = 0
@@ -251,9 +251,9 @@ class Items(Generic[ItemT]):
 
     async def __anext__(self) -> ItemT:
         if self._count % ITEMS_PER_TURN:
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await self._loop.cancel_point()
         else:
-            await trio.lowlevel.checkpoint()
+            await self._loop.turn()
         self._count += 1
         while True:
             for item in self._items:

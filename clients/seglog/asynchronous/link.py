@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import trio
-
 from seglog.access import Access
+from seglog.asynchronous.loop import Loop, Opener, Transport
 from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, ask, converse_async
@@ -19,8 +18,6 @@ from seglog.core.dialing import Address, check_cluster, hello_request, is_unknow
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts, Outage
 from seglog.core.security import Target
-from seglog.trio.background import Background
-from seglog.trio.transport import Opener, Transport
 from seglog_protocol.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -54,25 +51,24 @@ class Link:
 
     hello: HelloReply
 
-    def __init__(
-        self, transport: Transport, server: str, background: Background, tls: "TlsSession | None" = None
-    ) -> None:
+    def __init__(self, transport: Transport, server: str, loop: Loop, tls: "TlsSession | None" = None) -> None:
+        self._loop = loop
         self.server = server
         self.tls = tls
         self.session: Session | None = None
         self._authentication: Authentication | None = None
-        self._renewing = trio.Lock()
-        self._renewer: trio.lowlevel.Task | None = None  # the task that renews the session
+        self._renewing = loop.lock()
+        self._renewer: object | None = None  # the task that renews the session
         self._renewed_from: float | None = None  # when the session is to be renewed; None: never
         self.on_failed: Callable[[], None] | None = None
         self.failure: SeglogError | None = None
         """Why the link is broken or closed; None while it is usable."""
         self._transport = transport
         self._connection = Connection(server)
-        self._writing = trio.Lock()
+        self._writing = loop.lock()
         self._handlers: dict[int, Handler] = {}
         self._answers: set[Answer] = set()
-        self._reading = background.start(self._read, f"seglog link to {server}")
+        self._reading = loop.start(self._read, f"seglog link to {server}")
 
     # --- Who the client is --------------------------------------------------------------------------------------------
 
@@ -89,13 +85,13 @@ class Link:
 
     async def _renew(self, seconds: float) -> None:
         """Renew the session if it ends soon; other tasks that are about to send wait for that."""
-        if self._renewer is trio.lowlevel.current_task():
+        if self._renewer is self._loop.current_task():
             return  # its requests are the renewal
         async with self._renewing:
             if self._renewed_from is None or lasting() < self._renewed_from:
                 return
             assert self._authentication is not None
-            self._renewer = trio.lowlevel.current_task()
+            self._renewer = self._loop.current_task()
             try:
                 await self.authenticate(self._authentication, seconds)
             except AuthenticationError as error:
@@ -109,7 +105,9 @@ class Link:
     async def converse(self, conversation: Conversation[ResultT], *, seconds: float) -> ResultT:
         """Run a conversation; each of its requests may take ``seconds``. Raises what ``ask`` raises."""
         return await converse_async(
-            conversation, lambda question: self.ask(question.request, question.payload, seconds=seconds), trio.sleep
+            conversation,
+            lambda question: self.ask(question.request, question.payload, seconds=seconds),
+            self._loop.sleep,
         )
 
     async def ask(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> Reply:
@@ -117,7 +115,7 @@ class Link:
 
         Raises ClientTimeoutError after ``seconds``, with the link still usable; ConnectionLostError when it breaks.
         """
-        deadline = trio.current_time() + seconds
+        deadline = self._loop.now() + seconds
         answer = await self.start(request, payload, seconds=seconds)
         try:
             if not await answer.wait(deadline):
@@ -129,7 +127,7 @@ class Link:
 
     async def start(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> "Answer":
         """Send a request and return its pending answer, which the caller must ``forget`` in the end."""
-        answer = Answer(self)
+        answer = Answer(self, self._loop)
         self._answers.add(answer)
         try:
             answer.request_id = await self.send(request, payload, on_reply=answer.take, seconds=seconds)
@@ -155,19 +153,22 @@ class Link:
         """Write a request and return its id without waiting for a reply, as the blocking ``Link.send``."""
         if self._renewed_from is not None and lasting() >= self._renewed_from:
             await self._renew(seconds)
-        with trio.move_on_after(seconds) as scope:
+        with self._loop.until(self._loop.now() + seconds):
             async with self._writing:
                 self.raise_failure()
                 request_id, buffers = self._connection.send(request, payload, is_answered=on_reply is not None)
                 if on_reply is not None:
                     self._handlers[request_id] = on_reply
                 try:
-                    await self._write(buffers, scope, on_stalled)
+                    await self._write(buffers, on_stalled)
                 except BaseException:
                     self.abandon(request_id)
                     raise
                 return request_id
-        raise ClientTimeoutError(f"{self.server} took no more bytes in the time given")
+        raise self._takes_no_more()
+
+    def _takes_no_more(self) -> ClientTimeoutError:
+        return ClientTimeoutError(f"{self.server} took no more bytes in the time given")
 
     def abandon(self, request_id: int) -> None:
         """Drop this reply when it arrives; a no-op when it has arrived."""
@@ -200,19 +201,17 @@ class Link:
 
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
-    async def _write(
-        self, buffers: Sequence[Buffer], scope: trio.CancelScope, on_stalled: Callable[[], bool] | None
-    ) -> None:
+    async def _write(self, buffers: Sequence[Buffer], on_stalled: Callable[[], bool] | None) -> None:
         unsent = Unsent(buffers)
         try:
             if self.tls is not None:
                 unsent = Unsent(self.tls.seal(buffers))
                 unsent.is_started = True  # what is sealed later can be opened only behind it
             while not unsent.is_done:
-                with trio.move_on_after(STALLED_SECONDS) as stalled:
+                with self._loop.until(self._loop.now() + STALLED_SECONDS) as stalled:
                     unsent.written(await self._transport.send_some(unsent.buffers()))
-                if stalled.cancelled_caught and on_stalled is not None and not on_stalled():
-                    scope.cancel()
+                if stalled.cancelled_caught:
+                    self._stalled(on_stalled)
         except OSError as error:
             self.fail(self._broken(error))
             self.raise_failure()  # possibly an older one: closing the link breaks the calls of other tasks
@@ -224,6 +223,11 @@ class Link:
                     )
                 )
             raise
+
+    def _stalled(self, on_stalled: Callable[[], bool] | None) -> None:
+        """Go on writing to a peer that takes no bytes, unless ``on_stalled`` says that there is no sense in it."""
+        if on_stalled is not None and not on_stalled():
+            raise self._takes_no_more()
 
     async def _read(self) -> None:
         failure: SeglogError = ClientClosedError("the client was closed")  # what else would cancel this task
@@ -272,11 +276,12 @@ class Link:
 class Answer:
     """The pending answer to one request."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, loop: Loop) -> None:
         self.request_id = -1
         self.reply: Reply | None = None
         self._link = link
-        self._settled = trio.Event()
+        self._loop = loop
+        self._settled = loop.event()
 
     def take(self, reply: Reply) -> None:
         """Store the reply and wake the waiting task."""
@@ -289,7 +294,7 @@ class Answer:
 
     async def wait(self, deadline: float) -> bool:
         """Wait for the reply; False at ``deadline``. Raises the link's error if it breaks first."""
-        with trio.move_on_at(deadline):
+        with self._loop.until(deadline):
             await self._settled.wait()
         if self.reply is None:
             self._link.raise_failure()
@@ -297,7 +302,7 @@ class Answer:
 
 
 class Dialer:
-    """Opens links to one address, through ``opener``; their tasks belong to ``background``.
+    """Opens links to one address, through ``opener``; their tasks belong to ``loop``.
 
     With ``cluster_id`` only to a broker with that id. Without ``access`` they have neither TLS nor an account.
     """
@@ -306,7 +311,7 @@ class Dialer:
         self,
         address: Address,
         client_id: str,
-        background: Background,
+        loop: Loop,
         opener: Opener,
         cluster_id: str = "",
         outage: Outage | None = None,
@@ -316,16 +321,14 @@ class Dialer:
         self.access = access or Access(Target(address))
         self.client_id = client_id
         self.cluster_id = cluster_id
-        self._background = background
+        self.loop = loop
         self._opener = opener
         self._outage = outage or Outage(str(address))
 
     def bound_to(self, link: Link) -> "Dialer":
         """A dialer for links to the same log directory as ``link``'s."""
         cluster_id = link.hello.cluster_id
-        return Dialer(
-            self.address, self.client_id, self._background, self._opener, cluster_id, self._outage, self.access
-        )
+        return Dialer(self.address, self.client_id, self.loop, self._opener, cluster_id, self._outage, self.access)
 
     @property
     def server(self) -> str:
@@ -334,25 +337,25 @@ class Dialer:
 
     async def dial(self, seconds: float) -> Link:
         """A link, after as many attempts as fit into ``seconds``, at least one, as the blocking ``Dialer.dial``."""
-        attempts = Attempts(seconds, trio.current_time())
+        attempts = Attempts(seconds, self.loop.now())
         while True:
             try:
-                return await self.dial_once(attempts.seconds(trio.current_time()))
+                return await self.dial_once(attempts.seconds(self.loop.now()))
             except NotReachableError as error:
                 if is_unknown_host(error) and not self._outage.has_answered:
                     raise
-                delay = attempts.failed(error, trio.current_time())
-            await trio.sleep(delay)
+                delay = attempts.failed(error, self.loop.now())
+            await self.loop.sleep(delay)
 
     async def dial_once(self, seconds: float) -> Link:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
-        began = trio.current_time()
+        began = self.loop.now()
         try:
             link = await self._dial_once(self._outage.attempt_seconds(seconds), seconds)
         except NotReachableError as error:
-            self._outage.failed(error, began, trio.current_time())
+            self._outage.failed(error, began, self.loop.now())
             raise
-        self._outage.ended(trio.current_time())
+        self._outage.ended(self.loop.now())
         return link
 
     async def _dial_once(self, seconds: float, patience: float) -> Link:
@@ -361,7 +364,7 @@ class Dialer:
         try:
             with saying_hello(self.server):
                 tls = await self._shake_hands(transport, seconds)
-            link = Link(transport, self.server, self._background, tls)
+            link = Link(transport, self.server, self.loop, tls)
         except BaseException:
             transport.close()
             raise
@@ -383,28 +386,26 @@ class Dialer:
             return None
         received = memoryview(bytearray(tls.receive_bytes))
         try:
-            with trio.fail_after(seconds):
+            with self.loop.until(self.loop.now() + seconds):
                 while True:
                     await _send_all(transport, tls.shake_hands())
                     if tls.is_established:
                         return tls
                     tls.received(received[: await transport.receive_into(received)])
         except TlsError:
-            with suppress(OSError), trio.move_on_after(_ALERT_SECONDS):
+            with suppress(OSError), self.loop.until(self.loop.now() + _ALERT_SECONDS):
                 await _send_all(transport, tls.alert())
             raise
-        except trio.TooSlowError as error:
-            raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(seconds)}") from error
         except OSError as error:
             why = error.strerror or str(error)
             raise ConnectionLostError(f"the connection to {self.server} broke: {why}", server=self.server) from error
+        raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(seconds)}")
 
     async def _connected(self, seconds: float) -> Transport:
+        error: OSError = TimeoutError("timed out")
         try:
-            with trio.fail_after(seconds):
+            with self.loop.until(self.loop.now() + seconds):
                 return await self._opener(self.address)
-        except trio.TooSlowError:
-            error: OSError = TimeoutError("timed out")
         except OSError as failure:
             error = failure
         raise refused(self.server, error) from error

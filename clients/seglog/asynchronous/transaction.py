@@ -1,18 +1,17 @@
-"""The trio client's transactions: producers of several topics, and offsets of groups, that count together."""
+"""Transactions of the async faces: producers of several topics, and offsets of groups, that count together."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
-import trio
-
+from seglog.asynchronous.group_consumer import GroupConsumer
+from seglog.asynchronous.loop import Loop
+from seglog.asynchronous.producer import Delivery, Producer
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
 from seglog.core.transactions import TransactionCore
-from seglog.trio.group_consumer import GroupConsumer
-from seglog.trio.producer import Delivery, Producer
 from seglog_protocol.errors import SeglogError
 
 END_SECONDS: Final = 5.0
@@ -40,13 +39,15 @@ class Transaction:
         core: TransactionCore,
         converse: Converse,
         make_producer: Callable[[str, ProducerEpoch], Awaitable[Producer]],
+        loop: Loop,
     ) -> None:
         """``make_producer`` makes the producer of a topic."""
         self._core = core
         self._converse = converse
+        self._loop = loop
         self._make_producer = make_producer
         self._producers: dict[str, Producer] = {}
-        self._extending = trio.Lock()
+        self._extending = loop.lock()
         self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
 
     @property
@@ -127,10 +128,10 @@ class Transaction:
         if error is None:
             await self.commit()
             return
-        with trio.CancelScope(deadline=trio.current_time() + END_SECONDS, shield=True) as ending:
-            try:
-                await self.abort()
-            except SeglogError as failed:
-                error.add_note(f"seglog: the broker aborts the transaction in time: {failed.message}")
-        if ending.cancelled_caught:
-            error.add_note("seglog: the broker aborts the transaction in time: it did not answer")
+        try:
+            has_ended = await self._loop.shielded(self._loop.now() + END_SECONDS, self.abort)
+        except SeglogError as failed:
+            error.add_note(f"seglog: the broker aborts the transaction in time: {failed.message}")
+        else:
+            if not has_ended:
+                error.add_note("seglog: the broker aborts the transaction in time: it did not answer")

@@ -1,8 +1,6 @@
-"""The client's background tasks: one nursery, and the exception to raise when it ends.
+"""trio's loop for a client: its clock and waits, and one nursery for the client's tasks.
 
-The tasks are shielded from outside cancellation, because a block left by a cancellation still waits briefly for
-requests in flight. They end when their owner cancels them, and all of them when the client's block is left. They fail
-only by a bug. A failure of a task, or of the block, is raised as itself and never inside an exception group.
+A failure of a task, or of the block, is raised as itself and never inside an exception group.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,11 +8,23 @@ from contextlib import AbstractAsyncContextManager
 
 import trio
 
-from seglog_protocol.errors import ClientClosedError
+from seglog.asynchronous.endings import beside, first_of
+from seglog_protocol.errors import ClientClosedError, ClientError
 
 
-class Background:
-    """Owns the nursery, from ``open`` to ``end``, which must be called by one task."""
+class TrioLoop:
+    """As ``seglog.asynchronous.loop.Loop``. Owns the nursery: one task opens and ends it."""
+
+    now = staticmethod(trio.current_time)
+    sleep = staticmethod(trio.sleep)
+    turn = staticmethod(trio.lowlevel.checkpoint)
+    cancel_point = staticmethod(trio.lowlevel.checkpoint_if_cancelled)
+    give_way = staticmethod(trio.lowlevel.cancel_shielded_checkpoint)
+    until = staticmethod(trio.move_on_at)
+    event = trio.Event
+    lock = trio.Lock
+    current_task = staticmethod(trio.lowlevel.current_task)
+    busy = trio.BusyResourceError
 
     def __init__(self) -> None:
         self._manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
@@ -23,16 +33,25 @@ class Background:
 
     @property
     def is_open(self) -> bool:
-        """Whether tasks can be started."""
+        """As in Loop."""
         return self._nursery is not None
 
     async def open(self) -> None:
-        """Open the nursery."""
+        """Open the nursery. Raises ClientError where trio does not run, as in a loop of asyncio."""
+        try:
+            self.current_task()
+        except RuntimeError as error:
+            raise ClientError(
+                "seglog.trio runs on trio alone, as by trio.run: on asyncio use seglog.asyncio.connect()"
+            ) from error
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
 
+    def check(self) -> None:
+        """As in Loop; trio itself refuses to wait elsewhere."""
+
     def start(self, work: Callable[[], Awaitable[None]], name: str) -> trio.CancelScope:
-        """Run ``work`` until the returned scope is cancelled. Raises ClientClosedError when the nursery has ended."""
+        """As in Loop."""
         if self._nursery is None:
             raise ClientClosedError("the client is closed")
         scope = trio.CancelScope(shield=True)
@@ -48,7 +67,7 @@ class Background:
             self._scopes.discard(scope)
 
     async def end(self, error: BaseException | None) -> BaseException | None:
-        """End every task and return the exception to raise: usually ``error``, which the block was left by."""
+        """As in Loop."""
         manager, nursery = self._manager, self._nursery
         assert manager is not None
         assert nursery is not None
@@ -62,30 +81,15 @@ class Background:
         try:
             await manager.__aexit__(None if given is None else type(given), given, None)
         except BaseExceptionGroup as group:
-            failure = first_of(group)
+            failure = first_of(list(group.exceptions), trio.Cancelled)
         except BaseException as other:  # noqa: BLE001 - returned, and raised by the caller
             failure = other
         if error is None or has_crashed:
             return failure
-        if failure is None or isinstance(failure, trio.Cancelled):
-            return error
-        if isinstance(failure, Exception):
-            error.add_note(f"seglog: a task of the client failed, too: {failure!r}")
-            return error
-        return failure
+        return beside(error, failure, trio.Cancelled)
 
-
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception to raise: an interrupt before an error before a cancellation; other errors become notes on it."""
-    members = sorted(group.exceptions, key=_urgency)
-    first = members[0]
-    for other in members[1:]:
-        if not isinstance(other, trio.Cancelled):
-            first.add_note(f"seglog: there was another error: {other!r}")
-    return first
-
-
-def _urgency(error: BaseException) -> int:
-    if isinstance(error, trio.Cancelled):
-        return 2
-    return 1 if isinstance(error, Exception | BaseExceptionGroup) else 0
+    async def shielded(self, deadline: float, work: Callable[[], Awaitable[object]]) -> bool:
+        """As in Loop; trio raises the cancellation at the next checkpoint."""
+        with trio.CancelScope(deadline=deadline, shield=True) as scope:
+            await work()
+        return not scope.cancelled_caught

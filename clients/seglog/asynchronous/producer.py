@@ -1,10 +1,11 @@
-"""The producer on trio: a background task around ``ProducerCore``.
+"""The producer of the async faces: a background task around ``ProducerCore``.
 
 ``send`` only adds a record to its batch and waits for room; the task sends due batches, reconnects, and fails expired
 batches. So a cancelled ``send`` has sent nothing, and a record whose ``send`` returned is sent whatever is cancelled
 afterwards, unless the producer's own block is left by an exception.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Generator
@@ -13,20 +14,21 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
-import trio
-
+from seglog.asynchronous.link import Dialer, Link
+from seglog.asynchronous.loop import Event
 from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.delivery import Promise, Receipt
+from seglog.core.errors import count_of
 from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
-from seglog.trio.background import Background
-from seglog.trio.link import Dialer, Link
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartitionError
 from seglog_protocol.messages import TopicDescription
+
+_log = logging.getLogger(__name__)
 
 SENDS_PER_TURN: Final = 64
 """Records sent in a row before other tasks may run; a task switch costs more than a record."""
@@ -82,25 +84,25 @@ class Producer:
         link: Link,
         topic: TopicDescription,
         options: ProducerOptions,
-        background: Background,
         producer: ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
     ) -> None:
         self.topic = topic.name
         self.options = options
         self._dialer = dialer.bound_to(link)
+        self._loop = loop = dialer.loop
         self._link: Link | None = None
         self._core = ProducerCore(topic, options, producer, timestamps)
         self._core.accumulator.on_settled = self._on_settled
-        self._settled: dict[ProducerBatch, trio.Event] = {}
-        self._room = trio.lowlevel.ParkingLot()
-        self._work_to_do = trio.Event()
+        self._settled: dict[ProducerBatch, Event] = {}
+        self._room: Event | None = None  # for tasks that wait for room in the buffer
+        self._work_to_do = self._loop.event()
         self._sends = 0
         self._is_ending = False
         self._is_closed = False
         self.on_closed: Callable[[], None] = lambda: None
         self._adopt(link)
-        self._working = background.start(self._work, f"seglog producer of {topic.name}")
+        self._working = loop.start(self._work, f"seglog producer of {topic.name}")
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ class Producer:
         Arguments, errors and warnings as of ``seglog.Producer.send``. Waits while the buffer is full. A cancelled call
         has sent nothing. With ``linger_ms=0`` the record has been sent on return, unless five requests are in flight.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._loop.cancel_point()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         try:
@@ -134,10 +136,10 @@ class Producer:
         if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
             self._sends = 0
             self._work_to_do.set()  # also for a first record, which sets the time when its batch is due
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            await self._loop.give_way()
             if self.options.linger_ms == 0:
                 # Tasks run in no fixed order within a turn; after a second one the record has been sent if possible.
-                await trio.lowlevel.cancel_shielded_checkpoint()
+                await self._loop.give_way()
         return Delivery(batch, index, record[0], self)
 
     async def _refresh_partitions(self) -> None:
@@ -151,15 +153,17 @@ class Producer:
         """As ``ProducerCore.append``."""
         if self._is_ending:
             raise ClientClosedError("the producer is closed")
-        return self._core.append(partition, record, size, trio.current_time())
+        return self._core.append(partition, record, size, self._loop.now())
 
     async def _append_when_there_is_room(
         self, partition: int | None, record: NewRecord, size: int
     ) -> tuple[ProducerBatch, int, bool]:
         self._work_to_do.set()
-        with trio.move_on_after(self.options.delivery_timeout):
+        with self._loop.until(self._loop.now() + self.options.delivery_timeout):
             while True:
-                await self._room.park()
+                if self._room is None:
+                    self._room = self._loop.event()
+                await self._room.wait()
                 added = self._append(partition, record, size)
                 if added is not None:
                     return added
@@ -167,7 +171,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every record sent so far is resolved, as ``seglog.Producer.flush``."""
-        await trio.lowlevel.checkpoint()
+        await self._loop.turn()
         pending = self._core.flush()
         self._work_to_do.set()
         await self._resolved(pending)
@@ -185,12 +189,13 @@ class Producer:
 
     async def settled(self, batch: ProducerBatch) -> None:
         """Wait until the batch has been resolved or split."""
+        self._loop.check()
         if batch.is_resolved or batch.halves is not None:
-            await trio.lowlevel.checkpoint()
+            await self._loop.turn()
             return
         event = self._settled.get(batch)
         if event is None:
-            event = self._settled[batch] = trio.Event()
+            event = self._settled[batch] = self._loop.event()
         await event.wait()
 
     @property
@@ -232,7 +237,13 @@ class Producer:
         event = self._settled.pop(batch, None)
         if event is not None:
             event.set()
-        self._room.unpark_all()
+        self._wake_senders()
+
+    def _wake_senders(self) -> None:
+        """Let tasks that wait for room in the buffer look again."""
+        room, self._room = self._room, None
+        if room is not None:
+            room.set()
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -242,7 +253,7 @@ class Producer:
         A cancelled flush ends like a block that is left by an exception.
         """
         if self._is_closed:
-            await trio.lowlevel.checkpoint()
+            await self._loop.turn()
             return
         try:
             await self.flush()
@@ -260,14 +271,14 @@ class Producer:
         Returns the number of unacknowledged records whose failure the program has not seen. A cancellation does not
         shorten the wait.
         """
-        await self._abort(trio.current_time() + seconds)
+        await self._abort(self._loop.now() + seconds)
         return self._core.accumulator.take_failures()[1]
 
     async def leave(self, error: BaseException, deadline: float | None = None) -> None:
         """Abort because the block was left by ``error``; adds a note with the number of unacknowledged records."""
         if self._is_closed:
             return
-        await self._abort(trio.current_time() + ABORT_WAIT_SECONDS if deadline is None else deadline)
+        await self._abort(self._loop.now() + ABORT_WAIT_SECONDS if deadline is None else deadline)
         note = self._core.loss()
         if note is not None:
             error.add_note(note)
@@ -275,13 +286,12 @@ class Producer:
     def end(self) -> list[ProducerBatch]:
         """Stop sending; returns the batches in flight."""
         self._is_ending = True
-        self._room.unpark_all()
+        self._wake_senders()
         return self._core.end(ClientClosedError("the producer was closed before this record was sent"))
 
     async def _abort(self, deadline: float) -> None:
         try:
-            with trio.CancelScope(deadline=deadline, shield=True):
-                await self._resolved(self.end())
+            await self._loop.shielded(deadline, lambda: self._resolved(self.end()))
         finally:
             self._shut()
 
@@ -302,25 +312,42 @@ class Producer:
         if self._link is not None:
             self._link.close()
         self._core.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
-        self._room.unpark_all()
+        self._wake_senders()
         self.on_closed()
 
     # --- The work -----------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         """The background task, until the producer is closed."""
-        while True:
-            self._work_to_do = trio.Event()  # later events are handled in the next round
-            await self._connect()
-            if self._link is not None:
-                await self._pump(self._link)
-            event = self._core.tick(trio.current_time(), is_connected=self._link is not None)
-            with trio.move_on_at(math.inf if event is None else event):
-                await self._work_to_do.wait()
+        try:
+            while True:
+                self._work_to_do = self._loop.event()  # later events are handled in the next round
+                await self._connect()
+                if self._link is not None:
+                    await self._pump(self._link)
+                event = self._core.tick(self._loop.now(), is_connected=self._link is not None)
+                with self._loop.until(math.inf if event is None else event):
+                    await self._work_to_do.wait()
+        finally:
+            if not self._is_closed:
+                self._cut_off()
+
+    def _cut_off(self) -> None:
+        """Fail what waits: the task ends before the producer is closed, because its loop ends, or by a bug."""
+        self._is_ending = True
+        if count := self._core.unacknowledged:
+            _log.warning(
+                "not acknowledged: %s to %s, because the loop of its producer has ended",
+                count_of(count, "record"),
+                self.topic,
+            )
+        with suppress(RuntimeError):  # of asyncio: a loop that is closed wakes no task
+            self._core.forget(ClientClosedError("the loop ended before this record was acknowledged"))
+            self._wake_senders()
 
     async def _pump(self, link: Link) -> None:
         """Send all ready batches."""
-        while (sent := self._core.take(trio.current_time())) is not None:
+        while (sent := self._core.take(self._loop.now())) is not None:
             try:
                 await self._write(link, sent)
             except SeglogError as error:
@@ -331,7 +358,7 @@ class Producer:
     async def _write(self, link: Link, sent: Sent) -> None:
         core = self._core
         core.build(sent)
-        now = trio.current_time()
+        now = self._loop.now()
         request = core.request(sent, now, version=append_version(link.hello))
         if request is None:
             return
@@ -345,7 +372,7 @@ class Producer:
             return
 
         def take(reply: Reply) -> None:
-            core.answered(sent, reply.header, trio.current_time())
+            core.answered(sent, reply.header, self._loop.now())
             self._work_to_do.set()
 
         await link.send(*request, on_reply=take, seconds=seconds, on_stalled=self._nothing_expires)
@@ -353,7 +380,7 @@ class Producer:
     def _nothing_expires(self) -> bool:
         """Fail expired batches while the broker takes no bytes; returns False when there were any."""
         answers = self._core.answers
-        self._core.tick(trio.current_time(), is_connected=True)
+        self._core.tick(self._loop.now(), is_connected=True)
         return self._core.answers == answers
 
     # --- The connection -----------------------------------------------------------------------------------------------
@@ -362,18 +389,18 @@ class Producer:
         """Connect if there is no link and it is time to."""
         core = self._core
         if self._link is not None:
-            overdue = core.overdue(trio.current_time(), self._dialer.server)
+            overdue = core.overdue(self._loop.now(), self._dialer.server)
             if overdue is not None:
                 self._link.fail(overdue)
             if self._link.failure is not None:
                 self._lost(self._link)
-        if self._link is not None or not core.accumulator.unresolved or trio.current_time() < core.connect_at:
+        if self._link is not None or not core.accumulator.unresolved or self._loop.now() < core.connect_at:
             return
         try:
-            self._adopt(await self._dialer.dial_once(core.dial_seconds(trio.current_time())))
+            self._adopt(await self._dialer.dial_once(core.dial_seconds(self._loop.now())))
             core.connected()
         except SeglogError as error:
-            core.not_connected(error, trio.current_time())
+            core.not_connected(error, self._loop.now())
 
     def _adopt(self, link: Link) -> None:
         self._link = link
@@ -386,4 +413,4 @@ class Producer:
         """Handle a broken link: its unanswered batches are sent first on the next one."""
         if self._link is link:
             self._link = None
-            self._core.lost(trio.current_time(), link.failure)
+            self._core.lost(self._loop.now(), link.failure)

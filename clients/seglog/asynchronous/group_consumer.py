@@ -1,4 +1,4 @@
-"""The consumer in a group on trio: its partitions are those that the group assigns to it.
+"""The consumer in a group, of the async faces: its partitions are those that the group assigns to it.
 
 The program's own task joins, commits and calls the program back, whenever it asks for records. A task of the client
 sends heartbeats meanwhile, and interrupts a loop over records when there is something else to do. Both use one
@@ -11,8 +11,9 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Any
 
-import trio
-
+from seglog.asynchronous.consumer import Consumer
+from seglog.asynchronous.link import Answer, Dialer, Link
+from seglog.asynchronous.loop import Running
 from seglog.core.committed_offsets import Committed, look_up_committed
 from seglog.core.connection import Reply
 from seglog.core.consumer import PendingFetch
@@ -23,9 +24,6 @@ from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
 from seglog.core.transactions import TransactionCore
-from seglog.trio.background import Background
-from seglog.trio.consumer import Consumer
-from seglog.trio.link import Answer, Dialer, Link
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
 from seglog_protocol.messages import Request
 
@@ -38,18 +36,13 @@ class GroupConsumer(Consumer):
 
     options: GroupOptions
 
-    def __init__(
-        self, dialer: Dialer, link: Link, topic: str, options: GroupOptions, background: Background, *, seconds: float
-    ) -> None:
+    def __init__(self, dialer: Dialer, link: Link, topic: str, options: GroupOptions, *, seconds: float) -> None:
         super().__init__(dialer, link, topic, options, [], seconds=seconds)
         self._fetcher.partition_count = None
-        self._session = GroupSession(
-            topic, options, trio.current_time, lambda: self._fetcher.states, self._replace_states
-        )
-        self._background = background
+        self._session = GroupSession(topic, options, self.loop.now, lambda: self._fetcher.states, self._replace_states)
         self._coordinator: Link | None = None
-        self._coordinator_dialing = trio.Lock()
-        self._watching: trio.CancelScope | None = None
+        self._coordinator_dialing = self.loop.lock()
+        self._watching: Running | None = None
         self._is_leaving = False
         """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
@@ -89,11 +82,11 @@ class GroupConsumer(Consumer):
             if self._fetcher.states:
                 await self._fetch_or_reconnect(retries)
             else:
-                await trio.sleep(SLICE_SECONDS)
+                await self.loop.sleep(SLICE_SECONDS)
 
     async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
-        deadline = min(asked.deadline, trio.current_time() + SLICE_SECONDS)
-        return await answer.wait(deadline) or trio.current_time() >= asked.deadline
+        deadline = min(asked.deadline, self.loop.now() + SLICE_SECONDS)
+        return await answer.wait(deadline) or self.loop.now() >= asked.deadline
 
     def _pause_seconds(self, now: float) -> float:
         return min(SLICE_SECONDS, super()._pause_seconds(now))
@@ -104,14 +97,14 @@ class GroupConsumer(Consumer):
         self, offsets: Mapping[int, int] | Mapping[str, int] | None = None, *, metadata: str | None = None
     ) -> None:
         """Commit positions, durable when it returns, as ``seglog.GroupConsumer.commit``."""
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
         if self._is_closed:
             raise self._closed()
         await self._run(self._session.committing(offsets, metadata))
 
     async def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
         """The committed offsets of the group, as ``seglog.GroupConsumer.committed``."""
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
         if self._is_closed:
             raise self._closed()
         return await self._run(look_up_committed(self.options.group, self.topic, partitions))
@@ -120,7 +113,7 @@ class GroupConsumer(Consumer):
         self, transaction: TransactionCore, offsets: Mapping[int, int] | Mapping[str, int] | None
     ) -> dict[int, int]:
         """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
         if self._is_closed:
             raise self._closed()
         return await self._run(self._session.in_transaction(transaction, offsets))
@@ -137,7 +130,7 @@ class GroupConsumer(Consumer):
 
     async def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
         """Run ``steps`` to their end."""
-        return await converse_async(steps, self._do, trio.sleep)
+        return await converse_async(steps, self._do, self.loop.sleep)
 
     async def _do(self, step: object) -> Reply | None:
         if isinstance(step, Notify):
@@ -146,11 +139,11 @@ class GroupConsumer(Consumer):
                 await called
             return None
         if isinstance(step, Pause):
-            await trio.sleep(step.seconds)
+            await self.loop.sleep(step.seconds)
             return None
         assert isinstance(step, Ask)
         if self._watching is None and not self._is_leaving:
-            self._watching = self._background.start(self._watch, f"seglog group {self.options.group}")
+            self._watching = self.loop.start(self._watch, f"seglog group {self.options.group}")
         if self._is_leaving:
             return await self._asked(step, connect_seconds=0.0, seconds=CLOSE_SECONDS)
         seconds = self._session.answer_seconds(step.request, self._seconds)
@@ -172,17 +165,17 @@ class GroupConsumer(Consumer):
     async def _watch(self) -> None:
         """The task that keeps the membership alive while the program works."""
         while True:
-            watch = self._session.watch(trio.current_time())
+            watch = self._session.watch(self.loop.now())
             self._interrupt_if_due()  # before the group hears that it leaves, and others read
             if watch.request is not None:
                 await self._send(watch.request)
             membership = self._session.membership
-            if membership.counts_due(trio.current_time()):
+            if membership.counts_due(self.loop.now()):
                 with suppress(SeglogError):  # it is looked up again
                     counted = partition_counts(membership.topics)
-                    membership.counted(await converse_async(counted, self._watchers_answer, trio.sleep))
+                    membership.counted(await converse_async(counted, self._watchers_answer, self.loop.sleep))
             self._interrupt_if_due()
-            await trio.sleep(0.0 if watch.request is not None else watch.seconds)
+            await self.loop.sleep(0.0 if watch.request is not None else watch.seconds)
 
     def _interrupt_if_due(self) -> None:
         """Hand out no more records of this batch if a rebalance or a commit is due."""
@@ -196,7 +189,7 @@ class GroupConsumer(Consumer):
             answer = await self._watchers_answer(Ask(request))
         except SeglogError as error:
             answer = error
-        self._session.answered(request, trio.current_time(), answer)
+        self._session.answered(request, self.loop.now(), answer)
 
     async def _watchers_answer(self, question: Ask) -> Reply:
         seconds = min(self._seconds, self.options.session_timeout)
@@ -210,7 +203,7 @@ class GroupConsumer(Consumer):
         ``on_revoked`` is called by the task that closes. A cancelled call does the same, for 10 seconds at most.
         """
         await self.leave()
-        await trio.lowlevel.checkpoint()
+        await self.loop.turn()
 
     async def leave(self) -> None:
         """``close`` without a checkpoint, for at most a few seconds, also where it is cancelled."""
@@ -218,8 +211,8 @@ class GroupConsumer(Consumer):
         try:
             if is_first and self._watching is not None:
                 self._watching.cancel()
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * CLOSE_SECONDS):
-                    await self._run(self._session.closing())
+                deadline = self.loop.now() + 2 * CLOSE_SECONDS
+                await self.loop.shielded(deadline, lambda: self._run(self._session.closing()))
         finally:
             self.let_go()
 
