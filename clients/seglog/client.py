@@ -527,8 +527,8 @@ class Client:
         """Raise ClientError: this client blocks, and is used by ``with``."""
         self.close()
         raise ClientError(
-            "seglog.connect() blocks and is for `with`, not for `async with` or `await`: on trio use "
-            "seglog.trio.connect(), beside asyncio call this one in a thread, as by asyncio.to_thread"
+            "seglog.connect() blocks and is for `with`, not for `async with` or `await`: on asyncio use "
+            "seglog.asyncio.connect(), on trio seglog.trio.connect()"
         )
 
     def __aexit__(self, *_: object) -> NoReturn:

@@ -1,0 +1,53 @@
+"""A client on asyncio."""
+
+from collections.abc import Callable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from seglog.asynchronous.client import Client, client_of
+from seglog.asynchronous.loop import Opener
+from seglog.asyncio.loop import AsyncioLoop
+from seglog.asyncio.transport import open_socket
+from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
+from seglog.secret_files import secret_in
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def connect(
+    address: str = "localhost:9192",
+    *,
+    user: str | None = None,
+    password: str | Callable[[], str] | Secret | None = None,
+    password_file: str | PathLike[str] | None = None,
+    token: str | Callable[[], str] | Secret | None = None,
+    mechanism: Mechanism | None = None,
+    tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None" = None,
+    connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+    request_timeout: float = REQUEST_TIMEOUT_SECONDS,
+    client_id: str = "",
+    opener: Opener = open_socket,
+) -> Client:
+    """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
+
+    TLS and account are those of ``seglog.connect``; functions that return a secret must not block for long.
+
+    ``client_id`` names this program in the broker's log; ``opener`` opens connections. Raises ValueError for an invalid
+    address, or settings that contradict each other. Entering the block raises NotReachableError, TlsError,
+    AuthenticationError, RemoteProtocolError when the server is not a seglog broker, and ClientError where asyncio does
+    not run.
+    """
+    password, token = hidden(password), hidden(token)
+    if password_file is not None:
+        password = secret_in(password_file, instead_of=password)
+    target = target_of(address, user=user, password=password, token=token, mechanism=mechanism, tls=tls)
+    return client_of(
+        target,
+        AsyncioLoop(),
+        opener,
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+        client_id=client_id,
+    )
