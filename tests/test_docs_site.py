@@ -132,6 +132,7 @@ def test_the_search_needs_no_server(site: Path) -> None:
     ("module", "shown_as"),
     [
         ("seglog", ("seglog", "seglog_protocol.errors")),
+        ("seglog.asyncio", ("seglog.asyncio",)),
         ("seglog.trio", ("seglog.trio",)),
         ("seglog.arrow", ("seglog.arrow", "seglog")),
         ("seglog_spark", ("seglog_spark", "seglog_spark.session")),

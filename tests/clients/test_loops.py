@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 import pytest
+import trio
 
 import seglog
+import seglog.asyncio
 import seglog.trio
 from tests.processes import Daemon
 
@@ -31,7 +33,8 @@ def test_the_blocking_client_is_not_for_coroutines(
         clients.append(seglog.connect(shared.address))
         await use(clients[0])
 
-    with pytest.raises(seglog.ClientError, match=r"not for `async with` or `await`: on trio use seglog\.trio\.connect"):
+    instead = r"on asyncio use seglog\.asyncio\.connect\(\), on trio seglog\.trio\.connect"
+    with pytest.raises(seglog.ClientError, match=r"not for `async with` or `await`: " + instead):
         asyncio.run(main())
     with pytest.raises(seglog.ClientClosedError):
         clients[0].topics()
@@ -42,5 +45,14 @@ def test_the_client_on_trio_does_not_run_on_asyncio(shared: Daemon) -> None:
         async with seglog.trio.connect(shared.address):
             pass
 
-    with pytest.raises(seglog.ClientError, match=r"runs on trio alone.*seglog\.connect.. in a thread"):
+    with pytest.raises(seglog.ClientError, match=r"runs on trio alone.*on asyncio use seglog\.asyncio\.connect"):
         asyncio.run(main())
+
+
+def test_the_client_on_asyncio_does_not_run_on_trio(shared: Daemon) -> None:
+    async def main() -> None:
+        async with seglog.asyncio.connect(shared.address):
+            pass
+
+    with pytest.raises(seglog.ClientError, match=r"runs on asyncio alone.*on trio use seglog\.trio\.connect"):
+        trio.run(main)

@@ -155,16 +155,14 @@ def _saved(path: Path) -> int:
     return sum(positions.values())
 
 
-@pytest.mark.parametrize("name", ["asyncio_threads.py", "asyncio_trio.py"])
-def test_beside_asyncio_all_records_come_and_the_program_ends(name: str, running: Daemon) -> None:
-    assert _printed(running, name) == f"the sum of 1,000 records is {_SUM}\n"
+def test_on_asyncio_all_records_come_and_the_program_ends(running: Daemon) -> None:
+    assert _printed(running, "asyncio_client.py") == f"the sum of 1,000 records is {_SUM}\n"
 
 
-@pytest.mark.parametrize("name", ["asyncio_threads.py", "asyncio_trio.py"])
-def test_beside_asyncio_an_error_ends_the_program(name: str, running: Daemon) -> None:
+def test_on_asyncio_an_error_ends_the_program(running: Daemon) -> None:
     with seglog.connect(running.address) as client:
         client.create_topic(TOPIC, partitions=3, config={"max.message.bytes": 70})
-    done = _run(running, name)
+    done = _run(running, "asyncio_client.py")
     assert done.returncode == 1
     assert "max.message.bytes" in done.stderr
 
