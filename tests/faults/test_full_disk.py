@@ -42,7 +42,7 @@ def fill(client: seglog.Client, first: int) -> int:
     """Produce records with rising numbers until the disk is full; returns the number after the last acked one."""
     number = first
 
-    with client.producer("t", delivery_timeout=1.0) as producer:
+    with client.producer("t", delivery_timeout=5.0) as producer:
         with pytest.raises(ClientTimeoutError) as caught:  # noqa: PT012 - which of them is refused is the question
             while True:
                 assert number < first + 10_000, "the disk is not full after 500 MB"

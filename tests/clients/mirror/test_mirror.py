@@ -336,6 +336,7 @@ def _has_gone_on(both: Sides, before: int, end: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_kills_of_mirror_source_and_target_lose_and_double_nothing(tmp_path: Path) -> None:
     count, partitions = 300_000, 4
     with sides(tmp_path) as both:
