@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import seglog
 from tests.interop.kafka_admin_cases import ANSWERS, CASES, answers, captured
 from tests.interop.kafka_admin_differences import DIFFERENCES, differences
 from tests.interop.kafka_cases import unexpected, written
@@ -144,3 +145,40 @@ def test_kafkas_own_tools_administer_a_broker(running: Daemon, tmp_path: Path) -
     assert "ListConfigResources(74): 0 to 1" in tools.run("run", "BrokerApiVersionsCommand")
     tools.run("topics", arguments=("--delete", "--topic", "t"))
     assert tools.run("topics", arguments=("--list",)).split() == ["one"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kafkas_own_tool_shows_and_ends_open_transactions(running: Daemon) -> None:
+    tools = Tools(running.kafka_port)
+
+    def ask(*arguments: str) -> list[list[str]]:
+        """The words of each line below the heading."""
+        told = tools.run("run", "TransactionsCommand", arguments=arguments)
+        return [line.split() for line in told.splitlines()[1:]]
+
+    partition = ("--topic", "t", "--partition", "0")
+
+    def forget(txn: seglog.Transaction) -> None:
+        """Leave a transaction open until the tool has ended it."""
+        with txn:
+            txn.send("t", b"never counts").result()
+            [[name, _, producer, state]] = ask("list")
+            assert (name, state) == ("forgotten", "Ongoing")
+            [described] = ask("describe", "--transactional-id", "forgotten")
+            assert described[1:5] == ["forgotten", producer, "0", "Ongoing"]
+            assert described[-1] == "t-0"
+            [found] = ask("describe-producers", *partition)
+            assert (found[0], found[-1]) == (producer, "0")  # the offset where its transaction begins
+            assert ask("find-hanging", *partition, "--max-transaction-timeout", "0") == []  # it is known
+            ask("forceTerminateTransaction", "--transactionalId", "forgotten")
+            assert [row[-1] for row in ask("list")] == ["Empty"]
+
+    with seglog.connect(running.address) as client:
+        client.create_topic("t")
+        with pytest.raises(seglog.TransactionFenced):
+            forget(client.transaction("forgotten"))
+        with client.consumer("t", isolation="read_committed") as consumer:
+            assert list(consumer) == []
+        [offsets] = client.offsets("t")
+        assert offsets.last_stable == offsets.latest
