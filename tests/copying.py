@@ -22,7 +22,6 @@ GROUP: Final = "copiers"
 KEYS: Final = 100
 """The key of a record is its number modulo this."""
 PARTITIONS: Final = 4
-WORKERS: Final = 2
 TRANSACTION_SECONDS: Final = 20
 """The timeout of a copier's transactions: what a killed one left open ends then at the latest."""
 
@@ -39,6 +38,8 @@ class Copier:
     """Its command for a broker, a transactional id, and the records of a transaction."""
     copy: Callable[[int], str] = str
     """What it makes of the record of a number."""
+    workers: int = 2
+    """How many run at a time, and share the partitions."""
 
 
 class Worker:
@@ -81,7 +82,7 @@ class Worker:
 def _workers(copier: Copier, running: Daemon, folder: Path, batch: int) -> Iterator[list[Worker]]:
     started: list[Worker] = []
     try:
-        for number in range(WORKERS):
+        for number in range(copier.workers):
             name = f"copier-{number}"
             started.append(Worker(copier.command(running, name, batch), folder / f"{name}.txt"))
         yield started
@@ -106,14 +107,14 @@ def assert_each_record_is_copied_once(copier: Copier, folder: Path, records: int
                 _wait_for_copies(client, wanted)
                 time.sleep(chosen.random() / 5)  # at another place of a transaction each time
                 if number % 2:
-                    copying[number // 2 % WORKERS].kill()
+                    copying[number // 2 % copier.workers].kill()
                 else:
                     running.kill()
                     running.start()
             _wait_for_copies(client, records)
+            wait_until(lambda: _copies(client).total() >= records, "copies that can be read")
         wait_until(lambda: _all_ended(client), "the end of what killed workers left open")
-        with client.consumer("out", isolation="read_committed") as consumer:
-            found = Counter(record.value for record in consumer)
+        found = _copies(client)
     assert found.keys() == {copier.copy(number).encode() for number in range(records)}
     assert set(found.values()) == {1}
 
@@ -136,6 +137,11 @@ def _wait_for_copies(client: seglog.Client, count: int) -> None:
             return False
 
     wait_until(is_reached, f"{count} records")
+
+
+def _copies(client: seglog.Client) -> Counter[bytes | None]:
+    with client.consumer("out", isolation="read_committed") as consumer:
+        return Counter(record.value for record in consumer)
 
 
 def _all_ended(client: seglog.Client) -> bool:

@@ -304,6 +304,17 @@ def connect_plugins() -> Path:
     return _installed_once("frameworks") / "plugins"
 
 
+def _flink() -> Path:
+    pom, program = CLIENTS / "flink" / "pom.xml", CLIENTS / "flink" / "FlinkCopier.java"
+    tools("mvn", "javac", "java")
+    return installed("flink", [Path(__file__), pom, program], lambda folder: _make_java(folder, pom, [program]))
+
+
+def flink_program() -> list[str]:
+    """The command of the copier with Flink, without its arguments. Raises AbsentError."""
+    return _java_command(_installed_once("flink"), "FlinkCopier")
+
+
 def _go() -> Path:
     modules = CLIENTS / "go"
     programs = ("./copier", "./franz", "./member", "./sarama")
@@ -371,6 +382,7 @@ _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "kcat": _kcat,
     "java": _java,
     "frameworks": _frameworks,
+    "flink": _flink,
     "go": _go,
     "npm": _npm,
     "spark": _spark,

@@ -43,6 +43,9 @@ offset.storage.replication.factor=1
 status.storage.replication.factor=1
 """
 
+# A worker sees to it that the task of a dead one writes nothing more, before it goes on with it.
+EXACTLY_ONCE: Final = "exactly.once.source.support=enabled\n"
+
 
 def program(name: str) -> list[str]:
     """The command of a framework. Skips the test where it is absent."""
@@ -53,12 +56,12 @@ def program(name: str) -> list[str]:
 class Worker:
     """A worker of Kafka Connect in distributed mode."""
 
-    def __init__(self, folder: Path, name: str, kafka_port: int) -> None:
+    def __init__(self, folder: Path, name: str, kafka_port: int, more: str = "") -> None:
         command = program(CONNECT)
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         config = folder / f"{name}.properties"
-        config.write_text(WORKER.format(kafka_port=kafka_port, port=port, plugins=connect_plugins()))
+        config.write_text(WORKER.format(kafka_port=kafka_port, port=port, plugins=connect_plugins()) + more)
         self.process = Member([*command, str(config)], folder / f"{name}.out")
 
     def ask(self, path: str, config: "dict[str, str] | None" = None) -> Any:
@@ -78,6 +81,10 @@ class Worker:
         status = self.ask(f"/connectors/{connector}/status") or {"tasks": []}
         is_running = all(task["state"] == "RUNNING" for task in status["tasks"])
         return {task["worker_id"] for task in status["tasks"]} if is_running else set()
+
+
+PART: Final = 1000
+"""The lines that are read between one kill and the next."""
 
 
 def lines(first: int, last: int) -> str:
@@ -124,6 +131,46 @@ def test_connect_workers_share_tasks_through_kills(tmp_path: Path) -> None:
         assert _member_count(client, "workers") == _member_count(client, "connect-sink") == 0
 
 
+def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path: Path) -> None:
+    """Kills of the worker that has the task, and of the broker, in the middle of what there is to read."""
+    read = tmp_path / "read.txt"
+    read.write_text("")
+    source = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "tasks.max": "1",
+        "file": str(read),
+        "topic": "lines",
+        "batch.size": "20",
+        "exactly.once.support": "required",
+        "transaction.boundary": "poll",
+    }
+    with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
+        client.create_topic("lines")
+        workers = [Worker(tmp_path, name, running.kafka_port, EXACTLY_ONCE) for name in ("one", "other")]
+        started = [worker.process for worker in workers]
+        with ended(started):
+            wait_until("both are members", lambda: _member_count(client, "workers") == 2)
+            wait_until("the source is taken", lambda: workers[0].ask("/connectors/source/config", source))
+            for number, victim in enumerate(("worker", "broker", "worker", "broker")):
+                first = number * PART
+                _append(read, lines(first, first + PART))
+                wait_until("some are copied", lambda first=first: len(_committed_lines(client)) > first)  # type: ignore[misc]
+                if victim == "broker":
+                    running.kill()
+                    running.start()
+                    continue
+                wait_until("the task is running", lambda: _workers_of_source(workers))
+                [has_task] = [worker for worker in workers if worker.address in _workers_of_source(workers)]
+                has_task.process.kill()
+                workers.remove(has_task)
+                workers.append(Worker(tmp_path, f"next-{number}", running.kafka_port, EXACTLY_ONCE))
+                started.append(workers[-1].process)
+            # The source keeps what it has read beyond a batch until there is more to read.
+            _append(read, lines(4 * PART, 5 * PART))
+            wait_until("all are copied", lambda: len(_committed_lines(client)) >= 4 * PART)
+        assert _committed_lines(client)[: 4 * PART] == lines(0, 4 * PART).splitlines()
+
+
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_streams_programs_count_on_through_kills(tmp_path: Path, guarantee: str) -> None:
     """Kills of a program and of the broker. Exactly once by transactions, whose commits are read alone."""
@@ -154,8 +201,19 @@ def test_streams_programs_count_on_through_kills(tmp_path: Path, guarantee: str)
             one.leave()
 
 
-def _file_connector(kind: str, path: Path, **topics: str) -> dict[str, str]:
-    return {"connector.class": f"org.apache.kafka.connect.file.FileStream{kind}Connector", "file": str(path)} | topics
+def _append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as more:
+        more.write(text)
+
+
+def _committed_lines(client: seglog.Client) -> list[str]:
+    with client.consumer("lines", isolation="read_committed") as consumer:
+        return [(record.value or b"").decode() for record in consumer]
+
+
+def _workers_of_source(workers: list[Worker]) -> set[str]:
+    """The address of the worker that runs the task, whichever of them knows."""
+    return next((found for worker in workers if (found := worker.workers_of("source"))), set())
 
 
 def _produce_words(client: seglog.Client, count: int) -> None:

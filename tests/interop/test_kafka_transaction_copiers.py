@@ -7,7 +7,7 @@ import pytest
 
 from tests.copying import GROUP, KEYS, TRANSACTION_SECONDS, Copier, assert_each_record_is_copied_once
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import CLIENTS, go_program, quix_environment
+from tests.interop.client_programs import CLIENTS, flink_program, go_program, quix_environment
 from tests.interop.peer import kafka_script
 from tests.processes import Daemon
 
@@ -48,6 +48,14 @@ def _with_quix_streams(running: Daemon, name: str, batch: int) -> list[str]:
     return [*command, str(batch), str(TRANSACTION_SECONDS), str(state)]
 
 
+def _with_flink(running: Daemon, name: str, _batch: int) -> list[str]:
+    """It commits with each checkpoint, and what is in a checkpoint must be committed, however late that is."""
+    with skipped_where_absent("Flink"):
+        command = flink_program()
+    server, checkpoints = f"127.0.0.1:{running.kafka_port}", running.directory.parent / f"checkpoints-{name}"
+    return [*command, server, name, str(15 * 60 * 1000), str(checkpoints)]
+
+
 def _counted(number: int) -> str:
     return f"{number} {number // KEYS + 1}"
 
@@ -56,6 +64,7 @@ COPIERS = (
     Copier("franz-go", _with_franz_go),
     Copier("TransactionalMessageCopier", _with_kafkas_copier),
     Copier("quix-streams", _with_quix_streams, _counted),
+    Copier("flink", _with_flink, workers=1),
 )
 
 
