@@ -28,6 +28,8 @@ from seglog_protocol.errors import (
     TransactionAborted,
     TransactionFenced,
     TransactionUnanswered,
+    UnsupportedApiError,
+    UnsupportedVersionError,
 )
 from seglog_protocol.messages import MessageT
 
@@ -64,7 +66,10 @@ class TransactionCore:
         self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
 
     def beginning(self) -> Conversation[ProducerEpoch]:
-        """Begin a transaction; the first one fences all other producers of the transactional id."""
+        """Begin a transaction; the first one fences all other producers of the transactional id.
+
+        Raises UnsupportedApiError where the broker has no transactions, and InvalidTransactionTimeoutError.
+        """
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
         if self.is_open:
@@ -76,7 +81,14 @@ class TransactionCore:
         if self.epoch is None:
             timeout_ms = max(1, round(self.timeout_seconds * 1000))
             request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
-            reply = yield from self._patiently(request, messages.InitProducerReply)
+            try:
+                reply = yield from self._patiently(request, messages.InitProducerReply)
+            except UnsupportedVersionError as error:
+                raise UnsupportedApiError(
+                    "the broker has no transactions, it is older than this client: give it a newer version, or send "
+                    "without a transaction",
+                    api=messages.ExtendTransactionRequest.api,
+                ) from error
             self.epoch = ProducerEpoch(reply.producer_id, reply.producer_epoch)
         self.is_open = True
         return self.epoch

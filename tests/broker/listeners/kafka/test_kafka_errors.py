@@ -318,10 +318,15 @@ async def told_epoch(served: KafkaServed, epoch: int) -> int:
 async def test_a_producer_has_no_empty_transactional_id_and_a_timeout_if_it_has_one(
     peer: KafkaPeer, transactional_id: str | None, code: int, version: int
 ) -> None:
-    await peer.send(messages.InitProducerIdRequest(transactional_id=transactional_id), version)
-    response = await peer.receive(messages.InitProducerIdResponse)
+    with capture_logs() as logged:
+        await peer.send(messages.InitProducerIdRequest(transactional_id=transactional_id), version)
+        response = await peer.receive(messages.InitProducerIdResponse)
     assert response.error_code == code
     assert (response.producer_id >= 0) == (not code)
+    told = [entry["reason"] for entry in logged if entry["event"] == "transactional_producer_refused"]
+    assert bool(told) == bool(code), "the response has no room for words"
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        assert "transaction.max.timeout.ms" in told[0]
 
 
 LONG = "n" * 32_700

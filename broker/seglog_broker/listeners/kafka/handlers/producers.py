@@ -17,10 +17,16 @@ from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, failure_of, transaction_code
 from seglog_broker.listeners.request_errors import as_seglog_error
+from seglog_broker.logger import get_logger
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
-from seglog_protocol.errors import InvalidTopicError, UnknownPartitionError
+from seglog_protocol.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    InvalidTransactionTimeoutError,
+    UnknownPartitionError,
+)
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import InitProducerReply, InitProducerRequest
@@ -28,6 +34,8 @@ from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 PRODUCERS_A_TURN: Final = budget.items_of(4)
 """Producers that are described before other tasks run."""
+
+log = get_logger()
 
 _Partition = messages.DescribeProducersResponse.PartitionResponse
 _Producer = messages.DescribeProducersResponse.ProducerState
@@ -104,6 +112,14 @@ async def init_producer_id(
             code = error_code(as_seglog_error(error, "InitProducerId"))
         else:
             code = transaction_code(error, "InitProducerId", context.version)
+            if isinstance(error, InvalidRequestError | InvalidTransactionTimeoutError):
+                # The response has a code alone, and the client ends by it: what it is to do stands here.
+                log.warning(
+                    "transactional_producer_refused",
+                    transactional_id=request.transactional_id[:100],
+                    error=code.name,
+                    reason=error.message,
+                )
     return messages.InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
 
