@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks import (
     append,
     arrow,
+    asyncio_clients,
     beside_backup,
     beside_compaction,
     clients,
@@ -65,6 +66,7 @@ BENCHMARKS: Final = (
     testing_kit.BENCHMARK,
     testing_suite.BENCHMARK,
     clients.BENCHMARK,
+    asyncio_clients.BENCHMARK,
     record_codecs.BENCHMARK,
     headers.BENCHMARK,
     kafka_codec.BENCHMARK,
