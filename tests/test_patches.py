@@ -32,6 +32,7 @@ ALLOWED: Final = {
     "tests/clients/directory/test_partition.py": "it notes the renames of a swap in place of making them",
     "tests/faults/metered_daemon.py": "it is a daemon of its own, whose measurements begin anew with each look",
     "tests/simulation/test_durable_acks.py": "it makes mistakes on purpose, to see that they are caught",
+    "tests/simulation/test_transactions.py": "it makes mistakes on purpose, to see that they are caught",
 }
 """Test modules that patch all the same, and why."""
 

@@ -24,11 +24,10 @@ from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions import durability
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.runtime.offload import Arguments, T, outcomes_of
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
-from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
+from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
@@ -41,13 +40,14 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.header_scan import LocatedBatch
 from tests.appends import append_request
 from tests.logs import ManualClock, read_around, verify
+from tests.simulation import interleaving
+from tests.simulation.interleaving import InterleavingOffload
 from tests.support import SOME_OR_ALL
 
 PRODUCERS: Final = 8
@@ -58,32 +58,6 @@ SYNCED_ON_THE_LOOP: Final = 0.2  # of all, as if there were one client
 SYNCED_BY_A_TASK: Final = 0.4  # as a listener has it; the others are led by whoever waits first
 OPERATIONS_PER_FULL_LOOK: Final = 150
 _TOPIC_CONFIG: Final = {"segment.bytes": 1024, "index.interval.bytes": 150, "segment.ms": 10**9}
-
-
-class InterleavingOffload(InlineOffload):
-    """Other tasks run before, between and after the flushes of a round, as with a slow disk."""
-
-    def __init__(self, dice: Random) -> None:
-        super().__init__()
-        self._dice = dice
-
-    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
-        outcomes: list[OSError | None] = []
-        for flush in flushes:
-            await self._let_others_work()
-            pending = begin_flushes(fs, [flush])
-            await self._let_others_work()
-            outcomes += run_flushes(fs, [flush]) if pending is None else await outcomes_of(pending)
-        await self._let_others_work()
-        return outcomes
-
-    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        await self._let_others_work()
-        return fn(*args)
-
-    async def _let_others_work(self) -> None:
-        for _ in range(self._dice.randrange(4)):
-            await trio.lowlevel.checkpoint()
 
 
 class Simulation:
@@ -347,7 +321,7 @@ def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
         return all_of(fs, flushes)
 
     all_of = run_flushes
-    patch.setitem(globals(), "run_flushes", run)
+    patch.setattr(interleaving, "run_flushes", run)
 
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:

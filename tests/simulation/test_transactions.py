@@ -1,0 +1,263 @@
+"""Transactions, groups and logs together: random clients through random lives of a broker on the forgetful disk.
+
+Producers of three transactional ids, with both transaction versions, send to several partitions and commit offsets in
+the same transaction. They are fenced by newer ones, go on as zombies, leave transactions open until their timeouts, and
+have batches under way when all is over. Meanwhile readers read at read_committed, a topic is deleted and made again,
+and the broker's own topics are compacted. The broker stops before any file operation, and the disk then has anything
+that the end of a process or a power cut may leave.
+
+In the end each transaction is there exactly once and as a whole, with its offset, or not at all, as its client was
+told; nothing was read that is not there; and nothing is held back for ever.
+
+``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import pytest
+import trio
+
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
+from seglog_broker.coordinators.state_machine import Now, Record
+from seglog_broker.coordinators.transactions.facts import (
+    Partition,
+    ProducerIdAndEpoch,
+    TransactionReplay,
+    TransactionState,
+)
+from seglog_broker.coordinators.transactions.machine import Ending, TransactionalId
+from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
+from seglog_broker.partitions.partition import Partition as ServedPartition
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
+from seglog_protocol.messages import AppendRequest
+from seglog_protocol.record_batch import BatchHeader
+from tests.simulation.transactions.simulation import simulate
+from tests.support import some_seeds
+
+SEEDS_UNTIL_CAUGHT: Final = 40
+
+
+@pytest.mark.parametrize("seed", some_seeds(100, quick=3))
+def test_whatever_happens_a_transaction_is_there_as_a_whole_or_not_at_all(seed: int) -> None:
+    world = simulate(seed)
+    attempts = list(world.ledger.all_attempts())
+    assert any(attempt.outcome for attempt in attempts)
+
+
+# --- Mistakes ---------------------------------------------------------------------------------------------------------
+
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def marker_before_state(patch: pytest.MonkeyPatch) -> None:
+    """Markers are written when an end is decided, before that is durable."""
+    follow = TransactionalId._follow
+
+    def follow_at_once(machine: TransactionalId) -> None:
+        outbox = machine.outbox
+        count = len(outbox.replies)
+        follow(machine)
+        replies = outbox.replies[count:]
+        del outbox.replies[count:]
+        for answer, result in replies:
+            answer(result)
+
+    patch.setattr(TransactionalId, "_follow", follow_at_once)
+
+
+def state_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    """What is decided takes effect when it is written, not when it is on the disk."""
+
+    def request(partitions: list[object], ack: str, *, create: bool) -> AppendRequest:
+        del ack
+        return AppendRequest(partitions, "os", create=create)  # type: ignore[arg-type]
+
+    patch.setattr("seglog_broker.coordinators.topic.AppendRequest", request)
+
+
+def fence_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Any producer may go on, whatever its epoch."""
+
+    def check(machine: TransactionalId, producer: ProducerIdAndEpoch) -> None:
+        del machine, producer
+
+    patch.setattr(TransactionalId, "check_producer", check)
+
+
+def commit_of_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    """A commit is decided before what it covers is on the disk."""
+
+    async def do_not(markers: MarkerWriter, partitions: Iterable[Partition]) -> None:
+        del markers, partitions
+
+    patch.setattr(MarkerWriter, "make_durable", do_not)
+
+
+def last_stable_offset_too_high(patch: pytest.MonkeyPatch) -> None:
+    """Readers at read_committed get all that there is."""
+    patch.setattr(PartitionLog, "last_stable_offset", property(lambda log: log.log_end_offset))
+
+
+def aborted_not_entered(patch: pytest.MonkeyPatch) -> None:
+    """An aborted transaction is not entered in the index, so that readers take it for committed."""
+    patch.setattr(ProducerState, "aborted_by", lambda _state, _producer_id, _offset: None)
+
+
+def replayed_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    """After a start the first state of a transactional id is taken for the last one."""
+    apply = TransactionReplay.apply
+
+    def keep_first(replay: TransactionReplay, record: Record) -> None:
+        before = dict(replay.records)
+        apply(replay, record)
+        replay.records.update(before)
+
+    patch.setattr(TransactionReplay, "apply", keep_first)
+
+
+def offsets_applied_before_the_marker(patch: pytest.MonkeyPatch) -> None:
+    """An offset that a transaction commits counts at once."""
+
+    def hold(offsets: CommittedOffsets, producer_id: int, group: str, key: Key, pending: Pending) -> None:
+        del producer_id
+        offsets.put(group, key, pending.committed)
+
+    patch.setattr(CommittedOffsets, "hold", hold)
+
+
+def not_followed_after_a_start(patch: pytest.MonkeyPatch) -> None:
+    """What was decided before a crash is not completed after it, and partitions expect nothing."""
+
+    def restored(machine: TransactionalId, now: Now) -> None:
+        if machine.facts.state is TransactionState.ONGOING:
+            machine._deadline_ms = now.monotonic_ms + machine.facts.timeout_ms
+
+    patch.setattr(TransactionalId, "restored", restored)
+
+
+def no_timeout_after_a_start(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that was open before a crash is not aborted at its timeout."""
+    patch.setattr(TransactionalId, "restored", lambda machine, _now: machine._follow())
+
+
+def complete_before_all_markers(patch: pytest.MonkeyPatch) -> None:
+    """The end of a transaction is complete when its first partition has the marker."""
+    add = MarkerWriter.add
+
+    def add_one(markers: MarkerWriter, ending: Ending) -> None:
+        topics = list(ending.partitions.items())[:1]
+        add(markers, ending._replace(partitions={topic: frozenset([min(numbers)]) for topic, numbers in topics}))
+
+    patch.setattr(MarkerWriter, "add", add_one)
+
+
+def markers_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The end of a transaction is complete when its markers are written, and nobody has them synced."""
+    append_marker, want_durable = ServedPartition.append_marker, ServedPartition.want_durable
+    marked: set[ServedPartition] = set()
+
+    def append(partition: ServedPartition, end: TransactionEnd) -> int:
+        marked.add(partition)
+        return append_marker(partition, end)
+
+    def want(partition: ServedPartition) -> None:
+        if partition in marked:
+            marked.remove(partition)
+        else:
+            want_durable(partition)
+
+    async def do_not_wait(ends: Mapping[object, int], *_: object) -> None:
+        del ends
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(ServedPartition, "append_marker", append)
+    patch.setattr(ServedPartition, "want_durable", want)
+    patch.setattr("seglog_broker.coordinators.transactions.service.markers.when_durable", do_not_wait)
+
+
+def expected_after_the_marker(patch: pytest.MonkeyPatch) -> None:
+    """A partition takes batches of a transaction that has ended."""
+    apply = ProducerState.apply_marker
+
+    def apply_marker(state: ProducerState, header: BatchHeader, *rest: object) -> None:
+        expected = state._expected.get(header.producer_id)
+        apply(state, header, *rest)  # type: ignore[arg-type]
+        if expected is not None:
+            state._expected[header.producer_id] = expected
+
+    patch.setattr(ProducerState, "apply_marker", apply_marker)
+    patch.setattr("seglog_broker.storage.producers.producer_state._check_batch", lambda _header, _standing: None)
+
+
+def abort_of_what_is_committed(patch: pytest.MonkeyPatch) -> None:
+    """After a start a decided commit is taken back, as if it had been open."""
+    restored = TransactionalId.restored
+
+    def take_back(machine: TransactionalId, now: Now) -> None:
+        if machine.facts.state is TransactionState.PREPARE_COMMIT:
+            machine.facts = machine.facts._replace(state=TransactionState.PREPARE_ABORT)
+        restored(machine, now)
+
+    patch.setattr(TransactionalId, "restored", take_back)
+
+
+def groups_not_told(patch: pytest.MonkeyPatch) -> None:
+    """Groups learn of no marker."""
+
+    async def tell(markers: MarkerWriter, work: object, key: Sequence[object]) -> bool:
+        del markers, work, key
+        return True
+
+    patch.setattr(MarkerWriter, "_tell", tell)
+
+
+MISTAKES: Final[Sequence[Mistake]] = (
+    marker_before_state,
+    state_before_fsync,
+    fence_not_checked,
+    commit_of_what_is_not_durable,
+    last_stable_offset_too_high,
+    aborted_not_entered,
+    replayed_in_another_order,
+    offsets_applied_before_the_marker,
+    not_followed_after_a_start,
+    no_timeout_after_a_start,
+    complete_before_all_markers,
+    markers_not_synced,
+    expected_after_the_marker,
+    abort_of_what_is_committed,
+    groups_not_told,
+)
+
+CAUGHT_SOON: Final = {
+    fence_not_checked,
+    last_stable_offset_too_high,
+    aborted_not_entered,
+    offsets_applied_before_the_marker,
+    complete_before_all_markers,
+}
+"""Those that a part of a second is enough for."""
+
+
+def failure(seed: int) -> BaseException | None:
+    """What a run finds."""
+    try:
+        simulate(seed)
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - whatever it is, it is what the run found
+        return error
+    return None
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(mistake, marks=[] if mistake in CAUGHT_SOON else [pytest.mark.slow]) for mistake in MISTAKES],
+    ids=lambda mistake: mistake.__name__,
+)
+def test_a_mistake_made_on_purpose_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        mistake(patch)
+        caught = next((seed for seed in range(SEEDS_UNTIL_CAUGHT) if failure(seed) is not None), None)
+    assert caught is not None, f"{mistake.__name__} is not caught"
