@@ -8,7 +8,8 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import Group, Option
 from seglog.cli.common import is_confirmed, print_json, warn
 from seglog.cli.exits import FAILED, OK
-from seglog.cli.parameters import client_command, yes
+from seglog.cli.option_types import COUNT
+from seglog.cli.parameters import client_command, topic, yes
 from seglog.cli.tables import named, print_table
 from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of, duration_of
@@ -84,6 +85,22 @@ def _abort(client: "Client", options: Options) -> int:
     return OK
 
 
+def _abort_hanging(client: "Client", options: Options) -> int:
+    from seglog.core.transaction_admin import abort_hanging
+
+    what = f"the hanging transaction that begins at offset {options.offset} of {options.topic}-{options.partition}"
+    if not is_confirmed(options, lambda: f"Abort {what}? Nothing of it counts in this partition."):
+        warn(f"{what} is not aborted")
+        return FAILED
+    client.converse(abort_hanging(options.topic, options.partition, options.offset))
+    if options.json:
+        place = {"topic": options.topic, "partition": options.partition, "first_offset": options.offset}
+        print_json({**place, "aborted": True})
+    else:
+        print_line(f"{printable(options.topic)}-{options.partition}: the transaction at {options.offset} is aborted")
+    return OK
+
+
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     from seglog.cli.completion import transactional_ids
 
@@ -116,6 +133,16 @@ COMMAND: Final = Group(
             "Abort the open transaction of a producer that does not end it.\n\n"
             "Readers at read_committed wait for it until its timeout. The producer is fenced.",
             _transactional_id(),
+            yes(),
+        ),
+        client_command(
+            "abort-hanging",
+            _abort_hanging,
+            "Abort a transaction that no producer will end.\n\n"
+            "`seglog ping` names those that hang: they are open in a partition, and no transactional id knows of them.",
+            topic(),
+            click.Argument(["partition"], type=COUNT, help="Number of the partition, from 0."),
+            click.Argument(["offset"], type=COUNT, help="Where the transaction begins."),
             yes(),
         ),
     ],

@@ -32,3 +32,9 @@ def describe_transaction(transactional_id: str) -> Conversation[tuple[messages.T
 def abort_transaction(transactional_id: str) -> Conversation[None]:
     """As ``Client.abort_transaction``."""
     yield from ask(messages.AbortTransactionRequest(transactional_id), messages.AbortTransactionReply)
+
+
+def abort_hanging(topic: str, partition: int, first_offset: int) -> Conversation[None]:
+    """Abort the transaction of a partition that begins at an offset, and that no transactional id will end."""
+    request = messages.AbortTransactionRequest(topic=topic, partition=partition, first_offset=first_offset)
+    yield from ask(request, messages.AbortTransactionReply)

@@ -88,11 +88,18 @@ class TransactionsReply(Message):
 
 
 class AbortTransactionRequest(Request):
-    """Abort the open transaction of any producer, which is fenced: for people, about one that hangs."""
+    """Abort the open transaction of any producer, which is fenced: for people.
+
+    With ``topic``, ``partition`` and ``first_offset`` in place of the id it is the transaction that begins there, and
+    that no transactional id will end: it hangs.
+    """
 
     api: ClassVar[str] = "abort_transaction"
-    transactional_id: str
+    transactional_id: str | None = None
+    topic: str | None = None
+    partition: Int31 | None = None
+    first_offset: Int63 | None = None
 
 
 class AbortTransactionReply(Message):
-    """It will be aborted, also if the broker stops now."""
+    """It will be aborted, also if the broker stops now; one that hangs is aborted."""

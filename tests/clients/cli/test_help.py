@@ -45,7 +45,7 @@ def test_a_page_is_made_for_each_command() -> None:
         "seglog spark report",
         "seglog group reset",
     } <= PAGES.keys()
-    assert len(PAGES) == 46
+    assert len(PAGES) == 47
 
 
 def test_no_line_is_wider_than_a_terminal_and_usage_comes_first(page: tuple[click.Context, str]) -> None:

@@ -65,6 +65,15 @@ def test_transactions_are_listed_and_described(client: seglog.Client, printed: P
         assert told["timeout_ms"] == 60_000
 
 
+def test_what_does_not_hang_is_not_aborted_as_that(client: seglog.Client, printed: Printed) -> None:
+    with client.transaction("not hanging") as txn:
+        first = txn.send("orders", "1", partition=1).result().offset
+        assert printed.of("abort-hanging", "orders", "1", str(first), "--yes", code=REFUSED) == ""
+        assert "it is that of not hanging, and is to be aborted by its id" in printed.errors
+        assert printed.of("abort-hanging", "orders", "1", str(first + 7), "--yes", code=REFUSED) == ""
+        assert f"no open transaction begins at offset {first + 7} of orders-1" in printed.errors
+
+
 def test_an_open_transaction_is_aborted_and_its_producer_is_fenced(client: seglog.Client, printed: Printed) -> None:
     txn = client.transaction("hangs")
 

@@ -69,10 +69,11 @@ class TransactionSources:
 
 
 def _in_words(found: Hanging) -> str:
-    topic, number, (producer_id, first_offset, last_timestamp) = found
+    topic, number, transaction = found
+    first_offset = transaction.first_offset
     return (
-        f"{topic}-{number} has a hanging transaction: producer {producer_id} began it at offset {first_offset}, its "
-        f"last batch is of {time_text(last_timestamp)}, and no transactional id will end it, so that readers at "
-        f"read_committed stay there: abort it by kafka-transactions.sh --bootstrap-server HOST:PORT abort "
-        f"--topic {topic} --partition {number} --start-offset {first_offset}"
+        f"{topic}-{number} has a hanging transaction: producer {transaction.producer_id} began it at offset "
+        f"{first_offset}, its last batch is of {time_text(transaction.last_timestamp)}, and no transactional id will "
+        f"end it, so that readers at read_committed stay there: abort it by `seglog transaction abort-hanging {topic} "
+        f"{number} {first_offset}`"
     )

@@ -165,8 +165,15 @@ class OpenTransaction(NamedTuple):
     """A producer's open transaction in a partition; ``last_timestamp`` (ms) is that of its last batch."""
 
     producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
     first_offset: int
     last_timestamp: int
+
+    @property
+    def abort(self) -> TransactionEnd:
+        """What ends it without its coordinator."""
+        return TransactionEnd(self.producer_id, self.producer_epoch, max(0, self.coordinator_epoch), False, 1)
 
 
 class ProducerState:
@@ -470,9 +477,20 @@ class ProducerState:
     @property
     def oldest_open(self) -> OpenTransaction | None:
         """The open transaction that ``first_unstable_offset`` is of, None when none is open."""
-        for producer_id, first_offset in self._open.items():
-            return OpenTransaction(producer_id, first_offset, self._producers[producer_id].last_timestamp)
+        for producer_id in self._open:
+            return self._open_transaction(producer_id)
         return None
+
+    def open_at(self, first_offset: int) -> OpenTransaction | None:
+        """The open transaction that begins at an offset."""
+        found = [producer_id for producer_id, first in self._open.items() if first == first_offset]
+        return self._open_transaction(found[0]) if found else None
+
+    def _open_transaction(self, producer_id: int) -> OpenTransaction:
+        producer = self._producers[producer_id]
+        return OpenTransaction(
+            producer_id, producer.epoch, producer.coordinator_epoch, self._open[producer_id], producer.last_timestamp
+        )
 
     def entries(self) -> list[ProducerEntry]:
         """All producers, as a snapshot has them, the one that appended last at the end."""

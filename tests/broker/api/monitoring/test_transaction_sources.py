@@ -3,6 +3,7 @@
 import errno
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -10,9 +11,15 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.samples import Column
 from seglog_broker.api.monitoring.transaction_sources import TOLD_MAX
 from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch
-from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
-from seglog_protocol.errors import DiskFullError
+from seglog_protocol.errors import (
+    DiskFullError,
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    SeglogError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import AbortTransactionReply, AbortTransactionRequest
 from tests.broker.coordinators.groups.service.running import NOW
 from tests.broker.coordinators.transactions.service.running import (
     KEY,
@@ -111,10 +118,43 @@ async def test_a_transaction_that_nothing_will_end_is_named_with_how_to_abort_it
         assert told(broker, "seglog_partitions_held_back") == 2
         [problem] = broker.problems
         assert problem.startswith(f"{TOPIC}-1 has a hanging transaction: producer 4711 began it at offset 0, ")
-        assert problem.endswith(f"abort --topic {TOPIC} --partition 1 --start-offset 0")
-        assert not await broker.transactions.markers.write(TransactionEnd(4711, 0, 0, False, 1), [(TOPIC, 1)])
+        assert problem.endswith(f"`seglog transaction abort-hanging {TOPIC} 1 0`")
+        asked = AbortTransactionRequest(topic=TOPIC, partition=1, first_offset=0)
+        reply, _ = await broker.answer(asked)
+        assert isinstance(reply, AbortTransactionReply)
         assert told(broker, "seglog_transactions_hanging") == 0
         assert list(broker.problems) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "why"),
+    [
+        (
+            AbortTransactionRequest(topic=TOPIC, partition=0, first_offset=0),
+            InvalidTransactionStateError,
+            "that of pay",
+        ),
+        (
+            AbortTransactionRequest(topic=TOPIC, partition=0, first_offset=9),
+            InvalidTransactionStateError,
+            "offset 9 of",
+        ),
+        (AbortTransactionRequest(topic="none", partition=0, first_offset=0), UnknownTopicError, "none"),
+        (AbortTransactionRequest(topic=TOPIC, partition=0), InvalidRequestError, "topic, partition and first_offset"),
+        (AbortTransactionRequest(KEY, TOPIC), InvalidRequestError, "topic, partition and first_offset"),
+        (AbortTransactionRequest(), InvalidRequestError, "topic, partition and first_offset"),
+    ],
+)
+async def test_what_does_not_hang_is_not_aborted_as_that(
+    asked: AbortTransactionRequest, error: type[SeglogError], why: str
+) -> None:
+    async with coordinating(ForgetfulFileSystem()) as broker:
+        await with_orders(broker)
+        producer = await begun(broker, 0)
+        await append(broker, producer, b"v")
+        with pytest.raises(error, match=why):
+            await broker.answer(asked)
+        assert told(broker, "seglog_transactions_open") == 1
 
 
 async def test_an_open_transaction_does_not_hang_after_a_start_and_one_that_hung_still_does() -> None:

@@ -58,14 +58,15 @@ class NoteEnd(Protocol):
 class _Work:
     """The partitions of a transaction that have no durable marker yet."""
 
-    __slots__ = ("due", "ending", "left", "retry_seconds", "why_held_up")
+    __slots__ = ("due", "ending", "error", "left", "retry_seconds", "why_held_up")
 
     def __init__(self, ending: Ending) -> None:
         self.ending = ending
         self.left: list[Key] = [(topic, number) for topic, numbers in ending.partitions.items() for number in numbers]
         self.due = 0.0  # the loop's time
         self.retry_seconds = RETRY_SECONDS
-        self.why_held_up: SeglogError | None = None
+        self.why_held_up: SeglogError | None = None  # as of the last round that has ended
+        self.error: SeglogError | None = None  # of the round under way
 
 
 class MarkerWriter:
@@ -182,7 +183,7 @@ class MarkerWriter:
         written: list[tuple[_Work, Key, Partition | None]] = []
         turns = budget.Turns(self._scheduler.turn)
         for work in works:
-            work.why_held_up = None
+            work.error = None
             for key in work.left:
                 if len(written) >= MARKERS_A_ROUND:
                     break
@@ -200,7 +201,7 @@ class MarkerWriter:
                     self._note_held_up(work, key, error)
                 except Exception:  # a bug: it is tried again, as others do not wait for it
                     log.exception("transaction_marker_crashed", transactional_id=work.ending.transactional_id)
-                    work.why_held_up = _internal_error()
+                    work.error = _internal_error()
         failed: dict[Partition, SeglogError] = {}
         await when_durable(ends, failed.__setitem__, lambda: None)
         done: dict[int, set[Key]] = {}
@@ -221,7 +222,7 @@ class MarkerWriter:
                 await self.note_end(key[1], ending.producer.producer_id, is_commit=ending.is_commit)
             except Exception:  # a bug, or the disk: the marker is written again, too
                 log.exception("transaction_marker_crashed", transactional_id=ending.transactional_id)
-                work.why_held_up = _internal_error()
+                work.error = _internal_error()
                 return False
         return True
 
@@ -246,7 +247,7 @@ class MarkerWriter:
             self._check_groups(key[1])
 
     def _note_held_up(self, work: _Work, key: Key, error: SeglogError) -> None:
-        if work.why_held_up is None and work.retry_seconds == RETRY_SECONDS:
+        if work.error is None and work.retry_seconds == RETRY_SECONDS:
             log.warning(
                 "transaction_held_up",
                 transactional_id=work.ending.transactional_id,
@@ -254,7 +255,7 @@ class MarkerWriter:
                 partition=key[1],
                 reason=error.message,
             )
-        work.why_held_up = error
+        work.error = error
 
     def _go_on(self, work: _Work, done: set[Key]) -> None:
         """After a round: the transaction is complete, or goes on with what is left, at once or later."""
@@ -265,6 +266,7 @@ class MarkerWriter:
             del self._works[ending.transactional_id]
             return
         work.left = [key for key in work.left if key not in done]
+        work.why_held_up = work.error
         if not work.left:
             del self._works[ending.transactional_id]
             self._complete(ending)

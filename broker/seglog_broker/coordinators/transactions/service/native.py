@@ -63,7 +63,7 @@ class NativeTransactions:
             case messages.TransactionsRequest():
                 return await self._list(request)
             case messages.AbortTransactionRequest():
-                await self._transactions.abort(request.transactional_id)
+                await self._abort(request)
                 return messages.AbortTransactionReply()
             case messages.CommitOffsetsRequest() if request.transactional_id is not None:
                 await self._add_group(request, request.transactional_id)  # the rest is for groups
@@ -102,6 +102,18 @@ class NativeTransactions:
         with trio.move_on_after(VISIBLE_SECONDS):
             await self._transactions.ended(request.transactional_id)
         return messages.EndTransactionReply(*following)
+
+    async def _abort(self, request: messages.AbortTransactionRequest) -> None:
+        match request:
+            case messages.AbortTransactionRequest(str(transactional_id), None, None, None):
+                await self._transactions.abort(transactional_id)
+            case messages.AbortTransactionRequest(None, str(topic), int(partition), int(first_offset)):
+                await self._transactions.abort_hanging(topic, partition, first_offset)
+            case _:
+                raise InvalidRequestError(
+                    "it is aborted by transactional_id, or by topic, partition and first_offset",
+                    field="transactional_id",
+                )
 
     async def _list(self, request: messages.TransactionsRequest) -> messages.TransactionsReply:
         turns = budget.Turns(self._turn)

@@ -50,6 +50,10 @@ class OpenTransactions:
         outcome = "committed" if ending.is_commit else "timed_out" if ending.is_timeout else "aborted"
         self.ended[outcome] += 1
 
+    def id_of(self, producer_id: int) -> str | None:
+        """The transactional id that will end the producer's open transaction; None where none does."""
+        return self._producers.get(producer_id)
+
     def held_back(self) -> Iterator[int]:
         """Counts of partitions whose last stable offset is below the log end, part by part."""
         for part in self._table.in_parts():

@@ -409,6 +409,36 @@ class TransactionService:
         machine.abort(self._runtime.now())
         await self._runtime.written(transactional_id)
 
+    async def abort_hanging(self, topic: str, partition: int, first_offset: int) -> None:
+        """Abort the open transaction of a partition that begins at an offset, and that no transactional id will end.
+
+        Raises InvalidTransactionStateError for one that is none of those, and the errors of the partition.
+        """
+        if not self._loader.is_complete:
+            raise CoordinatorLoadingError("it is not known yet which transactions there are: ask again")
+        found = self._table.readable(topic, partition).log.producers.open_at(first_offset)
+        if found is None:
+            raise InvalidTransactionStateError(
+                f"no open transaction begins at offset {first_offset} of {topic}-{partition}"
+            )
+        transactional_id = self.open.id_of(found.producer_id)
+        if transactional_id is not None:
+            raise InvalidTransactionStateError(
+                f"the transaction does not hang: it is that of {transactional_id[:100]}, and is to be aborted by its "
+                "id",
+                producer_id=found.producer_id,
+            )
+        failed = await self.markers.write(found.abort, [(topic, partition)])
+        for error in failed.values():
+            raise error
+        log.warning(
+            "hanging_transaction_aborted",
+            topic=topic,
+            partition=partition,
+            first_offset=first_offset,
+            producer_id=found.producer_id,
+        )
+
     def describe(self, transactional_id: str) -> TransactionDescription:
         """What is known of an id. Raises UnknownTransactionalIdError."""
         self.check(transactional_id)
