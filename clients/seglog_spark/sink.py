@@ -21,6 +21,7 @@ from seglog_spark.marks_topic import Content, MarksTopic
 from seglog_spark.options import WriteOptions
 from seglog_spark.tasks import Written
 from seglog_spark.transactional_tasks import prepare
+from seglog_spark.whole_input import whole
 from seglog_spark.writing import warn_of_expired, write_rows
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -56,6 +57,8 @@ class _Writer:
         assert context is not None
         query, epoch = self.identity(context)
         writing = None if query is None else Writing(query, epoch, context.partitionId())
+        if self.options.guarantee == "exactly-once":
+            iterator = whole(iterator)
         with connect(self.options.server) as client:
             return Committed(query, write_rows(client, self.options, iterator, writing))
 
