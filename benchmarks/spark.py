@@ -37,7 +37,7 @@ _AGGREGATE: Final = ("count(*)", "sum(length(value))", "max(text)")
 
 def run(bench: Bench) -> Iterator[Row]:
     """Batch and AvailableNow; skipped by name where there is no PySpark or no Java."""
-    why = _what_is_missing()
+    why = what_is_missing()
     if why:
         yield Row("scan, aggregate, stream", "rows/s", note=why)
         return
@@ -49,7 +49,7 @@ def run(bench: Bench) -> Iterator[Row]:
 
 def _measured_rows(bench: Bench) -> Iterator[Row]:
     count = bench.pick(4_000_000, 200_000)
-    with daemon(bench) as running, bench.fresh_directory() as scratch, _session() as spark:
+    with daemon(bench) as running, bench.fresh_directory() as scratch, session() as spark:
         with seglog.connect(running.address) as client:
             for partitions in _PARTITIONS:
                 client.create_topic(_NAME.format(partitions), partitions, {"retention.ms": -1})  # the records are old
@@ -63,7 +63,8 @@ def _measured_rows(bench: Bench) -> Iterator[Row]:
 # --- What is read -----------------------------------------------------------------------------------------------------
 
 
-def _what_is_missing() -> str:
+def what_is_missing() -> str:
+    """Why Spark cannot run here; "" where it can."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         return "pyspark cannot be imported: seglog[spark]"
     from seglog_spark.java import JavaMissingError, find_java, java_from_pip, version_of  # noqa: PLC0415
@@ -76,13 +77,14 @@ def _what_is_missing() -> str:
 
 
 @contextmanager
-def _session() -> Iterator["SparkSession"]:
+def session() -> Iterator["SparkSession"]:
+    """A session with CORES cores."""
     from benchmarks.spark_ceiling import CeilingSource  # noqa: PLC0415 - needs pyspark
-    from seglog_spark import session  # noqa: PLC0415 - the same
+    from seglog_spark import session as seglog_session  # noqa: PLC0415 - the same
 
     os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]
     conf = {"spark.ui.enabled": "false", "spark.driver.memory": "3g"}
-    spark = session("seglog-bench", master=f"local[{CORES}]", conf=conf, log_level="OFF")
+    spark = seglog_session("seglog-bench", master=f"local[{CORES}]", conf=conf, log_level="OFF")
     spark.dataSource.register(CeilingSource)
     try:
         yield spark

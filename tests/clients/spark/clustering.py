@@ -1,6 +1,10 @@
 """A driver with two executors, each a process of its own, one of which may be killed: copies a topic twice over."""
 
 import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
 
 import seglog_spark
 from tests.clients.spark.drivers import ORIGIN, SHORT_LIVED
@@ -23,15 +27,28 @@ def conf_of(events: str) -> dict[str, str]:
     }
 
 
-def main(server: str, source: str, batch: str, stream: str, folder: str) -> None:
-    """Return when ``source`` is in ``batch``, by a job that is run twice, and, by a stream, in ``stream``."""
-    spark = seglog_spark.session(master=MASTER, conf=conf_of(f"{folder}/events"))
-    once = {"servers": server, "deliveryGuarantee": "effectively-once", "batchBytes": "4k"}
+def stumbling(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, which fails behind the last one when it is run for the first time."""
+    yield from batches
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() == 0:
+        raise RuntimeError("stumbled")
+
+
+def main(server: str, source: str, batch: str, stream: str, folder: str, guarantee: str) -> None:
+    """Return when ``source`` is in ``batch``, by a job that is run twice, and, by a stream, in ``stream``.
+
+    Each task of the job's first run fails once.
+    """
+    # Small batches come to the sink while the task that gives them still runs.
+    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    spark = seglog_spark.session(master=MASTER, conf=conf_of(f"{folder}/events") | conf)
+    once = {"servers": server, "deliveryGuarantee": guarantee, "batchBytes": "4k"}
     columns = ("key", "value", "timestamp", ORIGIN)
 
     whole = spark.read.format("seglog").options(servers=server, subscribe=source).load().selectExpr(*columns)
-    for _ in range(2):
-        whole.write.format("seglog").options(topic=batch, jobId="copy", **once).mode("append").save()
+    for rows in (whole.mapInArrow(stumbling, whole.schema), whole):
+        rows.write.format("seglog").options(topic=batch, jobId="copy", **once).mode("append").save()
 
     growing = spark.readStream.format("seglog").options(
         servers=server, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="500"

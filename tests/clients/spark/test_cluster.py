@@ -14,6 +14,7 @@ import pytest
 
 from seglog.client import Client
 from seglog.core.records import Record
+from seglog_protocol.isolation import Isolation
 from tests.clients.spark.clustering import MASTER, conf_of
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import Driver, GivenUpError, driver, newest
@@ -29,6 +30,8 @@ pytestmark = [
 ]
 
 RECORDS = 8_000
+VALUE_BYTES = 3_000
+"""So that a task has more than the sink sends at a time."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -60,22 +63,27 @@ def counted(records: Iterable[Record]) -> Counter[tuple[bytes | None, bytes | No
     return Counter((r.key, r.value, r.timestamp, dict(r.headers)["from"]) for r in records)
 
 
-def test_two_executors_of_which_one_dies(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
-    """Two executors read and write and one that dies leaves nothing out and nothing twice."""
+@pytest.mark.parametrize(
+    ("guarantee", "isolation"), [("effectively-once", "read_uncommitted"), ("exactly-once", "read_committed")]
+)
+def test_two_executors_of_which_one_dies(
+    guarantee: str, isolation: Isolation, running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """Two executors read and write and tasks that fail, and one that dies, leave nothing out and nothing twice."""
     require_spark()
     source, batch, stream = (f"{topic[:80]}-{name}" for name in ("source", "batch", "stream"))
     for name in (source, batch, stream):
         client.create_topic(name, partitions=4)
     with client.producer(source, ack="os") as producer:
         for number in range(RECORDS):
-            producer.send(f"value {number}", key=f"key {number % 100}" if number % 4 else None)
+            producer.send(f"value {number} ".ljust(VALUE_BYTES, "."), key=f"key {number % 100}" if number % 4 else None)
     (tmp_path / "events").mkdir()
     home = spark_home(tmp_path / "spark")
     while True:
         with (
             suppress(GivenUpError),
             driver(
-                *("clustering", running.address, source, batch, stream, str(tmp_path)),
+                *("clustering", running.address, source, batch, stream, str(tmp_path), guarantee),
                 log=tmp_path / "driver.log",
                 SPARK_HOME=str(home),
                 SPARK_LOCAL_IP="127.0.0.1",
@@ -94,7 +102,7 @@ def test_two_executors_of_which_one_dies(running: Daemon, client: Client, topic:
         there = Counter((r.key, r.value, r.timestamp, f"{r.partition} {r.offset}".encode()) for r in consumer)
     assert len(there) == RECORDS
     for name in (batch, stream):
-        with client.consumer(name) as consumer:
+        with client.consumer(name, isolation=isolation) as consumer:
             assert counted(consumer) == there
     assert {"0", "1"} <= busy_executors(tmp_path / "events")
 

@@ -19,6 +19,7 @@ import pytest
 
 import seglog
 from seglog.core.partitioner import partition_for_key
+from seglog_protocol.isolation import Isolation
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import Driver, GivenUpError, dice, driver, newest
 from tests.processes import Daemon, daemon
@@ -41,7 +42,7 @@ DAEMON_KILLS = 3
 OFFSETS_PER_TRIGGER = 700
 """145 micro-batches: ten drivers do not come to the end of them."""
 
-STREAMS = ("files", "copies")
+STREAMS = ("files", "copies", "transacted")
 
 
 class Event(NamedTuple):
@@ -88,6 +89,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
         for arguments in (
             ("topic", "create", "events", "--partitions", str(PARTITIONS), "--config", "retention.ms=-1"),
             ("topic", "create", "copies", "--partitions", str(PARTITIONS), "--config", "retention.ms=-1"),
+            ("topic", "create", "transacted", "--partitions", str(PARTITIONS), "--config", "retention.ms=-1"),
             ("produce", "events", "--format", "json", "--key-field", "path", "--timestamp-field", "ts"),
         ):
             done = run_seglog(running.address, *arguments, stdin=b"".join(lines))
@@ -132,7 +134,7 @@ def wait_for_commits(running: Driver, folder: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Survived:
-    """Both streams, run to their end by driver after driver: all but the last are killed, the daemon now and then."""
+    """All streams, run to their end by driver after driver: all but the last are killed, the daemon now and then."""
     folder = tmp_path_factory.mktemp("killed")
     choose = dice()
     with_daemon = choose.sample(range(DRIVER_KILLS), DAEMON_KILLS)
@@ -140,7 +142,7 @@ def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Surviv
     daemon_kills = 0
 
     def start(offsets_per_trigger: int) -> AbstractContextManager[Driver]:
-        arguments = (loaded.daemon.address, "events", "copies", str(folder), str(offsets_per_trigger))
+        arguments = (loaded.daemon.address, "events", *STREAMS[1:], str(folder), str(offsets_per_trigger))
         return driver("streaming", *arguments, log=folder / "driver.log")
 
     while len(kills) < DRIVER_KILLS:
@@ -186,10 +188,13 @@ def test_parquet_has_every_record_once(loaded: Loaded, survived: Survived, spark
     assert found == loaded.expected
 
 
-def test_a_copy_has_every_record_once_where_it_belongs_and_in_order(loaded: Loaded, survived: Survived) -> None:
+@pytest.mark.parametrize(("copy", "isolation"), [("copies", "read_uncommitted"), ("transacted", "read_committed")])
+def test_a_copy_has_every_record_once_where_it_belongs_and_in_order(
+    copy: str, isolation: Isolation, loaded: Loaded, survived: Survived
+) -> None:
     found: set[tuple[int, int]] = set()
     read_to: dict[tuple[int, int], int] = {}
-    with seglog.connect(loaded.daemon.address) as client, client.consumer("copies") as consumer:
+    with seglog.connect(loaded.daemon.address) as client, client.consumer(copy, isolation=isolation) as consumer:
         for record in consumer:
             source, offset = map(int, (dict(record.headers)["from"] or b"").split())
             event = loaded.expected[source, offset]
