@@ -143,12 +143,12 @@ class MarkerWriter:
         for key in partitions:
             await turns.spend(MARKER_COST)
             try:
+                partition = self._table.partition(*key)
                 if end.producer_id < 0 or end.producer_epoch < 0:
                     raise InvalidRequestError(
                         "a marker has the id and the epoch of a producer, and neither is negative", field=""
                     )
                 self._check_loaded(key)
-                partition = self._table.partition(*key)
                 ends[partition] = partition.append_marker(end)
                 partition.want_durable()
             except SeglogError as error:

@@ -40,7 +40,7 @@ from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.producers.producer_state import TransactionEnd
-from seglog_protocol.errors import UnknownPartitionError, UnknownTopicError
+from seglog_protocol.errors import InvalidRequestError, UnknownPartitionError, UnknownTopicError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -135,6 +135,7 @@ async def write_markers(
 ) -> messages.WriteTxnMarkersResponse:
     """Markers of an operator, who ends a transaction that hangs: ``kafka-transactions abort``."""
     response = messages.WriteTxnMarkersResponse(markers=[])
+    is_refused = False
     for marker in request.markers:
         wanted = TransactionEnd(
             marker.producer_id,
@@ -147,6 +148,7 @@ async def write_markers(
         if not keys:
             continue  # as in Kafka
         failed = await context.transactions.markers.write(wanted, keys)
+        is_refused = is_refused or any(isinstance(error, InvalidRequestError) for error in failed.values())
         result = _Marked(producer_id=marker.producer_id, topics=[])
         response.markers.append(result)
         for topic in marker.topics:
@@ -156,6 +158,10 @@ async def write_markers(
                 error = failed.get((topic.name, number))
                 code = ErrorCode.NONE if error is None else transaction_code(error, "WriteTxnMarkers", context.version)
                 marked.partitions.append(_MarkedPartition(partition_index=number, error_code=code))
+    if is_refused:  # as in Kafka, which answers no partition otherwise then
+        for result in response.markers:
+            async for each in in_turns(context, [each for topic in result.topics for each in topic.partitions]):
+                each.error_code = ErrorCode.INVALID_REQUEST
     return response
 
 
