@@ -14,7 +14,7 @@ Expectations are not stored; after a start the coordinator calls ``expect`` agai
 ProducerStateManager.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
@@ -186,6 +186,8 @@ class ProducerState:
         self._producers: dict[int, _Producer] = {}  # the one that appended last stands last
         self._heard_once: dict[int, None] = {}  # those whose last batch is their first, in the same order
         self._open: dict[int, int] = {}  # producer id -> first offset of its transaction; offsets rise
+        self.open: Final[Mapping[int, int]] = self._open
+        """By producer id where its open transaction begins, the oldest first, for those who look at many partitions."""
         self._expected: dict[int, _Expected] = {}  # by producer id, until the marker
         self.end_offset = 0
         """Everything below is accounted for."""

@@ -57,12 +57,12 @@ class OpenTransactions:
     def held_back(self) -> Iterator[int]:
         """Counts of partitions whose last stable offset is below the log end, part by part."""
         for part in self._table.in_parts():
-            yield sum([partition.log.producers.first_unstable_offset is not None for partition in part])
+            yield len([True for partition in part if partition.log.producers.open])
 
     def hanging(self) -> Iterator[Hanging | None]:
         """What hangs, the oldest transaction of each partition; None is a pause, in which others may run."""
         for part in self._table.in_parts():
-            for partition in part:
+            for partition in [partition for partition in part if partition.log.producers.open]:
                 oldest = partition.log.producers.oldest_open
                 if oldest is not None and oldest.producer_id not in self._producers:
                     yield Hanging(partition.topic, partition.number, oldest)
