@@ -221,6 +221,11 @@ def quix_environment() -> Path:
     return _installed_once("quix") / "bin" / "python"
 
 
+def faststream_environment() -> Path:
+    """The Python of an environment with FastStream, and both clients below it. Raises AbsentError."""
+    return _installed_once("faststream") / "bin" / "python"
+
+
 def _python(name: str, pins: Path) -> Path:
     def make(folder: Path) -> None:
         run(sys.executable, "-m", "venv", folder)
@@ -379,6 +384,7 @@ def _spark_client() -> Sequence[str]:
 _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "python": lambda: _python("python", CLIENTS / "requirements.txt"),
     "quix": lambda: _python("quix", CLIENTS / "requirements-quix.txt"),
+    "faststream": lambda: _python("faststream", CLIENTS / "requirements-faststream.txt"),
     "kcat": _kcat,
     "java": _java,
     "frameworks": _frameworks,
