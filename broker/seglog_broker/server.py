@@ -87,10 +87,16 @@ def recovery_of(b: Broker) -> CrashRecovery:
     )
 
 
+def snapshot_maker_of(b: Broker) -> SnapshotMaker:
+    """Makes snapshots of a broker's directory."""
+    return SnapshotMaker(
+        b.partitions, b.directory, b.recoveries, b.fs, b.offload, b.scheduler, b.transactions.commits_held
+    )
+
+
 def snapshots_of(b: Broker) -> SnapshotSocket:
     """The task that makes snapshots for backups."""
-    maker = SnapshotMaker(b.partitions, b.directory, b.recoveries, b.fs, b.offload, b.scheduler)
-    return SnapshotSocket(maker, b.directory, b.fs)
+    return SnapshotSocket(snapshot_maker_of(b), b.directory, b.fs)
 
 
 TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {

@@ -325,3 +325,36 @@ def fill(address: str, count: int) -> None:
         with client.producer("t", ack="disk") as producer:
             for _ in range(count + 1):
                 producer.send(os.urandom(40_000)).result()
+
+
+def test_a_transaction_that_is_open_in_a_backup_is_aborted_where_it_is_restored(tmp_path: Path) -> None:
+    """Its producer, which goes on with the original, is not missed: the next one with its id ends it."""
+    data, to, restored = tmp_path / "data", tmp_path / "backups", tmp_path / "restored"
+
+    def committed(client: seglog.Client) -> list[bytes]:
+        found: list[bytes] = []
+        for topic in "in", "out":
+            with client.consumer(topic, isolation="read_committed") as consumer:
+                found += [record.value or b"" for record in consumer]
+        return found
+
+    def send(client: seglog.Client, value: str) -> None:
+        with client.transaction("app") as transaction:
+            transaction.send("in", value)
+            transaction.send("out", value)
+
+    with daemon(data) as running, seglog.connect(running.address) as client:
+        for topic in "in", "out":
+            client.create_topic(topic)
+        send(client, "first")
+        with client.transaction("app") as transaction:
+            transaction.send("in", "second").result(60)
+            backup(data, to)
+            transaction.send("out", "second").result(60)
+        assert committed(client) == [b"first", b"second"] * 2
+    done = command("restore", to, "--to", restored)
+    assert done.code == 0, done
+    with daemon(restored) as running, seglog.connect(running.address) as client:
+        assert committed(client) == [b"first"] * 2
+        send(client, "third")
+        assert committed(client) == [b"first", b"third"] * 2

@@ -16,7 +16,7 @@ class InterleavingOffload(InlineOffload):
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
-        self._dice = dice
+        self.dice = dice
 
     async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         outcomes: list[OSError | None] = []
@@ -33,5 +33,5 @@ class InterleavingOffload(InlineOffload):
         return fn(*args)
 
     async def _let_others_work(self) -> None:
-        for _ in range(self._dice.randrange(4)):
+        for _ in range(self.dice.randrange(4)):
             await trio.lowlevel.checkpoint()

@@ -13,6 +13,7 @@ told; nothing was read that is not there; and nothing is held back for ever.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import pytest
@@ -28,6 +29,7 @@ from seglog_broker.coordinators.transactions.facts import (
 )
 from seglog_broker.coordinators.transactions.machine import Ending, TransactionalId
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
+from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.partitions.partition import Partition as ServedPartition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
@@ -213,6 +215,11 @@ def groups_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MarkerWriter, "_tell", tell)
 
 
+def commits_while_a_snapshot_is_made(patch: pytest.MonkeyPatch) -> None:
+    """A backup has partitions from before a commit, and others from after it."""
+    patch.setattr(TransactionService, "commits_held", lambda _service: nullcontext())
+
+
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
@@ -229,6 +236,7 @@ MISTAKES: Final[Sequence[Mistake]] = (
     expected_after_the_marker,
     abort_of_what_is_committed,
     groups_not_told,
+    commits_while_a_snapshot_is_made,
 )
 
 CAUGHT_SOON: Final = {

@@ -1,10 +1,14 @@
 """Snapshots of the log directory of a running broker, for backups.
 
 Partitions are frozen one after the other, each in one turn of the loop, and linked in a thread while their maintenance
-lock keeps compaction, retention and deletion from renaming their files. Those of the broker's own topics come first: so
-no committed offset in the snapshot is beyond the end of its partition. In the end everything frozen is durable.
+lock keeps compaction, retention and deletion from renaming their files. Committed offsets come first: so none in the
+snapshot is beyond the end of its partition. The state of transactions comes last, and no commit is decided meanwhile:
+so each transaction in the snapshot is there as a whole, or known to be open, and then aborted after a restore. In the
+end everything frozen is durable.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,7 +29,7 @@ from seglog_broker.storage.io.filenames import partition_directory_name
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import PartitionReadOnlyError, StorageError, UnknownTopicError
-from seglog_protocol.internal_topics import is_internal
+from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC, is_internal
 
 PROBLEMS_MAX: Final = 100
 """Sentences about partitions in a snapshot."""
@@ -43,6 +47,7 @@ class SnapshotMaker:
     _fs: FileSystem
     _offload: Offload
     _scheduler: Scheduler
+    _commits_held: Callable[[], AbstractAsyncContextManager[None]]
 
     def writer(self) -> SnapshotWriter:
         """That of a new snapshot, for ``make``; the caller removes it."""
@@ -61,11 +66,16 @@ class SnapshotMaker:
         offsets, problems = SnapshotOffsets(), list[str]()
         await self._offload.maintenance(writer.begin)
         frozen: dict[Partition, int] = {}
-        for topic in sorted(topics.values(), key=lambda topic: (not is_internal(topic.name), topic.name)):
-            for number in range(topic.partitions):
-                if self._is_gone(topic):
-                    break
-                await self._add(writer, (topic.name, number), frozen, offsets, problems)
+        async with self._commits_held():
+            for topic in sorted(topics.values(), key=lambda topic: (not is_internal(topic.name), topic.name)):
+                if topic.name != TRANSACTIONS_TOPIC:
+                    await self._add_all(writer, topic, frozen, offsets, problems)
+            state = self._directory.registry.topics.get(
+                TRANSACTIONS_TOPIC
+            )  # of a first one that has begun meanwhile, too
+            if state is not None:
+                topics[TRANSACTIONS_TOPIC] = state
+                await self._add_all(writer, state, frozen, offsets, problems)
         for partition, end in frozen.items():
             if partition.log.durable_end_offset < end and not partition.is_deleted:
                 partition.want_durable()  # all of them in the next round
@@ -83,6 +93,19 @@ class SnapshotMaker:
             problems=len(problems),
             seconds=round(trio.current_time() - began, 3),
         )
+
+    async def _add_all(
+        self,
+        writer: SnapshotWriter,
+        topic: Topic,
+        frozen: dict[Partition, int],
+        offsets: SnapshotOffsets,
+        problems: list[str],
+    ) -> None:
+        for number in range(topic.partitions):
+            if self._is_gone(topic):
+                break
+            await self._add(writer, (topic.name, number), frozen, offsets, problems)
 
     def _is_gone(self, topic: Topic) -> bool:
         """Whether the topic was deleted meanwhile."""

@@ -12,6 +12,9 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.topic import Transaction
 from seglog_broker.coordinators.transactions.facts import Partition, ProducerIdAndEpoch
+from seglog_broker.server import snapshot_maker_of
+from seglog_broker.storage.directory.snapshot import NoSnapshotError
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     ConcurrentTransactionsError,
@@ -32,6 +35,7 @@ from seglog_protocol.messages import (
 from tests.appends import append_request
 from tests.simulation.transactions.ledger import Attempt, Place, Reading
 from tests.simulation.transactions.world import CrashedError, World
+from tests.snapshots import copied
 
 KEPT: Final = "kept"
 DELETED: Final = "deleted"
@@ -40,6 +44,8 @@ INPUT: Final = "input"
 """A topic with records, for whose offsets groups commit."""
 PARTITIONS: Final = {KEPT: 3, DELETED: 2, INPUT: 1}
 INPUT_RECORDS: Final = 200
+
+COPIES: Final = 2
 
 TIMEOUTS_MS: Final = 400, 2_000, 30_000
 
@@ -384,3 +390,22 @@ async def delete_now_and_then(world: World, _: trio.Nursery) -> None:
             await _patiently(world, lambda broker: broker.delete_topic(DeleteTopicRequest(DELETED)))
         world.ledger.incarnations[DELETED] += 1
         await make_topic(world, DELETED)
+
+
+async def back_up_now_and_then(world: World, _: trio.Nursery) -> None:
+    """Make snapshots and copies of them, until there are some."""
+    dice = Random(world.dice.random())
+
+    async def back_up(broker: Broker) -> ForgetfulFileSystem:
+        maker = snapshot_maker_of(broker)
+        writer = maker.writer()
+        try:
+            await maker.make(writer)
+            return copied(world.fs, writer.path)
+        finally:
+            await maker.remove(writer)
+
+    while len(world.copies) < COPIES:
+        await trio.sleep(dice.random() * 2)
+        with suppress(CrashedError, NoSnapshotError):
+            world.copies.append(await world.call(back_up))

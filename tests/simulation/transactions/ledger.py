@@ -112,6 +112,30 @@ class Ledger:
 
         No transaction is open any more. AssertionError for what does not fit.
         """
+        visible = self._visible(records)
+        committed = [attempt for attempt in self.all_attempts() if self._is_committed(attempt, visible)]
+        self._judge_whole(committed, records, visible)
+        for place, seen in self.seen.items():
+            if place in records:
+                now = dict(records[place])
+                for offset, text in seen.items():
+                    assert now.get(offset) == text, f"{text} was read at {offset} of {place}, and is no more"
+        with_offset = self._judge_offsets(committed, offsets)
+        for reading in self.readings:
+            names = [each.name for each in with_offset[reading.transactional_id] if each.number < reading.attempts]
+            due = names[-1] if names else ""
+            assert reading.name == due, f"a producer that began saw {reading}, and should have seen {due!r}"
+
+    def judge_copy(self, records: Mapping[Place, list[Found]], offsets: Mapping[str, str]) -> None:
+        """As ``judge`` of a copy that was made earlier: what was committed later is not there, and also as a whole."""
+        visible = self._visible(records)
+        there = {self.attempt_of(text) for text in visible}
+        committed = [attempt for attempt in self.all_attempts() if attempt in there]
+        self._judge_whole(committed, records, visible)
+        self._judge_offsets(committed, offsets)
+
+    def _visible(self, records: Mapping[Place, list[Found]]) -> dict[str, Place]:
+        """Where each record is."""
         visible: dict[str, Place] = {}
         for place, found in records.items():
             latest: dict[str, tuple[int, ...]] = {}
@@ -123,32 +147,29 @@ class Ledger:
                 order = tuple(map(int, numbers))
                 assert latest.get(transactional_id, ()) < order, f"{one.text} is out of order in {place}"
                 latest[transactional_id] = order
-        committed = [attempt for attempt in self.all_attempts() if self._is_committed(attempt, visible)]
+        return visible
+
+    @staticmethod
+    def _judge_whole(
+        committed: list[Attempt], records: Mapping[Place, list[Found]], visible: Mapping[str, Place]
+    ) -> None:
         for attempt in committed:
             for text, place in attempt.acked.items():
                 if place in records:
                     assert visible.get(text) == place, f"{text} is missing, of a committed transaction: {attempt}"
-        for place, seen in self.seen.items():
-            if place in records:
-                now = dict(records[place])
-                for offset, text in seen.items():
-                    assert now.get(offset) == text, f"{text} was read at {offset} of {place}, and is no more"
-        self._judge_offsets(committed, offsets)
 
     @staticmethod
     def _is_committed(attempt: Attempt, visible: Mapping[str, Place]) -> bool:
         return attempt.outcome is True or any(text in visible for text in attempt.acked)
 
-    def _judge_offsets(self, committed: list[Attempt], offsets: Mapping[str, str]) -> None:
-        with_offset: dict[str, list[Attempt]] = {transactional_id: [] for transactional_id in self.attempts}
+    def _judge_offsets(self, committed: list[Attempt], offsets: Mapping[str, str]) -> dict[str, list[Attempt]]:
+        """The committed transactions with an offset, by transactional id."""
+        with_offset: dict[str, list[Attempt]] = {transactional_id: [] for transactional_id in offsets}
         for attempt in committed:
             if attempt.committed_offset:
                 with_offset[attempt.transactional_id].append(attempt)
-        for transactional_id, attempts in with_offset.items():
+        for transactional_id, found in offsets.items():
+            attempts = with_offset[transactional_id]
             due = attempts[-1].name if attempts else ""
-            found = offsets[transactional_id]
             assert found == due, f"the group of {transactional_id} is at {found!r}, and should be at {due!r}"
-        for reading in self.readings:
-            names = [each.name for each in with_offset[reading.transactional_id] if each.number < reading.attempts]
-            due = names[-1] if names else ""
-            assert reading.name == due, f"a producer that began saw {reading}, and should have seen {due!r}"
+        return with_offset

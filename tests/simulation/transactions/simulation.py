@@ -15,6 +15,7 @@ from tests.simulation.transactions.clients import (
     PARTITIONS,
     Producer,
     Reader,
+    back_up_now_and_then,
     committed_name,
     delete_now_and_then,
     make_topics,
@@ -43,6 +44,7 @@ async def _run(world: World, lives: int) -> None:
             clients.start_soon(Producer(transactional_id, world.dice.randrange(1 << 30)).run, world, clients)
         clients.start_soon(Reader(IDS, world.dice.randrange(1 << 30)).run, world, clients)
         clients.start_soon(delete_now_and_then, world, clients)
+        clients.start_soon(back_up_now_and_then, world, clients)
         for _ in range(lives):
             await world.live()
         clients.cancel_scope.cancel()
@@ -58,6 +60,12 @@ async def _run(world: World, lives: int) -> None:
     async with world.served(Life()) as broker:  # what is over stays as it is
         await _wait_until_all_has_ended(broker)
         await _judge(world)
+    for copy in world.copies:
+        world.fs = copy
+        async with world.served(Life()) as broker:
+            await _wait_until_all_has_ended(broker)
+            records = dict([await world.read(KEPT, number) for number in range(PARTITIONS[KEPT])])
+            world.ledger.judge_copy(records, await _committed_names(world))
 
 
 async def _wait_until_all_has_ended(broker: Broker) -> None:
@@ -87,7 +95,8 @@ async def _judge(world: World) -> None:
             except UnknownTopicError:
                 continue
             records[place] = found
-    offsets = {
-        transactional_id: await committed_name(world, transactional_id) for transactional_id in world.ledger.attempts
-    }
-    world.ledger.judge(records, offsets)
+    world.ledger.judge(records, await _committed_names(world))
+
+
+async def _committed_names(world: World) -> dict[str, str]:
+    return {name: await committed_name(world, name) for name in world.ledger.attempts}

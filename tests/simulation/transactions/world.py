@@ -15,6 +15,7 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.server import TASKS
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
@@ -38,6 +39,7 @@ OPERATIONS_MAX: Final = 600
 """File operations after which a life ends that is to end by a crash."""
 LIFE_SECONDS: Final = 2.0
 """The longest life."""
+MAINTENANCE_SECONDS: Final = 0.02
 
 FLAGS: Final = (
     "log.dir=/data",
@@ -57,6 +59,14 @@ FLAGS: Final = (
 BACKGROUND: Final = "recovery", "checkpoints", "compaction", "deletions", "flushes"
 
 ResultT = TypeVar("ResultT")
+
+
+class SlowOffload(InterleavingOffload):
+    """One whose maintenance takes some time, too: that of snapshots, of compaction and of deletions."""
+
+    async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        await trio.sleep(self.dice.random() * MAINTENANCE_SECONDS)
+        return fn(*args)
 
 
 class CrashedError(Exception):
@@ -98,6 +108,8 @@ class World:
         """How often a broker has served."""
         self.crashes = 0
         """How often the broker was stopped in the middle of something."""
+        self.copies: list[ForgetfulFileSystem] = []
+        """Disks with backups."""
         self._clock: TogetherClock | None = None
         self._broker: Broker | None = None
         self._up = trio.Event()
@@ -186,9 +198,7 @@ class World:
         self._clock = self._clock or TogetherClock()
         config, _ = load_config(None, "", {}, FLAGS)
         try:
-            broker = Broker.open(
-                config, self.fs, self._clock, InterleavingOffload(Random(self.dice.randrange(1 << 30)))
-            )
+            broker = Broker.open(config, self.fs, self._clock, SlowOffload(Random(self.dice.randrange(1 << 30))))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.groups.run)
                 nursery.start_soon(broker.transactions.run)

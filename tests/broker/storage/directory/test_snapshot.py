@@ -11,11 +11,11 @@ from seglog_broker.storage.directory.snapshot import (
     SnapshotWriter,
     decode_answer,
     encode_answer,
-    read_snapshot,
 )
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.broker.storage.log.transactions import append_in_transaction, end_transaction
 from tests.logs import ManualClock, append_one, batch
+from tests.snapshots import copied
 from tests.soundness import assert_directory_sound
 
 ROLLS = {"segment.bytes": "1024", "index.interval.bytes": "150"}
@@ -44,16 +44,6 @@ def snapshot(fs: ForgetfulFileSystem, directory: LogDirectory) -> SnapshotWriter
         writer.add_log(frozen)
     writer.finish(directory.registry.topics, directory.registry.kafka_metadata, offsets, [])
     return writer
-
-
-def copied(fs: ForgetfulFileSystem, path: str) -> ForgetfulFileSystem:
-    """A disk with a copy of the snapshot at ``path`` as its ``/data``."""
-    lengths, _ = read_snapshot(fs, path)
-    copy = ForgetfulFileSystem()
-    found = {name.removeprefix(f"{path}/"): content for name, content in fs.snapshot().items() if name.startswith(path)}
-    copy.load({f"/data/{name}": content[: lengths.get(name)] for name, content in found.items()})
-    copy.unlink("/data/seglog-snapshot.json")
-    return copy
 
 
 @pytest.mark.parametrize("records", [0, 1, 30])

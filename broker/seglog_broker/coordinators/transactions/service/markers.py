@@ -99,6 +99,8 @@ class MarkerWriter:
         self._coordinator_epoch: Final = coordinator_epoch
         self._works: Final[dict[str, _Work]] = {}  # by transactional id
         self._wanted = trio.Event()
+        self.rounds: Final = trio.Lock()
+        """Held while markers are written; who else holds it has none written meanwhile."""
 
     def add(self, ending: Ending) -> None:
         """Write the markers of a transaction; those of one that is under way go on."""
@@ -129,7 +131,8 @@ class MarkerWriter:
             now = trio.current_time()
             due = [work for work in self._works.values() if work.due <= now]
             if due:
-                await self._round(due)
+                async with self.rounds:
+                    await self._round(due)
                 continue
             self._wanted = trio.Event()
             with trio.move_on_at(min((work.due for work in self._works.values()), default=float("inf"))):

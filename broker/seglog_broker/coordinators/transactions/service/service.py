@@ -1,6 +1,7 @@
 """The transaction coordinator: the requests that listeners serve about transactions, and the tasks behind them."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 import trio
@@ -162,6 +163,8 @@ class TransactionService:
             self._complete,
             self._coordinator_epoch,
         )
+        self._commits_held: trio.Event | None = None
+        """Set when commits are decided again; None if they are."""
         self._ended: dict[str, trio.Event] = {}  # by transactional id: set when the transaction that ends has ended
 
     async def run(self) -> None:
@@ -351,11 +354,14 @@ class TransactionService:
         The outcome stands when this returns, and is read at "read_committed" when the markers are written, which
         follows. What a commit covers is made durable before it is decided, whatever the ack of its batches was.
 
-        Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError,
-        InvalidTransactionStateError.
+        Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError, also for a commit while
+        a snapshot is made, and InvalidTransactionStateError.
         """
         self.check(transactional_id)
         machine = _known(transactional_id, self._runtime.machines.get(transactional_id))
+        if is_commit and self._commits_held is not None:
+            with trio.move_on_after(ENDED_SECONDS):
+                await self._commits_held.wait()
         facts = machine.facts
         if is_commit and facts.state is TransactionState.ONGOING and facts.producer == producer:
             await self.markers.make_durable(
@@ -363,6 +369,11 @@ class TransactionService:
             )
         new_id = await self._id_if_needed(machine)
         machine = _known(transactional_id, self._runtime.machines.get(transactional_id))
+        if is_commit and self._commits_held is not None:
+            raise ConcurrentTransactionsError(
+                f"a snapshot is being made, and {transactional_id[:100]} commits after it: try again",
+                transactional_id=transactional_id,
+            )
         try:
             if machine.needs_producer_id() and new_id is None:
                 raise _try_again(transactional_id)  # it has changed meanwhile
@@ -389,6 +400,22 @@ class TransactionService:
         """As ``OpenTransactions.hanging``; nothing while it is not known which transactional ids there are."""
         if self._loader.is_complete:
             yield from self.open.hanging()
+
+    @asynccontextmanager
+    async def commits_held(self) -> AsyncIterator[None]:
+        """Decide no commit and write no marker meanwhile; all else goes on. One at a time.
+
+        What is copied of partitions in here, one after the other, and of ``__transaction_state`` behind them, has each
+        transaction as a whole, or open: a commit that was decided before is completed where the copy is served, and
+        any other one is aborted.
+        """
+        async with self.markers.rounds:
+            self._commits_held = trio.Event()
+            try:
+                yield
+            finally:
+                self._commits_held.set()
+                self._commits_held = None
 
     # --- Requests of operators ----------------------------------------------------------------------------------------
 

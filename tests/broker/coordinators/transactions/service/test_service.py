@@ -10,7 +10,7 @@ import trio
 from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch, TransactionState
 from seglog_broker.coordinators.transactions.machine import ID_BYTES
 from seglog_broker.coordinators.transactions.service.markers import MARKER_COST, MARKERS_A_ROUND
-from seglog_broker.coordinators.transactions.service.service import TransactionFilter
+from seglog_broker.coordinators.transactions.service.service import ENDED_SECONDS, TransactionFilter
 from seglog_broker.runtime import budget
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
@@ -306,6 +306,40 @@ async def test_transactions_are_listed_by_state_producer_and_age() -> None:
         assert await found(TransactionFilter(producer_ids=[first.producer_id + 1])) == ["b"]
         assert await found(TransactionFilter([S.ONGOING], duration_ms_min=9_999)) == ["a"]
         assert await found(TransactionFilter([S.ONGOING], duration_ms_min=10_000)) == []
+
+
+async def test_while_a_snapshot_is_made_nothing_is_committed_and_all_else_goes_on(autojump_clock: object) -> None:
+    del autojump_clock
+    async with coordinating(ForgetfulFileSystem()) as broker:
+        await with_orders(broker)
+        producer, other = await begun(broker, 0), await begun(broker, 1, key="other")
+        for each, partition in (producer, 0), (other, 1):
+            await append(broker, each, b"v", partition=partition)
+        async with broker.transactions.commits_held():
+            with pytest.raises(errors.ConcurrentTransactionsError, match="snapshot"):
+                await end(broker, producer)
+            assert broker.transactions.describe(KEY).facts.state is S.ONGOING
+            assert (await append(broker, producer, b"w", sequence=1)).error is None
+            await end(broker, other, commit=False, key="other")
+            await trio.sleep(10)
+            assert broker.transactions.describe("other").facts.state is S.PREPARE_ABORT
+            assert ends(broker, 1) == (1, 0), "no marker is written"
+        await end(broker, producer)
+        assert await ended(broker) is S.COMPLETE_COMMIT
+        assert await ended(broker, "other") is S.COMPLETE_ABORT
+        assert (ends(broker, 0), ends(broker, 1)) == ((3, 3), (2, 2))
+
+
+async def test_a_commit_that_comes_while_a_snapshot_is_made_is_decided_after_it(autojump_clock: object) -> None:
+    del autojump_clock
+    async with coordinating(ForgetfulFileSystem()) as broker:
+        await with_orders(broker)
+        producer = await begun(broker, 0)
+        async with trio.open_nursery() as nursery, broker.transactions.commits_held():
+            nursery.start_soon(end, broker, producer)
+            await trio.sleep(ENDED_SECONDS / 2)
+            assert broker.transactions.describe(KEY).facts.state is S.ONGOING
+        assert await ended(broker) is S.COMPLETE_COMMIT
 
 
 # --- Bounds -----------------------------------------------------------------------------------------------------------
