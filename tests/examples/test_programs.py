@@ -3,16 +3,21 @@
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import seglog
-from tests.processes import Daemon, clean_environment, ended
+from tests.processes import Daemon, clean_environment, ended, free_port, wait_until
 from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -165,6 +170,38 @@ def test_on_asyncio_an_error_ends_the_program(running: Daemon) -> None:
     done = _run(running, "asyncio_client.py")
     assert done.returncode == 1
     assert "max.message.bytes" in done.stderr
+
+
+def test_the_web_service_stores_what_it_answers_through_the_death_of_its_broker(running: Daemon) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/orders"
+    environment = clean_environment(SEGLOG_SERVER=running.address, PORT=str(port))
+    with subprocess.Popen(_command("fastapi_service.py"), env=environment) as service:
+        try:
+            wait_until(lambda: _answers(port), "the service")
+            assert [_post(url, f"order {number}") for number in range(3)] == [0, 1, 2]
+            running.kill()
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(_post, url, "order 3")
+                running.start()
+                waiting.result(60)
+            with urllib.request.urlopen(f"{url}?start=1", timeout=60) as answer:
+                assert json.load(answer) == ["order 1", "order 2", "order 3"]
+        finally:
+            service.terminate()
+        assert service.wait(60) in (0, -signal.SIGTERM)  # uvicorn raises the signal again when it has stopped
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _post(url: str, body: str) -> int:
+    with urllib.request.urlopen(url, body.encode(), timeout=60) as answer:
+        offset: int = json.load(answer)["offset"]
+        return offset
 
 
 def test_arrow_tables_go_to_a_topic_and_come_back(running: Daemon) -> None:
