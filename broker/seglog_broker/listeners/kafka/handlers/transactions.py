@@ -80,7 +80,9 @@ async def add_partitions(
             code = transaction_code(error, "AddPartitionsToTxn", context.version)
     response = messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
     answered = {
-        topic.name: _AddedTopic(name=topic.name, results_by_partition=[]) for topic in request.v3_and_below_topics
+        topic.name: _AddedTopic(name=topic.name, results_by_partition=[])
+        for topic in request.v3_and_below_topics
+        if topic.partitions or not missing  # as in Kafka
     }
     response.results_by_topic_v3_and_below = list(answered.values())
     async for topic, number in in_turns(context, dict.fromkeys(partitions)):
@@ -136,6 +138,7 @@ async def write_markers(
     """Markers of an operator, who ends a transaction that hangs: ``kafka-transactions abort``."""
     response = messages.WriteTxnMarkersResponse(markers=[])
     is_refused = False
+    without_partitions: list[_Marked] = []
     for marker in request.markers:
         wanted = TransactionEnd(
             marker.producer_id,
@@ -146,19 +149,23 @@ async def write_markers(
         )
         keys = [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
         if not keys:
-            continue  # as in Kafka
+            without_partitions.append(_Marked(producer_id=marker.producer_id, topics=[]))
+            continue  # it has no answer, as in Kafka
         failed = await context.transactions.markers.write(wanted, keys)
         is_refused = is_refused or any(isinstance(error, InvalidRequestError) for error in failed.values())
         result = _Marked(producer_id=marker.producer_id, topics=[])
         response.markers.append(result)
         for topic in marker.topics:
+            if not topic.partition_indexes:
+                continue
             marked = _MarkedTopic(name=topic.name, partitions=[])
             result.topics.append(marked)
             async for number in in_turns(context, topic.partition_indexes):
                 error = failed.get((topic.name, number))
                 code = ErrorCode.NONE if error is None else transaction_code(error, "WriteTxnMarkers", context.version)
                 marked.partitions.append(_MarkedPartition(partition_index=number, error_code=code))
-    if is_refused:  # as in Kafka, which answers no partition otherwise then
+    if is_refused:  # as in Kafka, which answers all markers then, and no partition otherwise
+        response.markers += without_partitions
         for result in response.markers:
             async for each in in_turns(context, [each for topic in result.topics for each in topic.partitions]):
                 each.error_code = ErrorCode.INVALID_REQUEST
