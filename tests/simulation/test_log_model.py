@@ -1,7 +1,11 @@
-"""The partition log compared with a plain list after any operations on both. After each step the log is verified."""
+"""The partition log compared with a plain list after any operations on both. After each step the log is verified.
+
+Some of its records belong to transactions, which are committed, aborted, or open for ever.
+"""
 
 import math
 import random
+from typing import Literal
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,6 +17,14 @@ from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.tail_cache import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.transaction_files import EndMarker, encode_end_marker
+from tests.broker.storage.log.transactions import (
+    Batch,
+    Model,
+    append_in_transaction,
+    end_transaction,
+    read_committed,
+)
 from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
 from tests.soundness import assert_log_sound
 from tests.support import examples
@@ -21,7 +33,10 @@ _START_MS = 1_700_000_000_000
 
 
 class LogModel(RuleBasedStateMachine):
-    """``values`` is the model: (offset, timestamp, value) in order, contiguous except where bytes were lost."""
+    """``values`` is the model: (offset, timestamp, value) in order, contiguous except where bytes were lost.
+
+    ``transactions`` has all batches and markers, those before the log start, too.
+    """
 
     @initialize(
         segment_bytes=st.sampled_from([300, 1000, 5000]),
@@ -57,6 +72,7 @@ class LogModel(RuleBasedStateMachine):
         self.start = 0
         self.epoch = 0
         self.counter = 0
+        self.transactions = Model()
 
     @rule(
         batches=st.integers(1, 8),
@@ -77,8 +93,24 @@ class LogModel(RuleBasedStateMachine):
         appended = self.disk.append(*values, timestamp=stamp)
         assert appended.base_offset == self.end
         assert appended.last_offset == self.end + count - 1
-        self.values += [(self.end + n, stamp, value) for n, value in enumerate(values)]
-        self.end += count
+        self._note(Batch(self.end, count), stamp, values)
+
+    def _note(self, written: Batch, timestamp: int, values: list[bytes]) -> None:
+        assert written.offset == self.end
+        self.transactions.batches.append(written)
+        self.values += [(self.end + n, timestamp, value) for n, value in enumerate(values)]
+        self.end = written.next_offset
+
+    @rule(producer_id=st.integers(1, 3), count=st.integers(1, 4))
+    def append_in_transaction(self, producer_id: int, count: int) -> None:
+        written = append_in_transaction(self.disk.log, producer_id, count)
+        self._note(written, 1_000, [b"v"] * count)
+
+    @rule(producer_id=st.integers(1, 3), marker=st.sampled_from(["COMMIT", "ABORT"]), version=st.sampled_from([1, 2]))
+    def end_transaction(self, producer_id: int, marker: Literal["COMMIT", "ABORT"], version: int) -> None:
+        written = end_transaction(self.disk.log, producer_id, marker, version=version)
+        _, value = encode_end_marker(EndMarker(marker, 0))
+        self._note(written, self.disk.clock.now, [value])
 
     @rule(milliseconds=st.integers(0, 10_000))
     def time_passes(self, milliseconds: int) -> None:
@@ -139,6 +171,19 @@ class LogModel(RuleBasedStateMachine):
         kept = [value for value in self.values if value[0] < promised or value[0] in found]
         assert {offset for offset, _, _ in kept} == found
         self.values, self.end = kept, log.log_end_offset
+        there = {offset for offset, _, _ in kept}
+        self.transactions.batches = [
+            each for each in self.transactions.batches if each.offset < promised or each.offset in there
+        ]
+        self._forget_what_no_segment_has()
+
+    def _forget_what_no_segment_has(self) -> None:
+        """A power cut may have taken the snapshot that told where a transaction began in a segment that has gone."""
+        log, batches = self.disk.log, self.transactions.batches
+        opened = self.transactions.transactions()[0]
+        if any(log.producers.first_offset_of(producer_id) != first for producer_id, first in opened.items()):
+            first = log.segments[0].base_offset
+            self.transactions.batches = [each for each in batches if each.offset >= first]
 
     def _start_after_crash(self) -> None:
         self.disk._open(clean=False, log_start=self.start)
@@ -224,6 +269,7 @@ class LogModel(RuleBasedStateMachine):
         self.end = self.disk.log.log_end_offset
         assert self.end <= offset
         self.values = [value for value in self.values if value[0] < self.end]
+        self.transactions.cut_to(self.end)
         self.start = min(self.start, self.end)
         self.durable = self.end if shortened else self.durable
 
@@ -243,6 +289,16 @@ class LogModel(RuleBasedStateMachine):
                 found = log.find_timestamp(wanted)
                 assert found is not None
                 assert (found.timestamp, found.offset) == (first[1], first[0])
+
+    @invariant()
+    def reads_what_was_committed(self) -> None:
+        if not hasattr(self, "disk"):
+            return
+        log = self.disk.log
+        assert log.last_stable_offset == self.transactions.last_stable_offset(self.start, self.end)
+        if not log.state.damaged:
+            found = [record.offset for record, _ in read_committed(log, 1 << 20)]
+            assert found == self.transactions.committed_offsets(self.start, self.end)
 
     @rule(share=st.floats(0, 1), bytes_max=st.integers(0, 500), min_one=st.booleans())
     def read_with_what_is_remembered_and_without(self, share: float, bytes_max: int, min_one: bool) -> None:
