@@ -299,6 +299,7 @@ class Client:
         from seglog.core.transactions import TransactionCore  # noqa: PLC0415 - few programs have transactions
         from seglog.transaction import Transaction  # noqa: PLC0415 - as above
 
+        core = TransactionCore(transactional_id, timeout)
         options = ProducerOptions(
             "os",  # what is committed is made durable by the commit
             linger_ms,
@@ -313,7 +314,7 @@ class Client:
         def make_producer(topic: str, epoch: "ProducerEpoch") -> "Producer":
             return self.make_producer(topic, options, epoch)
 
-        return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer)
+        return Transaction(core, self.converse, make_producer)
 
     def timestamps(self, topic: str) -> "TimestampWatch":
         """The timestamp checks of a topic; their warnings are issued once per client."""

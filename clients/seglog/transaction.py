@@ -105,13 +105,13 @@ class Transaction:
         TransactionFenced (another producer has the id).
         """
         try:
-            for producer in self._producers.values():
+            for producer in list(self._producers.values()):
                 producer.flush()
         except SeglogError as error:
-            self.abort()
+            self._abort_after(error)
             raise self._core.failed(error) from error
-        except BaseException:
-            self.abort()
+        except BaseException as error:
+            self._abort_after(error)
             raise
         self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
@@ -119,7 +119,13 @@ class Transaction:
         self._committed.clear()
 
     def abort(self) -> None:
-        """Abort: nothing of it counts. What is on its way is dropped."""
+        """Abort: nothing of it counts. What is on its way is dropped.
+
+        Raises TransactionUnanswered (call ``abort`` again), and ClientError after a commit, also after one that the
+        broker has not answered.
+        """
+        if not self._core.is_to_end(is_commit=False):
+            return
         producers, self._producers = list(self._producers.values()), {}
         self._committed.clear()
         for producer in producers:
@@ -139,7 +145,10 @@ class Transaction:
             return  # it was ended within the block
         if error is None:
             self.commit()
-            return
+        elif not self._core.is_committing:
+            self._abort_after(error)
+
+    def _abort_after(self, error: BaseException) -> None:
         try:
             self.abort()
         except SeglogError as failed:

@@ -268,6 +268,7 @@ class Client:
         buffer_bytes: int = 32 * 1024 * 1024,
     ) -> Transaction:
         """Transactions of the producer with this id, for ``async with``, as ``seglog.Client.transaction``."""
+        core = TransactionCore(transactional_id, timeout)
         options = ProducerOptions(
             "os",  # what is committed is made durable by the commit
             linger_ms,
@@ -282,7 +283,7 @@ class Client:
         def make_producer(topic: str, epoch: ProducerEpoch) -> Awaitable[Producer]:
             return self._make_producer(topic, options, epoch)
 
-        return Transaction(TransactionCore(transactional_id, timeout), self.converse, make_producer, self._loop)
+        return Transaction(core, self.converse, make_producer, self._loop)
 
     def timestamps(self, topic: str) -> TimestampWatch:
         """The timestamp checks of a topic; their warnings are issued once per client."""

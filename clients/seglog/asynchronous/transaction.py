@@ -1,6 +1,7 @@
 """Transactions of the async faces: producers of several topics, and offsets of groups, that count together."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
@@ -12,7 +13,7 @@ from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
 from seglog.core.transactions import TransactionCore
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import SeglogError, TransactionUnanswered
 
 END_SECONDS: Final = 5.0
 """How long a cancelled block waits for its transaction to be aborted."""
@@ -95,11 +96,12 @@ class Transaction:
 
     async def commit(self) -> None:
         """Commit, as ``seglog.transaction.Transaction.commit``. A cancelled call may have committed."""
+        self._loop.check()
         try:
-            for producer in self._producers.values():
+            for producer in list(self._producers.values()):
                 await producer.flush()
         except SeglogError as error:
-            await self.abort()
+            await self._abort_after(error)
             raise self._core.failed(error) from error
         await self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
@@ -107,7 +109,10 @@ class Transaction:
         self._committed.clear()
 
     async def abort(self) -> None:
-        """Abort: nothing of it counts. What is on its way is dropped."""
+        """Abort, as ``seglog.transaction.Transaction.abort``."""
+        self._loop.check()
+        if not self._core.is_to_end(is_commit=False):
+            return
         producers, self._producers = list(self._producers.values()), {}
         self._committed.clear()
         for producer in producers:
@@ -126,8 +131,25 @@ class Transaction:
         if not self._core.is_open:
             return  # it was ended within the block
         if error is None:
-            await self.commit()
-            return
+            try:
+                await self.commit()
+            except SeglogError:
+                raise
+            except BaseException as cancelled:
+                await self._end_after(cancelled)
+                raise
+        elif not isinstance(error, TransactionUnanswered):
+            await self._end_after(error)
+
+    async def _end_after(self, error: BaseException) -> None:
+        """End the transaction because of ``error``: a commit for which the broker was asked is waited for."""
+        if self._core.is_committing:
+            with suppress(SeglogError):
+                await self._loop.shielded(self._loop.now() + END_SECONDS, self.commit)
+        else:
+            await self._abort_after(error)
+
+    async def _abort_after(self, error: BaseException) -> None:
         try:
             has_ended = await self._loop.shielded(self._loop.now() + END_SECONDS, self.abort)
         except SeglogError as failed:

@@ -16,14 +16,13 @@ from seglog.core.group_membership import Member
 from seglog.core.retries import backoff_seconds
 from seglog_protocol import messages
 from seglog_protocol.errors import (
+    AuthenticationError,
     ClientError,
-    ClientTimeoutError,
-    ConnectionLostError,
     DeliveryFailed,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
-    NotReachableError,
     ProducerFencedError,
+    ProtocolError,
     SeglogError,
     TransactionAborted,
     TransactionFenced,
@@ -37,7 +36,11 @@ TIMEOUT_SECONDS: Final = 60.0
 """How long a transaction may take by default: Kafka's ``transaction.timeout.ms`` of producers."""
 
 _FENCED: Final = ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError
-_UNANSWERED: Final = ClientTimeoutError, ConnectionLostError, NotReachableError
+_UNANSWERED: Final = ClientError, ProtocolError, AuthenticationError
+"""Errors that are no answer of the broker to the request, which it may have served."""
+
+TIMEOUT_SECONDS_MAX: Final = (2**31 - 1) / 1000
+"""Above what any broker can be configured to permit."""
 
 OffsetsById = Mapping[str, Mapping[int, int]]
 """By the id of a topic ("" if it is not known): the offsets of partitions."""
@@ -50,11 +53,12 @@ class TransactionCore:
     """
 
     def __init__(self, transactional_id: str, timeout_seconds: float) -> None:
-        given: object = transactional_id
-        if not isinstance(given, str) or not given:
+        text: object = transactional_id
+        if not isinstance(text, str) or not text:
             raise ValueError(f"a transactional id is text, and not empty, not {transactional_id!r}")
-        if not timeout_seconds > 0:
-            raise ValueError(f"timeout must be more than 0, not {timeout_seconds!r}")
+        number: object = timeout_seconds
+        if not isinstance(number, int | float) or not 0 < number <= TIMEOUT_SECONDS_MAX:
+            raise ValueError(f"timeout is a number of seconds, more than 0, not {timeout_seconds!r}")
         self.transactional_id = transactional_id
         self.timeout_seconds = float(timeout_seconds)
         self.epoch: ProducerEpoch | None = None
@@ -64,6 +68,7 @@ class TransactionCore:
         self._has_offsets = False
         self._fenced: TransactionFenced | None = None
         self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
+        self._end: bool | None = None  # how the last transaction has ended, likewise
 
     def beginning(self) -> Conversation[ProducerEpoch]:
         """Begin a transaction; the first one fences all other producers of the transactional id.
@@ -72,26 +77,36 @@ class TransactionCore:
         """
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
+        if self._wanted is False:
+            yield from self.ending(is_commit=False)
+        if self._wanted:
+            raise ClientError(f"{self._whether_committed}: call commit() before the next one begins")
         if self.is_open:
             raise ClientError(
                 f"a transaction of {self.transactional_id} is open already: one transactional id has one at a time"
             )
-        if self._wanted is not None:
-            yield from self.ending(is_commit=self._wanted)
-        if self.epoch is None:
-            timeout_ms = max(1, round(self.timeout_seconds * 1000))
-            request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
-            try:
-                reply = yield from self._patiently(request, messages.InitProducerReply)
-            except UnsupportedVersionError as error:
-                raise UnsupportedApiError(
-                    "the broker has no transactions, it is older than this client: give it a newer version, or send "
-                    "without a transaction",
-                    api=messages.ExtendTransactionRequest.api,
-                ) from error
-            self.epoch = ProducerEpoch(reply.producer_id, reply.producer_epoch)
-        self.is_open = True
+        self.is_open = True  # from now on, so that no second thread or task begins one
+        try:
+            if self.epoch is None:
+                self.epoch = yield from self._new_epoch()
+        except BaseException:
+            self.is_open = False
+            raise
+        self._end = None
         return self.epoch
+
+    def _new_epoch(self) -> Conversation[ProducerEpoch]:
+        timeout_ms = max(1, round(self.timeout_seconds * 1000))
+        request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
+        try:
+            reply = yield from self._patiently(request, messages.InitProducerReply)
+        except UnsupportedVersionError as error:
+            raise UnsupportedApiError(
+                "the broker has no transactions, it is older than this client: give it a newer version, or send "
+                "without a transaction",
+                api=messages.ExtendTransactionRequest.api,
+            ) from error
+        return ProducerEpoch(reply.producer_id, reply.producer_epoch)
 
     def is_part(self, topic: str, partition: int) -> bool:
         """Whether a partition is part of the open transaction, so that its batches may be sent."""
@@ -144,31 +159,54 @@ class TransactionCore:
                     raise self._told(result.error)
 
     def ending(self, *, is_commit: bool) -> Conversation[None]:
-        """Commit or abort the transaction. Raises TransactionAborted where a commit is not possible any more.
+        """Commit or abort the transaction, unless it has ended so. Raises TransactionAborted if a commit is refused.
 
-        After TransactionUnanswered the same end may be asked for again.
+        After TransactionUnanswered the same end may be asked for again. Raises ClientError where the other end has come
+        or was asked for, or where none began.
         """
+        if not self.is_to_end(is_commit=is_commit):
+            return
         if not self._partitions and not self._has_offsets:
-            self.is_open = False
+            self._close(self.epoch, is_commit=is_commit)
             return
         producer_id, epoch = self._open_epoch()
         request = messages.EndTransactionRequest(self.transactional_id, producer_id, epoch, is_commit)
         self._wanted = is_commit
         try:
             reply = yield from self._patiently(request, messages.EndTransactionReply)
+        except TransactionFenced:
+            self._close(None, is_commit=False)
+            raise
         except _UNANSWERED as error:
             raise self._unanswered(error, is_commit=is_commit) from error
-        except TransactionFenced:
-            self._close(None)
-            raise
         except SeglogError as error:
             if error.retriable:
                 raise self._unanswered(error, is_commit=is_commit) from error
-            self._close(None)
+            self._close(None, is_commit=False)
             if not is_commit:
                 return  # the next transaction begins with a new epoch, which aborts what is open
             raise self.aborted(error) from error
-        self._close(ProducerEpoch(reply.producer_id, reply.producer_epoch))
+        self._close(ProducerEpoch(reply.producer_id, reply.producer_epoch), is_commit=is_commit)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether the broker was asked for a commit and has not answered: the transaction may be committed."""
+        return self._wanted is True
+
+    def is_to_end(self, *, is_commit: bool) -> bool:
+        """Whether the transaction is still to be committed or aborted; False where that is done. Raises ClientError."""
+        if self._wanted is not None and self._wanted is not is_commit:
+            if self._wanted:
+                raise ClientError(f"{self._whether_committed}, so it cannot be aborted: call commit() again")
+            raise ClientError(f"the transaction of {self.transactional_id} was to be aborted: call abort() again")
+        if self.is_open:
+            return True
+        if self._fenced is not None and is_commit:
+            raise copied(self._fenced) from self._fenced
+        if self._fenced is None and self._end is not is_commit:
+            state = "open" if self._end is None else f"open: the last one was {'committed' if self._end else 'aborted'}"
+            raise ClientError(f"no transaction of {self.transactional_id} is {state}")
+        return False
 
     @property
     def open_epoch(self) -> ProducerEpoch:
@@ -189,6 +227,10 @@ class TransactionCore:
             transactional_id=self.transactional_id,
         )
 
+    @property
+    def _whether_committed(self) -> str:
+        return f"the broker has not answered yet whether the transaction of {self.transactional_id} is committed"
+
     def _unanswered(self, cause: SeglogError, *, is_commit: bool) -> TransactionUnanswered:
         end = "committed" if is_commit else "aborted"
         return TransactionUnanswered(
@@ -197,8 +239,8 @@ class TransactionCore:
             transactional_id=self.transactional_id,
         )
 
-    def _close(self, epoch: ProducerEpoch | None) -> None:
-        self.epoch, self.is_open, self._wanted = epoch, False, None
+    def _close(self, epoch: ProducerEpoch | None, *, is_commit: bool) -> None:
+        self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
         self._partitions.clear()
         self._has_offsets = False
 

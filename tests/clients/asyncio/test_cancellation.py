@@ -12,6 +12,7 @@ import pytest
 
 import seglog.asyncio
 from seglog.asyncio import raw
+from seglog.testing import Broker
 from seglog_protocol.batch_builder import encode_batch
 from tests.clients.asyncio.conftest import Run
 from tests.clients.fake_broker import FakeBroker, fake_broker
@@ -245,3 +246,34 @@ def test_seeking_moves_or_does_not(run: Run, when: When) -> None:
     with fake_broker() as broker:
         broker.fill(9)
         run(main(broker))
+
+
+@pytest.mark.parametrize("when", ["waiting", "answered"])
+def test_a_transaction_is_committed_or_aborted_whole_and_another_one_begins(when: When) -> None:
+    with Broker() as broker:
+
+        async def main() -> None:
+            async with seglog.asyncio.connect(broker.address) as client:
+                for topic in ("a", "b"):
+                    await client.create_topic(topic)
+                txn = client.transaction("app")
+
+                async def call() -> None:
+                    async with txn:
+                        for topic in ("a", "b"):
+                            await txn.send(topic, "sent")
+
+                async def read(topic: str) -> int:
+                    async with client.consumer(topic, isolation="read_committed") as consumer:
+                        return len([record async for record in consumer])
+
+                async def check() -> None:
+                    assert [each.state for each in await client.transactions() if each.state == "Ongoing"] == []
+                    async with txn:
+                        await txn.send("a", "after")
+                        await txn.send("b", "after")
+                    assert await read("a") == await read("b")
+
+                await sweep(call, check, when)
+
+        asyncio.run(main())

@@ -1,10 +1,165 @@
-"""The core of a transaction, answer by answer."""
+"""Transactions as conversations: what the broker is asked for, and what is told of an end that it did not answer."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from seglog.core.connection import Reply
+from seglog.core.conversations import Ask, Conversation, converse
 from seglog.core.transactions import TransactionCore
-from seglog_protocol.errors import InvalidTransactionTimeoutError, UnsupportedApiError, UnsupportedVersionError
-from seglog_protocol.messages import InitProducerRequest
+from seglog_protocol.errors import (
+    AuthenticationError,
+    ClientClosedError,
+    ClientError,
+    ClientTimeoutError,
+    InvalidTransactionStateError,
+    InvalidTransactionTimeoutError,
+    SeglogError,
+    TransactionAborted,
+    TransactionUnanswered,
+    UnsupportedApiError,
+    UnsupportedVersionError,
+)
+from seglog_protocol.messages import (
+    EndTransactionReply,
+    EndTransactionRequest,
+    ExtendTransactionReply,
+    ExtendTransactionRequest,
+    InitProducerReply,
+    InitProducerRequest,
+    reply_header,
+)
+
+
+class Coordinator:
+    """Answers every question; ``fail`` may raise instead, after the question was noted in ``ends``."""
+
+    def __init__(self) -> None:
+        self.ends: list[bool] = []
+        self.fail: Callable[[], None] = lambda: None
+
+    def run(self, conversation: Conversation[Any]) -> Any:
+        return converse(conversation, self._answer, lambda _: None)
+
+    def _answer(self, question: Ask) -> Reply:
+        request = question.request
+        if isinstance(request, InitProducerRequest):
+            return _reply(InitProducerReply(7, 0))
+        if isinstance(request, ExtendTransactionRequest):
+            return _reply(ExtendTransactionReply())
+        assert isinstance(request, EndTransactionRequest)
+        self.ends.append(request.commit)
+        self.fail()
+        return _reply(EndTransactionReply(7, len(self.ends)))
+
+
+def _reply(message: Any) -> Reply:
+    return Reply(1, reply_header(1, message), memoryview(b""))
+
+
+def fails_with(error: SeglogError) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def opened(coordinator: Coordinator) -> TransactionCore:
+    core = TransactionCore("app", 60)
+    coordinator.run(core.beginning())
+    coordinator.run(core.extending("t", 0))
+    return core
+
+
+def test_an_end_is_asked_for_once_and_the_other_end_is_refused_after_it() -> None:
+    for is_commit in (True, False):
+        coordinator = Coordinator()
+        core = opened(coordinator)
+        coordinator.run(core.ending(is_commit=is_commit))
+        coordinator.run(core.ending(is_commit=is_commit))
+        with pytest.raises(ClientError, match=f"the last one was {'committed' if is_commit else 'aborted'}"):
+            coordinator.run(core.ending(is_commit=not is_commit))
+        assert coordinator.ends == [is_commit]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_what_did_not_begin_does_not_end(is_commit: bool) -> None:
+    coordinator = Coordinator()
+    with pytest.raises(ClientError, match="no transaction of app is open"):
+        coordinator.run(TransactionCore("app", 60).ending(is_commit=is_commit))
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_transaction_without_anything_in_it_has_an_end_as_well(is_commit: bool) -> None:
+    coordinator = Coordinator()
+    core = TransactionCore("app", 60)
+    coordinator.run(core.beginning())
+    coordinator.run(core.ending(is_commit=is_commit))
+    with pytest.raises(ClientError, match="the last one was"):
+        coordinator.run(core.ending(is_commit=not is_commit))
+    assert coordinator.ends == []
+
+
+@pytest.mark.parametrize(
+    "cause", [ClientTimeoutError("late"), ClientClosedError("closed"), AuthenticationError("gone")], ids=str
+)
+def test_a_commit_that_was_not_answered_is_not_told_to_be_aborted(cause: SeglogError) -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    coordinator.fail = fails_with(cause)
+    with pytest.raises(TransactionUnanswered, match=r"call commit\(\) again"):
+        coordinator.run(core.ending(is_commit=True))
+    with pytest.raises(ClientError, match=r"cannot be aborted: call commit\(\) again"):
+        coordinator.run(core.ending(is_commit=False))
+    with pytest.raises(ClientError, match=r"call commit\(\) before the next one"):
+        coordinator.run(core.beginning())
+    coordinator.fail = lambda: None
+    coordinator.run(core.ending(is_commit=True))
+    coordinator.run(core.beginning())
+    assert coordinator.ends == [True, True]
+
+
+def test_an_abort_that_was_not_answered_is_asked_for_again_by_the_next_transaction() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    coordinator.fail = fails_with(ClientTimeoutError("late"))
+    with pytest.raises(TransactionUnanswered, match=r"call abort\(\) again"):
+        coordinator.run(core.ending(is_commit=False))
+    with pytest.raises(ClientError, match="was to be aborted"):
+        coordinator.run(core.ending(is_commit=True))
+    coordinator.fail = lambda: None
+    coordinator.run(core.beginning())
+    assert coordinator.ends == [False, False]
+    assert core.is_open
+
+
+def test_a_commit_that_is_refused_has_aborted() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    coordinator.fail = fails_with(InvalidTransactionStateError("no"))
+    with pytest.raises(TransactionAborted, match="nothing of it counts"):
+        coordinator.run(core.ending(is_commit=True))
+    coordinator.run(core.ending(is_commit=False))
+    with pytest.raises(ClientError, match="the last one was aborted"):
+        coordinator.run(core.ending(is_commit=True))
+
+
+def test_nobody_begins_a_transaction_while_another_one_is_begun() -> None:
+    coordinator = Coordinator()
+    core = TransactionCore("app", 60)
+    first = core.beginning()
+    next(first)
+    with pytest.raises(ClientError, match="one at a time"):
+        coordinator.run(core.beginning())
+    first.close()  # as one that is cancelled
+    coordinator.run(core.beginning())
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e30, "5", None])
+def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=r"^timeout is a number of seconds"):
+        TransactionCore("app", timeout)
 
 
 def test_a_broker_without_transactions_is_told_as_that() -> None:
