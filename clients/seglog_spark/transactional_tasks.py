@@ -181,8 +181,9 @@ class TransactionalTask(Task):
 
     def _look_up(self, *, stable: bool = False) -> Note | None:
         """What was committed last for the target there is; None for nothing."""
-        looking = lambda: self.client.converse(look_up_committed(self._name, TASKS_TOPIC, [0], stable=stable))  # noqa: E731
-        committed = patiently(looking).get(0)
+        committed = patiently(
+            lambda: self.client.converse(look_up_committed(self._name, TASKS_TOPIC, [0], stable=stable))
+        ).get(0)
         note = None if committed is None else Note.decode(committed.metadata)
         return note if note is not None and note.topic_id == self._topic_id else None
 
