@@ -1,6 +1,7 @@
 """Transactions of both faces of the client, with a real broker."""
 
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,13 @@ async def test_what_cannot_be_part_of_a_transaction_is_refused_as_such(client: A
             await txn.send("in", "x", partition=7)
         await txn.send("in", "y", partition=0)
     assert await values(client, "in") == ["y"]
+
+
+def test_many_threads_send_to_partitions_that_are_part_of_none_yet(broker: Broker) -> None:
+    with seglog.connect(broker.address) as client:
+        client.create_topic("shared", 16)
+        with client.transaction("threads", linger_ms=0) as txn, ThreadPoolExecutor(6) as pool:
+            for sent in [pool.submit(txn.send, "shared", "x", partition=n // 6) for n in range(96)]:
+                sent.result()
+        with client.consumer("shared", isolation="read_committed") as consumer:
+            assert sum(1 for _ in consumer) == 96

@@ -65,7 +65,7 @@ class TransactionCore:
         """None before the first transaction, and where the broker is to be asked for it again."""
         self.is_open = False
         self._partitions: set[tuple[str, int]] = set()
-        self._has_offsets = False
+        self._may_have_begun = False  # at the broker, by a request that was answered or not
         self._fenced: TransactionFenced | None = None
         self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
         self._end: bool | None = None  # how the last transaction has ended, likewise
@@ -117,14 +117,9 @@ class TransactionCore:
         producer_id, epoch = self._open_epoch()
         parts = [messages.TransactionPartition(topic, partition) for partition in partitions]
         request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
-        added = {(topic, partition) for partition in partitions}
-        self._partitions |= added  # they may be part of it, also where there is no answer
-        try:
-            yield from self._patiently(request, messages.ExtendTransactionReply)
-        except SeglogError:
-            self._partitions -= added
-            self._has_offsets = True  # the transaction may have begun
-            raise
+        self._may_have_begun = True
+        yield from self._patiently(request, messages.ExtendTransactionReply)
+        self._partitions.update((topic, partition) for partition in partitions)  # whose batches are taken from now on
 
     def committing_offsets(
         self,
@@ -138,7 +133,7 @@ class TransactionCore:
         """Commit offsets of a group that count when the transaction is committed. Raises a GroupError."""
         producer_id, epoch = self._open_epoch()
         for topic_id, offsets in by_id.items():
-            self._has_offsets = True
+            self._may_have_begun = True
             request = messages.CommitOffsetsRequest(
                 group,
                 [
@@ -166,7 +161,7 @@ class TransactionCore:
         """
         if not self.is_to_end(is_commit=is_commit):
             return
-        if not self._partitions and not self._has_offsets:
+        if not self._may_have_begun:
             self._close(self.epoch, is_commit=is_commit)
             return
         producer_id, epoch = self._open_epoch()
@@ -242,7 +237,7 @@ class TransactionCore:
     def _close(self, epoch: ProducerEpoch | None, *, is_commit: bool) -> None:
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
         self._partitions.clear()
-        self._has_offsets = False
+        self._may_have_begun = False
 
     def _open_epoch(self) -> ProducerEpoch:
         if self._fenced is not None:

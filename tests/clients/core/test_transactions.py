@@ -156,6 +156,31 @@ def test_nobody_begins_a_transaction_while_another_one_is_begun() -> None:
     coordinator.run(core.beginning())
 
 
+def test_a_partition_is_part_of_it_only_when_the_broker_has_said_so() -> None:
+    """Else another thread sends meanwhile, and the broker refuses its batch."""
+    coordinator = Coordinator()
+    core = TransactionCore("app", 60)
+    coordinator.run(core.beginning())
+    extending = core.extending("t", 0)
+    next(extending)
+    assert not core.is_part("t", 0)
+    extending.close()  # as one that is cancelled
+    assert not core.is_part("t", 0)
+    coordinator.run(core.extending("t", 0))
+    assert core.is_part("t", 0)
+
+
+def test_what_may_have_begun_without_an_answer_is_aborted() -> None:
+    coordinator = Coordinator()
+    core = TransactionCore("app", 60)
+    coordinator.run(core.beginning())
+    extending = core.extending("t", 0)
+    next(extending)
+    extending.close()
+    coordinator.run(core.ending(is_commit=False))
+    assert coordinator.ends == [False]
+
+
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e30, "5", None])
 def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     with pytest.raises(ValueError, match=r"^timeout is a number of seconds"):
