@@ -92,6 +92,7 @@ class Client:
         self._dialing = threading.Lock()  # one thread replaces a dead link, the others wait for it
         self._adopting = threading.Lock()  # guards what follows
         self._is_closed = False
+        self._of_transactions: dict[weakref.ref[object], dict[str, Producer]] = {}
         self._children: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         self._timestamps: dict[str, TimestampWatch] = {}
 
@@ -296,7 +297,7 @@ class Client:
         aborted by the broker. Other options are those of ``producer``.
         """
         from seglog.core.producer_options import ProducerOptions  # noqa: PLC0415 - with all its codecs
-        from seglog.core.transactions import TransactionCore  # noqa: PLC0415 - few programs have transactions
+        from seglog.core.transactions import TransactionCore, let_go  # noqa: PLC0415 - few programs have transactions
         from seglog.transaction import Transaction  # noqa: PLC0415 - as above
 
         core = TransactionCore(transactional_id, timeout)
@@ -312,9 +313,13 @@ class Client:
         )
 
         def make_producer(topic: str, epoch: "ProducerEpoch") -> "Producer":
+            for producer in let_go(self._of_transactions):
+                producer.abort_now()  # so that a transaction object for each block leaves no connections behind
             return self.make_producer(topic, options, epoch)
 
-        return Transaction(core, self.converse, make_producer)
+        transaction = Transaction(core, self.converse, make_producer)
+        self._of_transactions[weakref.ref(transaction)] = transaction.producers
+        return transaction
 
     def timestamps(self, topic: str) -> "TimestampWatch":
         """The timestamp checks of a topic; their warnings are issued once per client."""

@@ -44,7 +44,8 @@ class Transaction:
         self._core = core
         self._converse = converse
         self._make_producer = make_producer
-        self._producers: dict[str, Producer] = {}
+        self.producers: dict[str, Producer] = {}
+        """By topic. Whoever made this closes them when it is let go of."""
         self._extending = threading.Lock()
         self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
 
@@ -79,12 +80,12 @@ class Transaction:
         return producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
 
     def _producer(self, topic: str) -> "Producer":
-        producer = self._producers.get(topic)
+        producer = self.producers.get(topic)
         if producer is None:
             with self._extending:
-                producer = self._producers.get(topic)
+                producer = self.producers.get(topic)
                 if producer is None:
-                    producer = self._producers[topic] = self._make_producer(topic, self._core.open_epoch)
+                    producer = self.producers[topic] = self._make_producer(topic, self._core.open_epoch)
         return producer
 
     def commit_offsets(self, consumer: "GroupConsumer", offsets: Mapping[int, int] | None = None) -> None:
@@ -105,7 +106,7 @@ class Transaction:
         TransactionFenced (another producer has the id).
         """
         try:
-            for producer in list(self._producers.values()):
+            for producer in list(self.producers.values()):
                 producer.flush()
         except SeglogError as error:
             self._abort_after(error)
@@ -126,7 +127,8 @@ class Transaction:
         """
         if not self._core.is_to_end(is_commit=False):
             return
-        producers, self._producers = list(self._producers.values()), {}
+        producers = list(self.producers.values())
+        self.producers.clear()
         self._committed.clear()
         for producer in producers:
             producer.abort()
@@ -134,7 +136,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         epoch = self._converse(self._core.beginning())
-        for producer in self._producers.values():
+        for producer in self.producers.values():
             producer.begin_epoch(epoch)
         return self
 
@@ -158,6 +160,7 @@ class Transaction:
         """Close the connections of its producers; an open transaction is aborted."""
         if self._core.is_open:
             self.abort()
-        producers, self._producers = list(self._producers.values()), {}
+        producers = list(self.producers.values())
+        self.producers.clear()
         for producer in producers:
             producer.close()

@@ -1,5 +1,6 @@
 """Transactions of both faces of the client, with a real broker."""
 
+import gc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -222,3 +223,15 @@ def test_many_threads_send_to_partitions_that_are_part_of_none_yet(broker: Broke
                 sent.result()
         with client.consumer("shared", isolation="read_committed") as consumer:
             assert sum(1 for _ in consumer) == 96
+
+
+async def test_an_object_for_each_block_leaves_no_connections_behind(client: Any) -> None:
+    for number in range(20):
+        async with client.transaction("app") as txn:
+            await txn.send("in", str(number))
+    gc.collect()
+    async with client.transaction("app") as txn:
+        await txn.send("in", "last")
+    (connections,) = await client.samples(["seglog_connections"])
+    assert sum(sample.value for sample in connections.samples) < 10
+    assert len(await values(client, "in")) == 21

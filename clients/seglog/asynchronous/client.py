@@ -1,5 +1,6 @@
 """The client of the async faces: topics, offsets, and the creation of producers and consumers."""
 
+import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -29,7 +30,7 @@ from seglog.core.samples import read_samples
 from seglog.core.security import Secret, Target
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
-from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore
+from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore, let_go
 from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.groups import (
     GroupDescription,
@@ -107,6 +108,7 @@ class Client:
         self._dialing = self._loop.lock()
         self._is_closed = False
         self._producers: set[Producer] = set()
+        self._of_transactions: dict[weakref.ref[object], dict[str, Producer]] = {}
         self._timestamps: dict[str, TimestampWatch] = {}
         self._consumers: set[Consumer] = set()
 
@@ -280,10 +282,15 @@ class Client:
             transactional=True,
         )
 
-        def make_producer(topic: str, epoch: ProducerEpoch) -> Awaitable[Producer]:
-            return self._make_producer(topic, options, epoch)
+        async def make_producer(topic: str, epoch: ProducerEpoch) -> Producer:
+            self._loop.check()
+            for producer in let_go(self._of_transactions):
+                producer.abort_now()  # so that a transaction object for each block leaves no connections behind
+            return await self._make_producer(topic, options, epoch)
 
-        return Transaction(core, self.converse, make_producer, self._loop)
+        transaction = Transaction(core, self.converse, make_producer, self._loop)
+        self._of_transactions[weakref.ref(transaction)] = transaction.producers
+        return transaction
 
     def timestamps(self, topic: str) -> TimestampWatch:
         """The timestamp checks of a topic; their warnings are issued once per client."""

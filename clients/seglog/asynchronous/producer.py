@@ -274,6 +274,12 @@ class Producer:
         await self._abort(self._loop.now() + seconds)
         return self._core.accumulator.take_failures()[1]
 
+    def abort_now(self) -> None:
+        """Close without waiting for anything."""
+        if not self._is_closed:
+            self.end()
+            self._shut()
+
     async def leave(self, error: BaseException, deadline: float | None = None) -> None:
         """Abort because the block was left by ``error``; adds a note with the number of unacknowledged records."""
         if self._is_closed:

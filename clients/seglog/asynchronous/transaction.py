@@ -47,7 +47,8 @@ class Transaction:
         self._converse = converse
         self._loop = loop
         self._make_producer = make_producer
-        self._producers: dict[str, Producer] = {}
+        self.producers: dict[str, Producer] = {}
+        """By topic. Whoever made this closes them when it is let go of."""
         self._extending = loop.lock()
         self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
 
@@ -69,7 +70,7 @@ class Transaction:
         headers: HeaderInput = (),
     ) -> Delivery:
         """Send a record to a topic, as ``seglog.transaction.Transaction.send``."""
-        producer = self._producers.get(topic)
+        producer = self.producers.get(topic)
         if producer is None:
             producer = await self._producer(topic)
         if partition is None:
@@ -82,9 +83,9 @@ class Transaction:
 
     async def _producer(self, topic: str) -> Producer:
         async with self._extending:
-            producer = self._producers.get(topic)
+            producer = self.producers.get(topic)
             if producer is None:
-                producer = self._producers[topic] = await self._make_producer(topic, self._core.open_epoch)
+                producer = self.producers[topic] = await self._make_producer(topic, self._core.open_epoch)
             return producer
 
     async def commit_offsets(self, consumer: GroupConsumer, offsets: Mapping[int, int] | None = None) -> None:
@@ -98,7 +99,7 @@ class Transaction:
         """Commit, as ``seglog.transaction.Transaction.commit``. A cancelled call may have committed."""
         self._loop.check()
         try:
-            for producer in list(self._producers.values()):
+            for producer in list(self.producers.values()):
                 await producer.flush()
         except SeglogError as error:
             await self._abort_after(error)
@@ -113,7 +114,8 @@ class Transaction:
         self._loop.check()
         if not self._core.is_to_end(is_commit=False):
             return
-        producers, self._producers = list(self._producers.values()), {}
+        producers = list(self.producers.values())
+        self.producers.clear()
         self._committed.clear()
         for producer in producers:
             await producer.abort()
@@ -121,7 +123,7 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         epoch = await self._converse(self._core.beginning())
-        for producer in self._producers.values():
+        for producer in self.producers.values():
             producer.begin_epoch(epoch)
         return self
 

@@ -5,9 +5,10 @@ TransactionUnanswered (the broker did not answer: ask again for the same end), T
 the transactional id: stop).
 """
 
+import weakref
 from collections.abc import Mapping
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation, ask
@@ -44,6 +45,19 @@ TIMEOUT_SECONDS_MAX: Final = (2**31 - 1) / 1000
 
 OffsetsById = Mapping[str, Mapping[int, int]]
 """By the id of a topic ("" if it is not known): the offsets of partitions."""
+
+
+ProducerT = TypeVar("ProducerT")
+
+
+def let_go(kept: dict[weakref.ref[object], dict[str, ProducerT]]) -> list[ProducerT]:
+    """The producers, kept by transaction and topic, of transactions that the program has no more: taken out."""
+    return [
+        producer
+        for transaction in list(kept)
+        if transaction() is None
+        for producer in kept.pop(transaction, {}).values()
+    ]
 
 
 class TransactionCore:
