@@ -63,10 +63,9 @@ def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> li
         fs.unlink(f"{directory}/{name}")
     if undone:
         fs.sync_directory(directory)  # before the .cleaned files: without them these would look complete
-    if not clean:
-        _finish_renames(fs, directory, parsed)
+    replaced = set() if clean else _finish_renames(fs, directory, parsed)
     passing = [n for n in found if n.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX))]
-    passing = _with_remains(parsed, passing)
+    passing = [name for name in _with_remains(parsed, passing) if name not in replaced]
     for name in passing:
         fs.unlink(f"{directory}/{name}")
     undone_names = set(undone)
@@ -121,8 +120,10 @@ def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
     fs.sync_directory(directory)
 
 
-def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[int, str]]) -> None:
+def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[int, str]]) -> set[str]:
     """Remove the sources of a compacted segment whose renames a power cut lost, while its own rename was kept.
+
+    Returns the names that were removed.
 
     The renames of a swap happen between two syncs of the directory, and file systems may store them in any order. Only
     a segment that has replaced another has its base twice, plain and ``.deleted``. Other segments that begin within its
@@ -130,15 +131,16 @@ def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[i
     """
     logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
     aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"}
-    removed = False
+    removed: set[str] = set()
     for low in sorted(logs & aside):
         high = _next_offset_of_file(fs, f"{directory}/{names.segment_file_name(low, names.LOG_SUFFIX)}", low)
         for name, (base, suffix) in parsed.items():
             if low < base < high and suffix in names.SEGMENT_SUFFIXES and fs.exists(f"{directory}/{name}"):
                 fs.unlink(f"{directory}/{name}")
-                removed = True
+                removed.add(name)
     if removed:
         fs.sync_directory(directory)  # before the .deleted files, which show that there was a swap
+    return removed
 
 
 def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:

@@ -18,6 +18,7 @@ from seglog_broker.storage.log.recovery import tidy_directory
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import (
@@ -991,6 +992,16 @@ def test_undone_swaps_are_durable_first() -> None:
     tidy_directory(fs, "/p-0")
     for crashed in found:
         assert tidy_directory(crashed, "/p-0") == _segment(0) + _segment(5)
+
+
+def test_a_source_of_which_only_an_index_kept_its_name_goes() -> None:
+    """Of a segment that another has replaced a power cut may lose the rename of the index alone."""
+    fs = ForgetfulFileSystem()
+    compacted = encode_batch([(1_000, b"k", b"v", ())], base_offset=30)
+    fs.load({f"/p-0/{name}": b"" for name in (*_segment(0, ".deleted"), *_segment(24, ".deleted", ".log"))})
+    fs.load({f"/p-0/{name}": b"" for name in (*_segment(24, "", ".index"), *_segment(0, "", ".index", ".timeindex"))})
+    fs.load({f"/p-0/{name}": compacted for name in _segment(0, "", ".log")})
+    assert tidy_directory(fs, "/p-0") == _segment(0)
 
 
 def _swap_disk(*, originals: bool = True) -> tuple[ForgetfulFileSystem, dict[str, bytes]]:
