@@ -15,7 +15,7 @@ from seglog_protocol.isolation import ISOLATIONS, Isolation
 from seglog_protocol.messages import Request
 from tests.clients.faces import Connect, Face, fetched
 from tests.clients.fake_broker import Answer
-from tests.interop.golden import load_case, unpack
+from tests.interop.golden import load_case, unpack, unpack_open_transactions
 from tests.processes import Daemon, daemon
 from tests.processes import seglog as seglog_command
 
@@ -26,7 +26,7 @@ PARTITIONS = [("ledger", 0), ("ledger", 1), ("version-2", 0)]
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     directory = tmp_path_factory.mktemp("transactions") / "data"
-    unpack(load_case("transactions"), directory)
+    unpack_open_transactions(directory)
     with daemon(directory) as broker:
         yield broker
 
@@ -76,8 +76,8 @@ async def test_without_a_choice_everything_is_read(client: Any) -> None:
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-async def test_a_member_of_a_group_reads_the_same(client: Any, isolation: Isolation) -> None:
-    group = f"{type(client).__module__}-{isolation}"
+async def test_a_member_of_a_group_reads_the_same(client: Any, isolation: Isolation, tmp_path: Path) -> None:
+    group = tmp_path.name  # each test is the first to read
     found, positions, _, _ = await offsets_read(client, TOPIC, group=group, follow=False, isolation=isolation)
     both = [*expected(TOPIC, 0, isolation), *expected(TOPIC, 1, isolation)]
     assert sorted(found) == sorted(both)

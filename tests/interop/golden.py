@@ -7,6 +7,7 @@ engine (which adopts a directory of Kafka's), and asked the same questions.
 import base64
 import hashlib
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC
 from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
 from seglog_protocol.records import Record, decode_records
 from tests.support import shared_data
@@ -144,6 +146,18 @@ def unpack(case: Case, directory: Path) -> None:
         (directory / ".kafka_cleanshutdown").unlink(missing_ok=True)
     if not case.keeps_recovery_points:
         (directory / "recovery-point-offset-checkpoint").unlink()
+
+
+def unpack_open_transactions(directory: Path) -> None:
+    """Put the case "transactions" there without what its coordinator knew, which would end the open transaction."""
+    unpack(load_case("transactions"), directory)
+    for folder in directory.glob(f"{TRANSACTIONS_TOPIC}-*"):
+        shutil.rmtree(folder)
+    for checkpoint in directory.glob("*-offset-checkpoint"):
+        lines = checkpoint.read_text().splitlines()  # a version, how many entries, the entries; or nothing yet
+        others = [entry for entry in lines[2:] if not entry.startswith(f"{TRANSACTIONS_TOPIC} ")]
+        if lines:
+            checkpoint.write_text("".join(f"{line}\n" for line in (lines[0], len(others), *others)))
 
 
 def _apply(path: Path, edit: Mapping[str, Any]) -> None:

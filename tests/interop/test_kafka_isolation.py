@@ -21,7 +21,17 @@ from seglog_protocol.records import decode_records
 from tests.broker.listeners.kafka.kafka_peer import KafkaServed, fetch, latest
 from tests.broker.listeners.kafka.kafka_peer import kafka as serving_kafka
 from tests.broker.storage.log.transactions import fetch_committed, read_committed, without_aborted
-from tests.interop.golden import CASES, Row, adopted, digest, load_case, log_of, row_of, unpack
+from tests.interop.golden import (
+    CASES,
+    Row,
+    adopted,
+    digest,
+    load_case,
+    log_of,
+    row_of,
+    unpack,
+    unpack_open_transactions,
+)
 from tests.interop.golden_differences import DIFFERENCES
 from tests.logs import ManualClock, append_one, batch
 
@@ -77,7 +87,7 @@ def test_the_committed_records_are_those_of_kafkas_consumer(
 @pytest.fixture
 async def ledgers(tmp_path: Path) -> AsyncIterator[KafkaServed]:
     """A broker on the directory with transactions; one is open in ``ledger``-0 from its last stable offset on."""
-    unpack(load_case("transactions"), tmp_path)
+    unpack_open_transactions(tmp_path)
     async with serving_kafka(folder=tmp_path, topics={}) as served:
         yield served
 
