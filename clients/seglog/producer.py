@@ -223,10 +223,13 @@ class Producer:
         with self._lock:
             return self._core.place(key)
 
-    def begin_epoch(self, producer: ProducerEpoch) -> None:
-        """Send in another epoch from now on; everything before is acknowledged."""
+    def begin_epoch(self, producer: ProducerEpoch) -> bool:
+        """Send in another epoch from now on; False, and nothing changes, where records before are not acknowledged."""
         with self._lock:
+            if self._core.accumulator.unresolved:
+                return False
             self._core.accumulator.begin_epoch(producer)
+            return True
 
     def wait_for(self, batch: ProducerBatch, timeout: float | None) -> bool:
         """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""

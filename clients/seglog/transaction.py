@@ -136,8 +136,10 @@ class Transaction:
 
     def __enter__(self) -> Self:
         epoch = self._converse(self._core.beginning())
-        for producer in self.producers.values():
-            producer.begin_epoch(epoch)
+        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin_epoch(epoch)]
+        if late:
+            self.abort()
+            raise self._core.sent_too_late(late)
         return self
 
     def __exit__(

@@ -1,5 +1,6 @@
 """Transactions of both faces of the client, with a real broker."""
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import seglog
+import seglog.asyncio
 from seglog.testing import Broker
 from tests.clients.faces import Connect
 from tests.processes import daemon
@@ -235,3 +237,39 @@ async def test_an_object_for_each_block_leaves_no_connections_behind(client: Any
     (connections,) = await client.samples(["seglog_connections"])
     assert sum(sample.value for sample in connections.samples) < 10
     assert len(await values(client, "in")) == 21
+
+
+def test_what_a_thread_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(broker: Broker) -> None:
+    with seglog.connect(broker.address) as client:
+        client.create_topic("ends", 1)
+        txn = client.transaction("ends", linger_ms=60_000)
+        with txn:
+            txn.send("ends", "kept")
+            producer = txn.producers["ends"]
+        producer.send("late", partition=0)  # as by a thread that had looked before the end
+        with pytest.raises(seglog.ClientError, match=r"sent to ends while .* part of none"), txn:
+            pass
+        with txn:
+            txn.send("ends", "after")
+        with client.consumer("ends", isolation="read_committed") as consumer:
+            assert [record.value for record in consumer] == [b"kept", b"after"]
+
+
+def test_what_a_task_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(broker: Broker) -> None:
+    async def main() -> None:
+        async with seglog.asyncio.connect(broker.address) as client:
+            await client.create_topic("tasks", 1)
+            txn = client.transaction("tasks", linger_ms=60_000)
+            async with txn:
+                await txn.send("tasks", "kept")
+                producer = txn.producers["tasks"]
+            await producer.send("late", partition=0)
+            with pytest.raises(seglog.ClientError, match=r"sent to tasks while .* part of none"):
+                async with txn:
+                    pass
+            async with txn:
+                await txn.send("tasks", "after")
+            async with client.consumer("tasks", isolation="read_committed") as consumer:
+                assert [record.value async for record in consumer] == [b"kept", b"after"]
+
+    asyncio.run(main())

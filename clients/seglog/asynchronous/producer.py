@@ -183,9 +183,12 @@ class Producer:
         """The partition that a record with this key gets, as things stand."""
         return self._core.place(key)
 
-    def begin_epoch(self, producer: ProducerEpoch) -> None:
-        """Send in another epoch from now on; everything before is acknowledged."""
+    def begin_epoch(self, producer: ProducerEpoch) -> bool:
+        """As ``seglog.Producer.begin_epoch``."""
+        if self._core.accumulator.unresolved:
+            return False
         self._core.accumulator.begin_epoch(producer)
+        return True
 
     async def settled(self, batch: ProducerBatch) -> None:
         """Wait until the batch has been resolved or split."""

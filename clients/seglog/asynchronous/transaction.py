@@ -123,8 +123,10 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         epoch = await self._converse(self._core.beginning())
-        for producer in self.producers.values():
-            producer.begin_epoch(epoch)
+        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin_epoch(epoch)]
+        if late:
+            await self.abort()
+            raise self._core.sent_too_late(late)
         return self
 
     async def __aexit__(

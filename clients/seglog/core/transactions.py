@@ -222,6 +222,13 @@ class TransactionCore:
         """The producer's id and epoch. Raises ClientError if no transaction is open, TransactionFenced."""
         return self._open_epoch()
 
+    def sent_too_late(self, topics: list[str]) -> ClientError:
+        """The error of a transaction that begins while records that were sent at the end of the one before wait."""
+        return ClientError(
+            f"records were sent to {', '.join(topics)} while the transaction of {self.transactional_id} before this "
+            "one ended: they are part of none, and dropped; end a transaction when everything in it has been sent"
+        )
+
     def failed(self, cause: SeglogError) -> SeglogError:
         """The error of a transaction whose records were not all acknowledged, and which was aborted therefore."""
         first = cause.failures[0][3] if isinstance(cause, DeliveryFailed) and cause.failures else cause
