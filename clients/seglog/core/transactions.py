@@ -132,7 +132,13 @@ class TransactionCore:
         parts = [messages.TransactionPartition(topic, partition) for partition in partitions]
         request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
         self._may_have_begun = True
-        yield from self._patiently(request, messages.ExtendTransactionReply)
+        try:
+            yield from self._patiently(request, messages.ExtendTransactionReply)
+        except TransactionFenced as error:
+            if self.epoch is None or self.epoch == (producer_id, epoch):
+                raise
+            self._fenced = None  # it is this producer itself that has ended that transaction since
+            raise ClientError(f"the transaction of {self.transactional_id} has ended meanwhile") from error
         self._partitions.update((topic, partition) for partition in partitions)  # whose batches are taken from now on
 
     def committing_offsets(

@@ -13,6 +13,7 @@ from seglog_protocol.errors import (
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
+    InvalidProducerEpochError,
     InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
     SeglogError,
@@ -168,6 +169,17 @@ def test_a_partition_is_part_of_it_only_when_the_broker_has_said_so() -> None:
     assert not core.is_part("t", 0)
     coordinator.run(core.extending("t", 0))
     assert core.is_part("t", 0)
+
+
+def test_a_partition_that_is_asked_for_while_the_transaction_ends_does_not_fence_its_own_producer() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    extending = core.extending("t", 1)  # as by another thread
+    next(extending)
+    coordinator.run(core.ending(is_commit=True))
+    with pytest.raises(ClientError, match="has ended meanwhile"):
+        extending.throw(InvalidProducerEpochError("epoch 1 is current"))
+    coordinator.run(core.beginning())
 
 
 def test_what_may_have_begun_without_an_answer_is_aborted() -> None:
