@@ -29,7 +29,7 @@ NEVER_SENT: Final = {
     "LogDirectoryError",  # the daemon does not start
     "UnknownCodeError",  # made of what came in
 }
-SENT_AS_THEIR_BASE: Final = {"UnsupportedMagicError", "DecompressionError"}
+SENT_AS_THEIR_BASE: Final = {"UnsupportedMagicError", "DecompressionError", "TransactionalIdMissingError"}
 
 
 def test_codes_are_unique_but_for_those_that_are_shared_on_purpose() -> None:

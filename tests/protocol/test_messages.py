@@ -178,7 +178,7 @@ def refused_field(changed: dict[str, Any]) -> str:
     with pytest.raises(InvalidRequestError) as caught:
         messages.decode_request(through_bytes(changed))
     assert caught.value.code == "INVALID_REQUEST"
-    assert len(caught.value.message) < 400
+    assert len(caught.value.message) < 600
     return caught.value.field
 
 
@@ -293,7 +293,7 @@ def test_a_range_holds_to_the_last_number(
 def test_an_unknown_api_is_an_error_that_lists_those_there_are(api: Any) -> None:
     with pytest.raises(UnsupportedApiError, match="create_topic") as caught:
         messages.decode_request({"id": 1, "api": api, "v": 1})
-    assert len(caught.value.message) < 500
+    assert len(caught.value.message) < 600
     assert len(caught.value.api) <= 60
 
 
@@ -302,7 +302,7 @@ def test_another_version_is_an_error_that_says_which_are_spoken(version: Any) ->
     with pytest.raises(UnsupportedVersionError, match="versions 1 to 1") as caught:
         messages.decode_request(HELLO | {"v": version})
     assert (caught.value.api, caught.value.minimum, caught.value.maximum) == ("hello", 1, 1)
-    assert len(caught.value.message) < 500
+    assert len(caught.value.message) < 600
 
 
 def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() -> None:
@@ -359,7 +359,7 @@ def test_values_nested_to_the_limit_of_msgpack_are_refused_like_any_other(name: 
     header = through_bytes(HELLO | {name: nested(1000)})
     with pytest.raises((InvalidRequestError, UnsupportedApiError, UnsupportedVersionError)) as caught:
         messages.decode_request(header)
-    assert len(caught.value.message) < 400
+    assert len(caught.value.message) < 600
 
 
 def test_an_error_about_a_very_long_name_is_short_enough_to_be_sent() -> None:

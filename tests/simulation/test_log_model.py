@@ -173,7 +173,9 @@ class LogModel(RuleBasedStateMachine):
         self.values, self.end = kept, log.log_end_offset
         there = {offset for offset, _, _ in kept}
         self.transactions.batches = [
-            each for each in self.transactions.batches if each.offset < promised or each.offset in there
+            each
+            for each in self.transactions.batches
+            if each.offset < max(promised, self.start) or each.offset in there
         ]
         self._forget_what_no_segment_has()
 

@@ -11,6 +11,7 @@ from seglog_protocol.errors import DiskFullError, SeglogError
 from seglog_protocol.frames import Frame, decode_map
 from seglog_protocol.messages import REQUESTS, Request, decode_reply, pack_reply
 from seglog_protocol.messages.groups import CommitOffset, GroupPartition, LeavingGroupMember
+from seglog_protocol.messages.transactions import TransactionPartition
 
 EACH: Final[dict[str, tuple[Request, list[tuple[Any, ...]]]]] = {
     "append": (
@@ -58,6 +59,10 @@ WHOLE: Final[list[Request]] = [
     messages.AuthenticateRequest("PLAIN", b""),
     messages.UsersRequest(),
     messages.AlterUsersRequest([messages.UserDeletion("a")]),
+    messages.ExtendTransactionRequest("t", 1, 0, [TransactionPartition("a", 0)]),
+    messages.EndTransactionRequest("t", 1, 0, commit=True),
+    messages.TransactionsRequest(),
+    messages.AbortTransactionRequest("t"),
 ]
 """Requests that fail as a whole."""
 

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 import seglog_spark
 from tests.clients.spark.drivers import ORIGIN, SHORT_LIVED
@@ -30,6 +29,8 @@ def conf_of(events: str) -> dict[str, str]:
 def stumbling(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task, which fails behind the last one when it is run for the first time."""
     yield from batches
+    from pyspark import TaskContext  # noqa: PLC0415 - tests are collected without it, too
+
     context = TaskContext.get()
     if context is not None and context.attemptNumber() == 0:
         raise RuntimeError("stumbled")

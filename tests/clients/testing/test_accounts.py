@@ -395,7 +395,7 @@ def test_it_has_no_threads_but_its_own_and_leaves_nothing_open() -> None:
             assert [thread.name for thread in set(threading.enumerate()) - before] == ["seglog broker"]
         gc.collect()
         descriptors = descriptors or len(list(Path("/dev/fd").iterdir()))
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # an idle thread of another test may have ended meanwhile
     assert len(list(Path("/dev/fd").iterdir())) == descriptors
 
 
