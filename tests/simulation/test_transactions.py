@@ -12,15 +12,17 @@ told; nothing was read that is not there; and nothing is held back for ever.
 ``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import trio
 
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
 from seglog_broker.coordinators.state_machine import Now, Record
+from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.coordinators.transactions.facts import (
     Partition,
     ProducerIdAndEpoch,
@@ -55,8 +57,12 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
 def marker_before_state(patch: pytest.MonkeyPatch) -> None:
-    """Markers are written when an end is decided, before that is durable."""
-    follow = TransactionalId._follow
+    """Markers are written one by one when an end is decided, and the decision a little later."""
+    follow, write_some = TransactionalId._follow, StateTopic._write_some
+
+    async def write_later(topic: StateTopic, writes: deque[Any]) -> None:
+        await trio.sleep(0.05)
+        await write_some(topic, writes)
 
     def follow_at_once(machine: TransactionalId) -> None:
         outbox = machine.outbox
@@ -68,6 +74,8 @@ def marker_before_state(patch: pytest.MonkeyPatch) -> None:
             answer(result)
 
     patch.setattr(TransactionalId, "_follow", follow_at_once)
+    patch.setattr(StateTopic, "_write_some", write_later)
+    patch.setattr("seglog_broker.coordinators.transactions.service.markers.MARKERS_A_ROUND", 1)
 
 
 def state_before_fsync(patch: pytest.MonkeyPatch) -> None:

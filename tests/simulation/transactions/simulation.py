@@ -51,12 +51,11 @@ async def _run(world: World, lives: int) -> None:
     async with world.served(Life(), closes=False) as broker:
         await _wait_until_all_has_ended(broker)
         await _judge(world)
-        async with trio.open_nursery() as nursery:
-            for at, transactional_id in enumerate(IDS):
-                nursery.start_soon(Producer(transactional_id, at).finish, world, nursery)
+        with trio.fail_after(STUCK_SECONDS):
+            await _go_on(world)
         await _wait_until_all_has_ended(broker)
         await _judge(world)
-    world.fs = world.fs.crash(POWER_LOSS)
+    world.fs = world.fs.found_after(POWER_LOSS)
     async with world.served(Life()) as broker:  # what is over stays as it is
         await _wait_until_all_has_ended(broker)
         await _judge(world)
@@ -66,6 +65,13 @@ async def _run(world: World, lives: int) -> None:
             await _wait_until_all_has_ended(broker)
             records = dict([await world.read(KEPT, number) for number in range(PARTITIONS[KEPT])])
             world.ledger.judge_copy(records, await _committed_names(world))
+
+
+async def _go_on(world: World) -> None:
+    """Each transactional id commits once more."""
+    async with trio.open_nursery() as nursery:
+        for at, transactional_id in enumerate(IDS):
+            nursery.start_soon(Producer(transactional_id, at).finish, world, nursery)
 
 
 async def _wait_until_all_has_ended(broker: Broker) -> None:
@@ -99,4 +105,5 @@ async def _judge(world: World) -> None:
 
 
 async def _committed_names(world: World) -> dict[str, str]:
-    return {name: await committed_name(world, name) for name in world.ledger.attempts}
+    with trio.fail_after(STUCK_SECONDS):  # else an offset waits for ever for the end of a transaction
+        return {name: await committed_name(world, name) for name in world.ledger.attempts}

@@ -21,9 +21,9 @@ from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
+    CrashPolicy,
     ForgetfulFileSystem,
     Operation,
-    SimulatedCrash,
 )
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -78,6 +78,8 @@ class Life:
 
     def __init__(self) -> None:
         self.over = trio.Event()
+        self.found: ForgetfulFileSystem | None = None
+        """The disk after a crash."""
         self._calls: set[trio.CancelScope] = set()
 
     def end(self) -> None:
@@ -124,11 +126,14 @@ class World:
         life, broker = self._life, self._broker
         with life.call():
             try:
-                return await request(broker)
-            except BaseException as error:
-                if not _is_crash(error):
+                result = await request(broker)
+            except Exception:
+                if not life.over.is_set():
                     raise
-                life.end()
+            else:
+                if not life.over.is_set():
+                    return result
+        await trio.lowlevel.checkpoint()
         raise CrashedError
 
     async def read(self, topic: str, partition: int) -> tuple[Place, list[Found]]:
@@ -159,37 +164,41 @@ class World:
     async def live(self) -> None:
         """A life of the broker, and what the disk has afterwards."""
         ending = self.dice.choice((POWER_LOSS, PROCESS_KILL, RANDOM(self.dice.randrange(1 << 30)), None))
-        if ending is not None:
-            self._crash_later()
-        life = Life()
-        try:
-            async with self.served(life, closes=ending is None):
-                with trio.move_on_after(LIFE_SECONDS):
-                    await life.over.wait()
-        except BaseException as error:
-            if not _is_crash(error):
-                raise
+        life, fs = Life(), self.fs
         if ending is not None:
             self.crashes += 1
-        self.fs = self.fs.crash(ending or PROCESS_KILL)
+            fs.on_operation = self._crash_of(life, ending)
+        async with self.served(life, closes=ending is None):
+            with trio.move_on_after(LIFE_SECONDS):
+                await life.over.wait()
+        self.fs = life.found or fs.found_after(ending or PROCESS_KILL)
 
-    def _crash_later(self) -> None:
-        """Stop the machine before any operation, or before the sync of one of some files, which is where it counts."""
-        if self.dice.random() < 0.5:
-            self.fs.crash_after(self.dice.randrange(OPERATIONS_MAX))
-            return
-        topic, fs = self.dice.choice((TRANSACTIONS_TOPIC, OFFSETS_TOPIC, "")), self.fs
-        left = self.dice.randrange(OPERATIONS_MAX // 15)
+    def _crash_of(self, life: Life, policy: CrashPolicy) -> Callable[[Operation], None]:
+        """Stops the machine before any operation, or before the sync of one of some files, which is where it counts.
+
+        The broker does not notice. What it still does is done to a disk that nobody looks at, and nobody is answered.
+        """
+        is_any = self.dice.random() < 0.5
+        topic = self.dice.choice((TRANSACTIONS_TOPIC, OFFSETS_TOPIC, ""))
+        left = self.dice.randrange(OPERATIONS_MAX if is_any else OPERATIONS_MAX // 15)
+        fs = self.fs
 
         def stop(operation: Operation) -> None:
             nonlocal left
-            if operation.name == "fdatasync" and topic in operation.path:
+            if is_any or (operation.name == "fdatasync" and topic in operation.path):
                 left -= 1
-                if left < 0:
-                    fs.stop()
-                    fs.check_running()
+                if left < 0 and life.found is None:
+                    life.found = fs.found_after(policy)
+                    self._end(life)
 
-        fs.on_operation = stop
+        return stop
+
+    def _end(self, life: Life) -> None:
+        """Calls wait for the next broker from now on, whatever the present one still does."""
+        if life is self._life and not life.over.is_set():
+            self._broker = None
+            self._up = trio.Event()
+            life.end()
 
     @asynccontextmanager
     async def served(self, life: Life, *, closes: bool = True) -> AsyncIterator[Broker]:
@@ -198,32 +207,26 @@ class World:
         self._clock = self._clock or TogetherClock()
         config, _ = load_config(None, "", {}, FLAGS)
         try:
-            broker = Broker.open(config, self.fs, self._clock, SlowOffload(Random(self.dice.randrange(1 << 30))))
+            offload = SlowOffload(Random(self.dice.randrange(1 << 30)))
+            broker = Broker.open(config, self.fs, self._clock, offload)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.groups.run)
                 nursery.start_soon(broker.transactions.run)
                 for name in BACKGROUND:
                     nursery.start_soon(TASKS[name], broker)
                 self.lives += 1
-                self._broker = broker
-                self._up.set()
+                if not life.over.is_set():
+                    self._broker = broker
+                    self._up.set()
                 yield broker
+                self._end(life)
                 nursery.cancel_scope.cancel()
         finally:
-            self._broker = None
-            self._up = trio.Event()
-            life.end()
+            self._end(life)
             with trio.CancelScope(shield=True):
                 await trio.testing.wait_all_tasks_blocked()  # calls have ended
         if closes:
             assert broker.close() == []
-
-
-def _is_crash(error: BaseException) -> bool:
-    """Whether the machine has stopped, also where that came out of a nursery."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(SimulatedCrash) is not None
-    return isinstance(error, SimulatedCrash)
 
 
 def _fetch(topic: str, partition: int, offset: int) -> Callable[[Broker], Awaitable[tuple[FetchResult, bytes]]]:
