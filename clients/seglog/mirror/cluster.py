@@ -26,6 +26,10 @@ from seglog.mirror.positions import Partition
 ANSWER_SECONDS: Final = 30.0
 """How long a side may be away before a question to it fails."""
 _TRIES_SECONDS: Final = 0.5
+_LOST_SECONDS: Final = 12.0
+"""After so long a request without an outcome is asked again: librdkafka loses some while a broker goes away."""
+_OF_A_STALE_CLIENT: Final = {KafkaError._NOENT, KafkaError._TIMED_OUT}  # noqa: SLF001 - their names
+"""A client that does not know a leader that there is since, or has lost a request, would go on so."""
 
 _ResultT = TypeVar("_ResultT")
 
@@ -72,7 +76,7 @@ class Cluster:
             self._admin = self._new_admin()
         except (KafkaException, ValueError, TypeError) as error:  # a setting of the file
             raise MirrorError(f"{self.name}: {_text_of(error)}; see --kafka-config") from error
-        self.cluster_id = str(self._ask(lambda: self._admin.describe_cluster(request_timeout=5).result()).cluster_id)
+        self.cluster_id = str(self._ask(lambda: _awaited(self._admin.describe_cluster(request_timeout=5))).cluster_id)
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class Cluster:
     def groups(self) -> list[str]:
         """The ids of all groups."""
         return sorted(
-            str(each.group_id) for each in self._ask(lambda: self._admin.list_consumer_groups().result()).valid
+            str(each.group_id) for each in self._ask(lambda: _awaited(self._admin.list_consumer_groups())).valid
         )
 
     def members_of(self, group: str) -> list[Member]:
@@ -179,7 +183,7 @@ class Cluster:
         asked = [ConsumerGroupTopicPartitions(group, places)]
         try:
             (future,) = self._admin.alter_consumer_group_offsets(asked).values()
-            refused = [each.error for each in future.result().topic_partitions if each.error is not None]
+            refused = [each.error for each in _awaited(future).topic_partitions if each.error is not None]
         except KafkaException as error:
             refused = [error.args[0]]
         if not refused:
@@ -267,8 +271,8 @@ class Cluster:
                 self.raise_refused()
                 if not is_away(code_of(error)):
                     raise translated(error.args[0], self.name, self._trouble) from error
-                if code_of(error) == KafkaError._NOENT:  # noqa: SLF001 - its name
-                    self._admin = self._new_admin()  # this one would go on not to know a leader that there is since
+                if code_of(error) in _OF_A_STALE_CLIENT:
+                    self._admin = self._new_admin()
                 if time.monotonic() > give_up:
                     raise translated(error.args[0], self.name, self._trouble) from error
             else:
@@ -277,9 +281,16 @@ class Cluster:
             time.sleep(_TRIES_SECONDS)
 
 
+def _awaited(future: "Future[Any]") -> Any:
+    try:
+        return future.result(_LOST_SECONDS)
+    except TimeoutError as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - its name
+
+
 def _result_of(future: "Future[Any]", absent: tuple[int, ...]) -> Any:
     try:
-        return future.result()
+        return _awaited(future)
     except KafkaException as error:
         if code_of(error) in absent:
             return None

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from confluent_kafka import Consumer
 
 import seglog
+from seglog.mirror.cluster import Cluster
+from seglog.mirror.places import kafka_place
 from seglog_protocol.errors import PartitionRecoveringError, UnknownTopicError
 from tests.clients.mirror.sides import (
     BASE_TIME,
@@ -329,6 +332,24 @@ def test_progress_is_json_for_programs(both: Sides) -> None:
     *states, outcome = map(json.loads, done.stdout.splitlines())
     assert states[0].keys() == {"copied", "per_second", "lag", "seconds_to_go"}
     assert outcome == {"copied": 10, "partitions": 1, "offsets_equal": True, "groups": []}
+
+
+class _Deaf:
+    """An admin client of librdkafka that has lost a request: no outcome ever comes."""
+
+    def describe_topics(self, _topics: Any) -> dict[str, "Future[Any]"]:
+        return {"lost": Future()}
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+
+def test_a_request_without_an_outcome_is_asked_again(both: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(both, "lost", 3)
+    side = Cluster(kafka_place(f"kafka://{kafka_of(both.source)}", {}), client_id="tests")
+    monkeypatch.setattr("seglog.mirror.cluster._LOST_SECONDS", 1.0)
+    monkeypatch.setattr(side, "_admin", _Deaf())
+    assert side.topics(["lost"])["lost"].partitions == 3
 
 
 def _has_gone_on(both: Sides, before: int, end: int) -> bool:
