@@ -21,11 +21,11 @@ import pytest
 import trio
 
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.state_machine import Now, Record
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.coordinators.transactions.facts import (
     Partition,
-    ProducerIdAndEpoch,
     TransactionReplay,
     TransactionState,
 )

@@ -23,6 +23,13 @@ from seglog_protocol.transaction_files import decode_end_marker
 VERSION: Final = Layout(">h")
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer is to the logs, in which records of its transaction have both."""
+
+    producer_id: int
+    epoch: int
+
+
 class RecordKind(NamedTuple):
     """A type of records: the names of the structs of key and value, and the newest version of the value."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import trio
 
 from seglog_broker.api.pending_appends import PendingAppends
-from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.records import ProducerIdAndEpoch, encode_record
 from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -69,19 +69,12 @@ _OF_PRODUCER: Final = InvalidTransactionStateError, InvalidProducerEpochError
 _INTERNAL: Final = "of an internal error; see the broker's log"
 
 
-class Transaction(NamedTuple):
-    """The open transaction of a client's producer, to which records are to belong."""
-
-    producer_id: int
-    epoch: int
-
-
 class _Batch:
     """A batch for a partition, under construction; ``error`` is why it was not written."""
 
     __slots__ = ("builder", "error", "partition", "transaction")
 
-    def __init__(self, partition: int, transaction: Transaction | None) -> None:
+    def __init__(self, partition: int, transaction: ProducerIdAndEpoch | None) -> None:
         self.partition = partition
         self.transaction = transaction
         self.error: SeglogError | None = None
@@ -100,7 +93,7 @@ class _Write(NamedTuple):
     partition: int
     records: Sequence[Encoded | Record]
     then: Then
-    transaction: Transaction | None
+    transaction: ProducerIdAndEpoch | None
     error: SeglogError | None = None
     """Why it is refused; it keeps its turn, without records."""
     batch: _Batch | None = None
@@ -156,7 +149,7 @@ class StateTopic:
         key: str,
         records: Sequence[Encoded | Record],
         then: Then,
-        transaction: Transaction | None = None,
+        transaction: ProducerIdAndEpoch | None = None,
     ) -> None:
         """Append the records of a coordinator key as one piece, and call ``then``.
 

@@ -10,8 +10,8 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
-from seglog_broker.coordinators.topic import Transaction
-from seglog_broker.coordinators.transactions.facts import Partition, ProducerIdAndEpoch
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.facts import Partition
 from seglog_broker.server import snapshot_maker_of
 from seglog_broker.storage.directory.snapshot import NoSnapshotError
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -295,7 +295,7 @@ class Producer:
 
         async def commit(broker: Broker) -> None:
             offset = OffsetToCommit(INPUT, 0, attempt.number % INPUT_RECORDS, metadata=attempt.name)
-            (error,) = await broker.groups.commit(group, Committer(), [offset], Transaction(*session.producer))
+            (error,) = await broker.groups.commit(group, Committer(), [offset], session.producer)
             if error is not None:
                 raise error
 

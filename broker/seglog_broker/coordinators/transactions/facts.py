@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.records import RecordKind, Replay
+from seglog_broker.coordinators.records import ProducerIdAndEpoch, RecordKind, Replay
 from seglog_broker.coordinators.state_machine import Record
 from seglog_protocol.kafka.messages import TransactionLogKey, TransactionLogValue
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -50,13 +50,6 @@ _ENDING: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PR
 
 STATES: Final = {state.title: state for state in TransactionState}
 """By title."""
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is to the logs."""
-
-    producer_id: int
-    epoch: int
 
 
 class TransactionFacts(NamedTuple):

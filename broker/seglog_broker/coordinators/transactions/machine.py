@@ -13,11 +13,11 @@ TransactionMetadata and TransactionCoordinator.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_broker.coordinators.transactions.facts import (
     NO_TIME,
     Partition,
-    ProducerIdAndEpoch,
     TransactionFacts,
     TransactionState,
     by_topic,

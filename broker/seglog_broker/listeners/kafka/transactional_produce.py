@@ -7,7 +7,8 @@ that. Either way partitions take only batches of transactions that they are part
 from struct import Struct
 from typing import Final
 
-from seglog_broker.coordinators.transactions.facts import Partition, ProducerIdAndEpoch
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.facts import Partition
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol.errors import (

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.coordinators.records import decode_record, encode_record
+from seglog_broker.coordinators.records import ProducerIdAndEpoch, decode_record, encode_record
 from seglog_broker.coordinators.transactions.facts import (
     KINDS,
-    ProducerIdAndEpoch,
     TransactionFacts,
     TransactionState,
     facts_of,

@@ -18,7 +18,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.coordinators.topic import Transaction
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_protocol.errors import InvalidGroupIdError, SeglogError, UnknownGroupError
 
 
@@ -94,7 +94,7 @@ class FakeGroups:
         group: str,
         committer: Committer,
         offsets: Sequence[OffsetToCommit],
-        transaction: Transaction | None = None,
+        transaction: ProducerIdAndEpoch | None = None,
         /,
     ) -> list[SeglogError | None]:
         self._note("commit", group, committer, list(offsets), *([] if transaction is None else [transaction]))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
-from seglog_broker.coordinators.topic import Transaction
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -68,7 +68,7 @@ async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result
                 OffsetToCommit("orders", 1, 11, epoch, ""),
                 OffsetToCommit("lost", 1, 11, epoch, ""),
             ],
-            Transaction(7, 2),
+            ProducerIdAndEpoch(7, 2),
         )
     ]
     large, unknown = ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -14,7 +14,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
 )
 from seglog_broker.coordinators.groups.service.service import GroupService
-from seglog_broker.coordinators.topic import Transaction
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.runtime import budget
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol import messages
@@ -137,7 +137,7 @@ class NativeGroups:
         topic_ids = request.topic_ids or {}
         transaction = None
         if request.producer_id is not None and request.producer_epoch is not None:
-            transaction = Transaction(request.producer_id, request.producer_epoch)
+            transaction = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         errors = await self._groups.commit(
             request.group,
             committer,

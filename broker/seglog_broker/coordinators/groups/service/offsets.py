@@ -25,7 +25,8 @@ from seglog_broker.coordinators.groups.records import encode_commit, encode_tomb
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.service.transactional_offsets import TransactionalOffsets
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.topic import Encoded, StateTopic, Transaction
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
@@ -92,7 +93,7 @@ class OffsetService:
         group: str,
         committer: Committer,
         offsets: Sequence[OffsetToCommit],
-        transaction: Transaction | None = None,
+        transaction: ProducerIdAndEpoch | None = None,
     ) -> list[SeglogError | None]:
         """Store offsets; returns when they are durable, with an error or None for each, in order.
 
@@ -112,7 +113,7 @@ class OffsetService:
         self,
         group: str,
         offsets: Sequence[OffsetToCommit],
-        transaction: Transaction | None,
+        transaction: ProducerIdAndEpoch | None,
         results: list[SeglogError | None],
         begin: int,
     ) -> None:
@@ -155,7 +156,7 @@ class OffsetService:
                 results[number] = without_frames(error)
 
     def _check_memory(
-        self, group: str, key: Key, committed: CommittedOffset, transaction: Transaction | None, taken: int
+        self, group: str, key: Key, committed: CommittedOffset, transaction: ProducerIdAndEpoch | None, taken: int
     ) -> int:
         """The bytes that an offset takes, beside ``taken``; raises CoordinatorNotAvailableError if there is no room."""
         before = self.committed.of(group).get(key) if transaction is None else None
@@ -193,7 +194,11 @@ class OffsetService:
                     self.committed.put(group, key, committed)
 
     def _check_committer(
-        self, group: str, committer: Committer, offsets: Iterable[OffsetToCommit], transaction: Transaction | None
+        self,
+        group: str,
+        committer: Committer,
+        offsets: Iterable[OffsetToCommit],
+        transaction: ProducerIdAndEpoch | None,
     ) -> None:
         """Raise the error of one who may not commit, or not all of these offsets: as in Kafka, none of them then."""
         known = self._runtime.machines.get(group)

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Key, Pending
-from seglog_broker.coordinators.topic import StateTopic, Transaction
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
@@ -65,7 +66,7 @@ class TransactionalOffsets:
         return self._committed.is_unstable(group, key) or (group, key) in self._keys
 
     def begin(
-        self, transaction: Transaction, group: str, stored: Sequence[tuple[Key, CommittedOffset]]
+        self, transaction: ProducerIdAndEpoch, group: str, stored: Sequence[tuple[Key, CommittedOffset]]
     ) -> Callable[[SeglogError | None], None]:
         """Offsets are to be written; call what this returns when they are durable, or cannot be."""
         commit = _Commit(group, stored)

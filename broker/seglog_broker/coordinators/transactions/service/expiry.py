@@ -1,6 +1,5 @@
 """Forgets transactional ids that nobody uses any more: after a time, or earlier where they take too much memory."""
 
-from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -36,7 +35,7 @@ class IdExpiry:
     def __init__(
         self,
         runtime: CoordinatorRuntime[TransactionalId],
-        memory: Callable[[], TransactionMemory],
+        memory: TransactionMemory,
         config: LiveConfig,
         clock_trust: ClockTrust,
         scheduler: Scheduler,
@@ -46,14 +45,9 @@ class IdExpiry:
         self._config: Final = config
         self._clock_trust: Final = clock_trust
         self._scheduler: Final = scheduler
-        self._crowded = trio.Event()
-
-    def want(self) -> None:
-        """Wake ``run``, because of memory."""
-        self._crowded.set()
 
     async def run(self) -> None:
-        """Search every ``transaction.remove.expired.transaction.cleanup.interval.ms``, and when it is wanted."""
+        """Search every ``transaction.remove.expired.transaction.cleanup.interval.ms``, and when memory is crowded."""
         while True:
             swept = trio.current_time()
 
@@ -65,13 +59,13 @@ class IdExpiry:
                 nursery.start_soon(self._cancel_when_crowded, nursery.cancel_scope)
                 await self._config.sleep_until(next_sweep)
                 nursery.cancel_scope.cancel()
-            if self._crowded.is_set():
+            if self._memory.crowded.is_set():
                 await trio.sleep(max(0.0, swept + CROWDED_SECONDS - trio.current_time()))
-            self._crowded = trio.Event()
+            self._memory.crowded = trio.Event()
             await self.sweep()
 
     async def _cancel_when_crowded(self, scope: trio.CancelScope) -> None:
-        await self._crowded.wait()
+        await self._memory.crowded.wait()
         scope.cancel()
 
     async def sweep(self) -> None:
@@ -96,7 +90,7 @@ class IdExpiry:
     def _in_excess(self, expired: list[str], idle: list[tuple[int, str]]) -> list[str]:
         """Those that were idle longest, as many as there is too little memory for."""
         machines = self._runtime.machines
-        excess = self._memory().excess - sum(machines[key].size for key in expired if key in machines)
+        excess = self._memory.excess - sum(machines[key].size for key in expired if key in machines)
         found: list[str] = []
         for _, key in sorted(idle) if excess > 0 else ():
             if excess <= 0:

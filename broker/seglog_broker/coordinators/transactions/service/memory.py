@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+import trio
+
 from seglog_broker.logger import get_logger
 from seglog_protocol.errors import CoordinatorNotAvailableError
 
@@ -19,10 +21,10 @@ log = get_logger()
 class TransactionMemory:
     """Counts what transactional ids take."""
 
-    def __init__(self, limit: Callable[[], int], when_crowded: Callable[[], None]) -> None:
-        """``when_crowded`` is called whenever idle ids should be forgotten."""
+    def __init__(self, limit: Callable[[], int]) -> None:
         self._limit: Final = limit
-        self._when_crowded: Final = when_crowded
+        self.crowded = trio.Event()
+        """Set while idle ids should be forgotten; whoever begins to do that puts a new one in its place."""
         self._sizes: Final[dict[str, int]] = {}
         self._is_full = False
         self.used = 0
@@ -36,7 +38,7 @@ class TransactionMemory:
         else:
             self._sizes.pop(transactional_id, None)
         if self.used > self._limit() * CROWDED_PART:
-            self._when_crowded()
+            self.crowded.set()
 
     @property
     def excess(self) -> int:
@@ -50,7 +52,7 @@ class TransactionMemory:
         if self.used + size <= limit:
             self._is_full = False
             return
-        self._when_crowded()
+        self.crowded.set()
         if not self._is_full:
             self._is_full = True
             log.warning(

@@ -5,7 +5,8 @@ from typing import Final
 
 import trio
 
-from seglog_broker.coordinators.transactions.facts import NO_TIME, ProducerIdAndEpoch
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.facts import NO_TIME
 from seglog_broker.coordinators.transactions.service.service import (
     TransactionDescription,
     TransactionFilter,

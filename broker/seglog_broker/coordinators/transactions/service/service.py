@@ -13,10 +13,10 @@ from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.loader import StateLoader
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
 from seglog_broker.coordinators.transactions.facts import (
     Partition,
-    ProducerIdAndEpoch,
     TransactionFacts,
     TransactionReplay,
     TransactionState,
@@ -144,11 +144,11 @@ class TransactionService:
             clock,
             scheduler,
         )
+        self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes)
         self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
-            self._topic, clock, scheduler, note_size=self._note_size
+            self._topic, clock, scheduler, note_size=self.memory.note
         )
-        self.expiry = IdExpiry(self._runtime, lambda: self.memory, config, clock_trust, scheduler)
-        self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes, self.expiry.want)
+        self.expiry = IdExpiry(self._runtime, self.memory, config, clock_trust, scheduler)
         self._loader = StateLoader(self._topic, table, recoveries, scheduler, offload, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
         self.open = OpenTransactions(table)
@@ -193,9 +193,6 @@ class TransactionService:
 
     def _machine(self, transactional_id: str) -> TransactionalId:
         return TransactionalId(transactional_id, self._runtime.outbox, self._expect, self._end)
-
-    def _note_size(self, transactional_id: str, size: int) -> None:
-        self.memory.note(transactional_id, size)
 
     # --- What follows from decisions, when they are durable -----------------------------------------------------------
 

@@ -25,7 +25,7 @@ OffsetDelete
   0   offsets of topics that no member subscribes to
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
@@ -36,7 +36,7 @@ from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, i
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
-from seglog_protocol.errors import StaleMemberEpochError, UnknownGroupError
+from seglog_protocol.errors import SeglogError, StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.steps import Steps, finished, in_turns_of
@@ -44,6 +44,10 @@ from seglog_protocol.steps import Steps, finished, in_turns_of
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
 
+_AskedPartition = (
+    messages.OffsetCommitRequest.OffsetCommitRequestPartition
+    | messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+)
 _CommittedTopic = messages.OffsetCommitResponse.OffsetCommitResponseTopic
 _CommittedPartition = messages.OffsetCommitResponse.OffsetCommitResponsePartition
 _AskedGroup = messages.OffsetFetchRequest.OffsetFetchRequestGroup
@@ -84,25 +88,39 @@ async def offset_commit(
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
                 continue
             places.append(place)
-            wanted.append(
-                OffsetToCommit(
-                    name,
-                    item.partition_index,
-                    item.committed_offset,
-                    item.committed_leader_epoch,
-                    item.committed_metadata or "",
-                )
-            )
-    if not wanted:
-        return response
-    committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
-    try:
-        errors: Sequence[Exception | None] = await context.groups.commit(request.group_id, committer, wanted)
-    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        errors = [error] * len(wanted)
-    async for place, why in in_turns(context, zip(places, errors, strict=True)):
-        place.error_code = _commit_code(context, why)
+            wanted.append(to_commit(name, item))
+    if wanted:
+        committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
+        results = context.groups.commit(request.group_id, committer, wanted)
+        await answer_commit(context, places, results, _commit_code)
     return response
+
+
+def to_commit(topic: str, item: _AskedPartition) -> OffsetToCommit:
+    """An offset as a partition of OffsetCommit and of TxnOffsetCommit has it."""
+    return OffsetToCommit(
+        topic,
+        item.partition_index,
+        item.committed_offset,
+        item.committed_leader_epoch,
+        item.committed_metadata or "",
+    )
+
+
+async def answer_commit(
+    context: RequestContext,
+    places: Sequence[Any],
+    results: Awaitable[Sequence[SeglogError | None]],
+    code_of: Callable[[RequestContext, Exception | None], ErrorCode],
+) -> None:
+    """Set the code of each partition of a response by the result of its offset, or by the error of all of them."""
+    errors: Sequence[Exception | None]
+    try:
+        errors = await results
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        errors = [error] * len(places)
+    async for place, why in in_turns(context, zip(places, errors, strict=True)):
+        place.error_code = code_of(context, why)
 
 
 def _commit_code(context: RequestContext, error: Exception | None) -> ErrorCode:

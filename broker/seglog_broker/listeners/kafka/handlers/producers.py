@@ -13,7 +13,7 @@ DescribeProducers
 from collections.abc import Iterator
 from typing import Final
 
-from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, failure_of, transaction_code
 from seglog_broker.listeners.request_errors import as_seglog_error

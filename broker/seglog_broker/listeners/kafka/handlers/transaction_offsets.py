@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
-from seglog_broker.coordinators.topic import Transaction
-from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import transaction_code
+from seglog_broker.listeners.kafka.handlers.group_offsets import answer_commit, to_commit
 from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     InvalidTransactionStateError,
+    SeglogError,
     StaleMemberEpochError,
 )
 from seglog_protocol.kafka import messages
@@ -50,36 +51,22 @@ async def txn_offset_commit(
             place = _Partition(partition_index=item.partition_index)
             answered.partitions.append(place)
             places.append(place)
-            wanted.append(
-                OffsetToCommit(
-                    asked.name,
-                    item.partition_index,
-                    item.committed_offset,
-                    item.committed_leader_epoch,
-                    item.committed_metadata or "",
-                )
-            )
-    if not wanted:
-        return response
-    try:
-        errors: Sequence[Exception | None] = await _commit(context, request, wanted)
-    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        errors = [error] * len(wanted)
-    async for place, why in in_turns(context, zip(places, errors, strict=True)):
-        place.error_code = _code(context, why)
+            wanted.append(to_commit(asked.name, item))
+    if wanted:
+        await answer_commit(context, places, _commit(context, request, wanted), _code)
     return response
 
 
 async def _commit(
     context: RequestContext, request: messages.TxnOffsetCommitRequest, wanted: Sequence[OffsetToCommit]
-) -> Sequence[Exception | None]:
+) -> Sequence[SeglogError | None]:
     committer = Committer(request.member_id, request.generation_id, request.group_instance_id)
     transaction = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     context.groups.check_named(request.group_id)
     context.transactions.check_producer(request.transactional_id, transaction)
     if context.version >= ADDS_PARTITION_VERSION:
         await context.transactions.add_offsets(request.transactional_id, transaction, request.group_id, version=2)
-    return await context.groups.commit(request.group_id, committer, wanted, Transaction(*transaction))
+    return await context.groups.commit(request.group_id, committer, wanted, transaction)
 
 
 def _code(context: RequestContext, error: Exception | None) -> ErrorCode:

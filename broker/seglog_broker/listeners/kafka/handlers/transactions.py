@@ -31,7 +31,8 @@ ListTransactions
 from typing import Final
 
 from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
-from seglog_broker.coordinators.transactions.facts import STATES, ProducerIdAndEpoch
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.facts import STATES
 from seglog_broker.coordinators.transactions.service.service import TransactionFilter
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import group_failure, transaction_code

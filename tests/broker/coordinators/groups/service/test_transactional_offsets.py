@@ -10,7 +10,7 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
-from seglog_broker.coordinators.topic import Transaction
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.producers.producer_state import TransactionEnd
@@ -27,7 +27,7 @@ from tests.broker.coordinators.groups.service.running import (
     with_topic,
 )
 
-PRODUCER = Transaction(7, 0)
+PRODUCER = ProducerIdAndEpoch(7, 0)
 
 
 def partition_of(broker: Broker, group: str) -> Partition:
@@ -35,25 +35,27 @@ def partition_of(broker: Broker, group: str) -> Partition:
     return broker.partitions.partition(OFFSETS_TOPIC, broker.groups.partition_of(group))
 
 
-def begin(broker: Broker, group: str, transaction: Transaction = PRODUCER) -> None:
+def begin(broker: Broker, group: str, transaction: ProducerIdAndEpoch = PRODUCER) -> None:
     """What the coordinator of transactions does for AddOffsetsToTxn."""
     partition_of(broker, group).log.producers.expect(*transaction)
 
 
 async def commit_in(
-    broker: Broker, group: str, offset: int, partition: int = 0, transaction: Transaction = PRODUCER
+    broker: Broker, group: str, offset: int, partition: int = 0, transaction: ProducerIdAndEpoch = PRODUCER
 ) -> None:
     results = await broker.groups.commit(group, Committer(), [OffsetToCommit("t", partition, offset)], transaction)
     assert results == [None]
 
 
-async def write_marker(broker: Broker, group: str, *, is_commit: bool, transaction: Transaction = PRODUCER) -> None:
+async def write_marker(
+    broker: Broker, group: str, *, is_commit: bool, transaction: ProducerIdAndEpoch = PRODUCER
+) -> None:
     partition = partition_of(broker, group)
     end_offset = partition.append_marker(TransactionEnd(*transaction, 0, is_commit, 1))
     await wait_durable(partition, end_offset)
 
 
-async def end(broker: Broker, group: str, *, is_commit: bool, transaction: Transaction = PRODUCER) -> None:
+async def end(broker: Broker, group: str, *, is_commit: bool, transaction: ProducerIdAndEpoch = PRODUCER) -> None:
     """What the coordinator of transactions does to end one."""
     await write_marker(broker, group, is_commit=is_commit, transaction=transaction)
     number = broker.groups.partition_of(group)
@@ -102,9 +104,9 @@ async def test_a_restart_reads_what_a_transaction_has_committed(is_commit: bool)
 async def test_what_was_not_begun_is_refused_and_leaves_nothing() -> None:
     async with begun() as broker:
         for transaction, error in (
-            (Transaction(8, 0), errors.InvalidTransactionStateError),
-            (Transaction(7, 1), errors.InvalidTransactionStateError),
-            (Transaction(7, -1), errors.InvalidProducerEpochError),
+            (ProducerIdAndEpoch(8, 0), errors.InvalidTransactionStateError),
+            (ProducerIdAndEpoch(7, 1), errors.InvalidTransactionStateError),
+            (ProducerIdAndEpoch(7, -1), errors.InvalidProducerEpochError),
         ):
             offsets = [OffsetToCommit("t", 0, 5), OffsetToCommit("t", 1, 5)]
             results = await broker.groups.commit("g", Committer(), offsets, transaction)
@@ -122,7 +124,7 @@ async def test_what_others_write_at_the_same_time_is_not_refused_with_it() -> No
     async with begun() as broker:
         results: dict[str, list[errors.SeglogError | None]] = {}
 
-        async def commit_one(name: str, group: str, transaction: Transaction | None) -> None:
+        async def commit_one(name: str, group: str, transaction: ProducerIdAndEpoch | None) -> None:
             offsets = [OffsetToCommit("t", 0, 9)]
             results[name] = await broker.groups.commit(group, Committer(), offsets, transaction)
 
@@ -130,7 +132,7 @@ async def test_what_others_write_at_the_same_time_is_not_refused_with_it() -> No
             for number in range(10):
                 nursery.start_soon(commit_one, f"plain {number}", "g", None)
                 nursery.start_soon(commit_one, f"begun {number}", "g", PRODUCER)
-                nursery.start_soon(commit_one, f"other {number}", "g", Transaction(8, 3))
+                nursery.start_soon(commit_one, f"other {number}", "g", ProducerIdAndEpoch(8, 3))
         refused = {name for name, (error,) in results.items() if error is not None}
         assert refused == {f"other {number}" for number in range(10)}
         await end(broker, "g", is_commit=True)
@@ -305,6 +307,6 @@ async def test_what_is_pending_counts_against_the_memory_of_committed_offsets() 
         assert {type(error) for error in refused} == {errors.CoordinatorNotAvailableError}
         await end(broker, "g", is_commit=False)
         await commit(broker, "g", 2)
-        begin(broker, "g", Transaction(7, 1))
-        results = await broker.groups.commit("g", Committer(), offsets, Transaction(7, 1))
+        begin(broker, "g", ProducerIdAndEpoch(7, 1))
+        results = await broker.groups.commit("g", Committer(), offsets, ProducerIdAndEpoch(7, 1))
         assert len([error for error in results if error is not None]) == len(refused), "nothing was left of the first"

@@ -6,8 +6,8 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
-from seglog_broker.coordinators.topic import Transaction
-from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch, TransactionState
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.facts import TransactionState
 from seglog_broker.server import compaction_of
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -33,7 +33,7 @@ async def begin(broker: Broker, key: str, offset: int, version: int) -> Producer
 
 async def commit_in(broker: Broker, producer: ProducerIdAndEpoch, key: str, offset: int, version: int) -> None:
     await broker.transactions.add_offsets(key, producer, key, version=version)
-    results = await broker.groups.commit(key, Committer(), [OffsetToCommit(TOPIC, 0, offset)], Transaction(*producer))
+    results = await broker.groups.commit(key, Committer(), [OffsetToCommit(TOPIC, 0, offset)], producer)
     assert results == [None]
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 import trio
 
-from seglog_broker.coordinators.transactions.facts import ProducerIdAndEpoch, TransactionState
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.transactions.facts import TransactionState
 from seglog_broker.coordinators.transactions.machine import ID_BYTES
 from seglog_broker.coordinators.transactions.service.markers import MARKER_COST, MARKERS_A_ROUND
 from seglog_broker.coordinators.transactions.service.service import ENDED_SECONDS, TransactionFilter
