@@ -301,15 +301,8 @@ class Client:
         from seglog.transaction import Transaction  # noqa: PLC0415 - as above
 
         core = TransactionCore(transactional_id, timeout)
-        options = ProducerOptions(
-            "os",  # what is committed is made durable by the commit
-            linger_ms,
-            batch_bytes,
-            compression,
-            compression_level,
-            buffer_bytes,
-            delivery_timeout=timeout,
-            transactional=True,
+        options = ProducerOptions.of_transaction(
+            timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
         )
 
         def make_producer(topic: str, epoch: "ProducerEpoch") -> "Producer":

@@ -157,12 +157,3 @@ class Transaction:
             self.abort()
         except SeglogError as failed:
             error.add_note(f"seglog: the transaction is left to the broker, which aborts it in time: {failed.message}")
-
-    def close(self) -> None:
-        """Close the connections of its producers; an open transaction is aborted."""
-        if self._core.is_open:
-            self.abort()
-        producers = list(self.producers.values())
-        self.producers.clear()
-        for producer in producers:
-            producer.close()

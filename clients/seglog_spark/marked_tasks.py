@@ -9,7 +9,7 @@ import pyarrow as pa
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
 from seglog_protocol.compression import Codec
-from seglog_spark.fingerprints import MODULUS, Fingerprints, fingerprints, total
+from seglog_spark.fingerprints import Fingerprints, fingerprints
 from seglog_spark.marks import MARK_BYTES_MAX, Mark, OtherRowsError, Rows, Writing, marked, part_of, without
 from seglog_spark.marks_topic import Found, MarksTopic, NextOffsets
 from seglog_spark.options import WriteOptions
@@ -41,13 +41,10 @@ class MarkedTask(Task):
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Send some rows, or leave them out where their micro-batch is noted as finished."""
-        if not self._is_finished:
+        if self._is_finished:
+            self.leave_out(batch)
+        else:
             super().take(batch)
-            return
-        self.written.rows += batch.num_rows
-        self.written.skipped += batch.num_rows
-        if self._is_job:
-            self._add_content(total(fingerprints(self.records(batch))))
 
     def encoder(self, topic: str) -> ArrowEncoder:
         """An encoder that places rows without a key deterministically; batches are compressed with their mark."""
@@ -83,12 +80,9 @@ class MarkedTask(Task):
             end, content = noted.pop()
             if int(contents[end - rows[0] - 1]) != content:
                 raise self._other_rows(partition)
-        self._add_content(int(contents[-1]) - self._contents.get(partition, 0))
+        self.written.add_content(int(contents[-1]) - self._contents.get(partition, 0))
         self._contents[partition] = int(contents[-1])
         return contents
-
-    def _add_content(self, content: int) -> None:
-        self.written.content = (self.written.content + content) % MODULUS
 
     def _other_rows(self, partition: int) -> OtherRowsError:
         before = f"wrote other rows to {self._target}-{partition} when it was run before"

@@ -23,6 +23,7 @@ from seglog.core.topics import describe_for_producing
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.catalog import PATIENCE_SECONDS
+from seglog_spark.fingerprints import MODULUS, fingerprints, total
 from seglog_spark.marks import Rows
 from seglog_spark.options import OptionError, WriteOptions
 
@@ -50,6 +51,10 @@ class Written:
         if first >= 0:
             known = self.offsets.get((topic, partition), (first, first))
             self.offsets[topic, partition] = (min(known[0], first), max(known[1], first + count - 1))
+
+    def add_content(self, content: int) -> None:
+        """Add the sum of some rows' fingerprints."""
+        self.content = (self.content + content) % MODULUS
 
 
 @dataclass(slots=True)
@@ -89,6 +94,13 @@ class Task:
                     self._pending_bytes += len(pending.data)
                     if self._pace is not None or self._pending_bytes >= REQUEST_BYTES:
                         self._send_pending()
+
+    def leave_out(self, batch: pa.RecordBatch) -> None:
+        """Count some rows that were written before."""
+        self.written.rows += batch.num_rows
+        self.written.skipped += batch.num_rows
+        if self.options.job_id is not None:
+            self.written.add_content(total(fingerprints(self.records(batch))))
 
     def records(self, batch: pa.RecordBatch) -> NewRecords:
         """The next rows as records."""

@@ -36,7 +36,7 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import ExtendTransactionRequest
 from seglog_spark.catalog import patiently
-from seglog_spark.fingerprints import MODULUS, fingerprints, total
+from seglog_spark.fingerprints import fingerprints, total
 from seglog_spark.marks import OtherRowsError, Writing
 from seglog_spark.options import WriteOptions
 from seglog_spark.tasks import Pending, Task, Written
@@ -104,18 +104,15 @@ class TransactionalTask(Task):
         """Send some rows, or leave them out where the task has committed them before."""
         if batch.num_rows and not self._is_done and self._producer is None:
             self._begin()
-        if not self._is_done:
+        if self._is_done:
+            self.leave_out(batch)
+        else:
             super().take(batch)
-            return
-        self.written.rows += batch.num_rows
-        self.written.skipped += batch.num_rows
-        if self._is_job:
-            self._add_content(total(fingerprints(self.records(batch))))
 
     def prepared(self, topic: str, encoded: EncodedBatch) -> Iterator[Pending]:
         """As ``Task.prepared``; the rows of a job are counted into its content."""
         if self._is_job:
-            self._add_content(total(fingerprints(encoded.records)))
+            self.written.add_content(total(fingerprints(encoded.records)))
         yield from super().prepared(topic, encoded)
 
     def send(self, pending: list[Pending]) -> None:
@@ -204,9 +201,6 @@ class TransactionalTask(Task):
                     self._flush()  # which tells the first cause, and not that this one was not sent because of it
                     raise piece.error
                 self.written.add(self._target, piece.partition, piece.base_offset, piece.record_count)
-
-    def _add_content(self, content: int) -> None:
-        self.written.content = (self.written.content + content) % MODULUS
 
     def _check_same_rows(self) -> None:
         """Raise OtherRowsError where the rows are others than this task committed before."""

@@ -271,15 +271,8 @@ class Client:
     ) -> Transaction:
         """Transactions of the producer with this id, for ``async with``, as ``seglog.Client.transaction``."""
         core = TransactionCore(transactional_id, timeout)
-        options = ProducerOptions(
-            "os",  # what is committed is made durable by the commit
-            linger_ms,
-            batch_bytes,
-            compression,
-            compression_level,
-            buffer_bytes,
-            delivery_timeout=timeout,
-            transactional=True,
+        options = ProducerOptions.of_transaction(
+            timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
         )
 
         async def make_producer(topic: str, epoch: ProducerEpoch) -> Producer:

@@ -26,8 +26,9 @@ ITEMS_PER_TURN: Final = 256
 class Consumer(ConsumerBase):
     """Reads one topic; ``async for`` over it for records, over ``batches()`` for verified batches.
 
-    Made by ``Client.consumer``, with a connection of its own. One task at a time ; close it, or
-    use it in ``async with``. A new loop continues with the next record.
+    Made by ``Client.consumer``, with a connection of its own. One task at a time: a second one
+    gets an error, on trio BusyResourceError, on asyncio ClientError. Close it, or use it in ``async with``. A new loop
+    continues with the next record.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Transactions of one transactional id, without socket, thread or clock, shared by the blocking and the trio client.
+"""Transactions of one transactional id, without socket, thread or clock, shared by all faces of the client.
 
 Three errors tell what a program can do: TransactionAborted (nothing of it counts: do the work again in a new one),
 TransactionUnanswered (the broker did not answer: ask again for the same end), TransactionFenced (another producer has
@@ -128,7 +128,7 @@ class TransactionCore:
 
     def extending(self, topic: str, *partitions: int) -> Conversation[None]:
         """Make partitions, which are not, part of the open transaction."""
-        producer_id, epoch = self._open_epoch()
+        producer_id, epoch = self.open_epoch
         parts = [messages.TransactionPartition(topic, partition) for partition in partitions]
         request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
         self._may_have_begun = True
@@ -151,7 +151,7 @@ class TransactionCore:
         metadata: str | None = None,
     ) -> Conversation[None]:
         """Commit offsets of a group that count when the transaction is committed. Raises a GroupError."""
-        producer_id, epoch = self._open_epoch()
+        producer_id, epoch = self.open_epoch
         for topic_id, offsets in by_id.items():
             self._may_have_begun = True
             request = messages.CommitOffsetsRequest(
@@ -184,7 +184,7 @@ class TransactionCore:
         if not self._may_have_begun:
             self._close(self.epoch, is_commit=is_commit)
             return
-        producer_id, epoch = self._open_epoch()
+        producer_id, epoch = self.open_epoch
         request = messages.EndTransactionRequest(self.transactional_id, producer_id, epoch, is_commit)
         self._wanted = is_commit
         try:
@@ -226,7 +226,11 @@ class TransactionCore:
     @property
     def open_epoch(self) -> ProducerEpoch:
         """The producer's id and epoch. Raises ClientError if no transaction is open, TransactionFenced."""
-        return self._open_epoch()
+        if self._fenced is not None:
+            raise copied(self._fenced) from self._fenced
+        if self.epoch is None or not (self.is_open or self._wanted is not None):
+            raise ClientError(f"no transaction of {self.transactional_id} is open: use it in a with block")
+        return self.epoch
 
     def sent_too_late(self, topics: list[str]) -> ClientError:
         """The error of a transaction that begins while records that were sent at the end of the one before wait."""
@@ -265,13 +269,6 @@ class TransactionCore:
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
         self._partitions.clear()
         self._may_have_begun = False
-
-    def _open_epoch(self) -> ProducerEpoch:
-        if self._fenced is not None:
-            raise copied(self._fenced) from self._fenced
-        if self.epoch is None or not (self.is_open or self._wanted is not None):
-            raise ClientError(f"no transaction of {self.transactional_id} is open: use it in a with block")
-        return self.epoch
 
     def _told(self, error: SeglogError) -> SeglogError:
         """An error of the broker as the program gets it; where the producer is fenced, it stays so."""
