@@ -4,6 +4,8 @@ import struct
 from collections.abc import Sequence
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.compaction.job import CleaningResult
+from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -184,6 +186,18 @@ def batches_of(fs: FileSystem, segment: Segment) -> list[LocatedBatch]:
         return found
     finally:
         file.close()
+
+
+def install_cleaned(fs: FileSystem, log: PartitionLog, result: CleaningResult) -> None:
+    """Put what a round of compaction has written in the place of its sources."""
+    for group in result.groups:
+        if not group.unchanged:
+            swap = SegmentSwap(fs, log.directory, group.sources)
+            swap.promote()
+            doomed = log.cleaning.install_cleaned(swap, group.damaged)
+            swap.settle()
+            doomed.remove()
+    discard_cleaned(fs, log.directory)
 
 
 def flip_bit(fs: FileSystem, path: str, position: int, bit: int = 0) -> None:

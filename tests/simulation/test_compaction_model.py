@@ -14,14 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
 from seglog_broker.storage.compaction.cleaner import clean
-from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
-from tests.logs import DIRECTORY, LogOnDisk, read_around, verify
+from tests.logs import DIRECTORY, LogOnDisk, install_cleaned, read_around, verify
 from tests.support import examples
 
 _DELETE_RETENTION_MS = 5000
@@ -147,14 +146,7 @@ class CompactionModel(RuleBasedStateMachine):
             self.durable = self.end
         log.cleaning.note_compacted(result.first_dirty)
         self._save_state()
-        for group in result.groups:
-            if not group.unchanged:
-                swap = SegmentSwap(fs, log.directory, group.sources)
-                swap.promote()
-                doomed = log.cleaning.install_cleaned(swap, group.damaged)
-                swap.settle()
-                doomed.remove()
-        discard_cleaned(fs, log.directory)
+        install_cleaned(fs, log, result)
         log.cleaning.finish_cleaning(result)
         self._save_state()
         self.checkpoint = result.first_dirty

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.compaction.cleaner import clean
-from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy
 from seglog_protocol.batch_builder import encode_batch
 from tests.broker.storage.log.transactions import due_of, read_committed
-from tests.logs import LogOnDisk, append_one, verify
+from tests.logs import LogOnDisk, append_one, install_cleaned, verify
 from tests.support import examples
 
 PRODUCERS: Final = 3
@@ -126,14 +125,7 @@ class Compacted:
         log.flusher.flush()
         log.cleaning.note_compacted(result.first_dirty)
         log.state_file.save()
-        for group in result.groups:
-            if not group.unchanged:
-                swap = SegmentSwap(fs, log.directory, group.sources)
-                swap.promote()
-                doomed = log.cleaning.install_cleaned(swap, group.damaged)
-                swap.settle()
-                doomed.remove()
-        discard_cleaned(fs, log.directory)
+        install_cleaned(fs, log, result)
         log.cleaning.finish_cleaning(result)
         log.state_file.save()
         self.checkpoint = result.first_dirty

@@ -59,7 +59,7 @@ class BackupStore:
         return newest_first([name[len(MANIFESTS) : -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)])
 
     def finished_ids(self) -> list[str]:
-        """As ``ids``, for whoever needs one. Raises BackupError where there is none."""
+        """As ``ids``. Raises BackupError, also where there are none."""
         ids = self.ids()
         if not ids:
             raise BackupError(f"{self.destination.place} has no finished backup yet")

@@ -50,8 +50,8 @@ def take_backup(
     """Take a backup; when it is there remove all but the latest ``keep``.
 
     ``link``: the destination may keep closed segments as second names of the broker's files, where it can. Raises
-    BackupError, DestinationError, and OSError where the source cannot be read; then this backup
-    does not exist; or it does, and not all older ones are removed, which the next one does.
+    BackupError, DestinationError, and OSError where the source cannot be read; then this backup does not exist, or it
+    does and not all older ones are removed, which the next one does.
     """
     store.claim(source.cluster_id, source.directory_id, take_over=take_over)
     older = store.tidy(keep)

@@ -921,7 +921,7 @@ class BrokerConfig:
         Key(
             Int(1),
             "Milliseconds after which a transactional id is forgotten that no producer has used.",
-            "Seldom: a producer that comes back later begins anew, and nothing of it counts twice.",
+            "Seldom: a producer that comes back later gets a new producer id, and nothing it sent counts twice.",
             change=Change.RELOAD,
         ),
     ] = 604_800_000

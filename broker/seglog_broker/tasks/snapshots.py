@@ -70,9 +70,8 @@ class SnapshotMaker:
             for topic in sorted(topics.values(), key=lambda topic: (not is_internal(topic.name), topic.name)):
                 if topic.name != TRANSACTIONS_TOPIC:
                     await self._add_all(writer, topic, frozen, offsets, problems)
-            state = self._directory.registry.topics.get(
-                TRANSACTIONS_TOPIC
-            )  # of a first one that has begun meanwhile, too
+            # As it is now: the first transaction may have begun meanwhile.
+            state = self._directory.registry.topics.get(TRANSACTIONS_TOPIC)
             if state is not None:
                 topics[TRANSACTIONS_TOPIC] = state
                 await self._add_all(writer, state, frozen, offsets, problems)

@@ -26,8 +26,10 @@ from seglog.mirror.positions import Partition
 ANSWER_SECONDS: Final = 30.0
 """How long a side may be away before a question to it fails."""
 _TRIES_SECONDS: Final = 0.5
+_CREATION_SECONDS: Final = 30
+"""How long a side may take to create a topic."""
 _LOST_SECONDS: Final = 12.0
-"""After so long a request without an outcome is asked again: librdkafka loses some while a broker goes away."""
+"""After so much longer a request is given up for lost: librdkafka loses some while a broker goes away."""
 _OF_A_STALE_CLIENT: Final = {KafkaError._NOENT, KafkaError._TIMED_OUT}  # noqa: SLF001 - their names
 """A client that does not know a leader that there is since, or has lost a request, would go on so."""
 
@@ -113,8 +115,9 @@ class Cluster:
         """Create a topic, or only try to: "", else why the cluster refuses its configuration. Raises MirrorError."""
         new = NewTopic(name, partitions, replication, config=dict(settings))
         try:
-            for future in self._admin.create_topics([new], validate_only=is_trial, request_timeout=30).values():
-                future.result()
+            made = self._admin.create_topics([new], validate_only=is_trial, request_timeout=_CREATION_SECONDS)
+            for future in made.values():
+                _awaited(future, _CREATION_SECONDS)
         except KafkaException as error:
             if code_of(error) in {KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST}:
                 return str(error.args[0].str())
@@ -281,9 +284,10 @@ class Cluster:
             time.sleep(_TRIES_SECONDS)
 
 
-def _awaited(future: "Future[Any]") -> Any:
+def _awaited(future: "Future[Any]", seconds: float = 0.0) -> Any:
+    """The outcome of a request that may take ``seconds``."""
     try:
-        return future.result(_LOST_SECONDS)
+        return future.result(seconds + _LOST_SECONDS)
     except TimeoutError as error:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - its name
 

@@ -20,12 +20,17 @@ def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "nice", lambda _more: 0)
 
 
+def stopped(data: Path) -> Path:
+    """The directory of a broker that was started and stopped."""
+    config, _ = load_config(None, "", {}, [f"log.dir={data}"])
+    assert open_log_directory(PosixFileSystem(), SystemClock(), config, str(data)).close() == []
+    return data
+
+
 def test_a_damaged_manifest_is_named_by_the_list_and_does_not_hide_the_others(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data, to = tmp_path / "data", tmp_path / "backups"
-    config, _ = load_config(None, "", {}, [f"log.dir={data}"])
-    assert open_log_directory(PosixFileSystem(), SystemClock(), config, str(data)).close() == []
+    data, to = stopped(tmp_path / "data"), tmp_path / "backups"
     assert backup_command.main([str(data), "--to", str(to)]) == 0
     assert backup_command.main([str(data), "--to", str(to)]) == 0
     older, newer = sorted((to / "backups").iterdir())
@@ -42,9 +47,7 @@ def test_a_damaged_manifest_is_named_by_the_list_and_does_not_hide_the_others(
 def test_the_place_of_a_disk_that_is_not_mounted_is_not_filled(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data, mounted = tmp_path / "data", tmp_path / "mounted"
-    config, _ = load_config(None, "", {}, [f"log.dir={data}"])
-    assert open_log_directory(PosixFileSystem(), SystemClock(), config, str(data)).close() == []
+    data, mounted = stopped(tmp_path / "data"), tmp_path / "mounted"
     mounted.mkdir()
     assert backup_command.main([str(data), "--to", f"{mounted}/daily/seglog"]) == 1
     assert f"there is no directory {mounted}/daily for {mounted}/daily/seglog: make it, or" in capfd.readouterr().err

@@ -8,7 +8,7 @@ from seglog_broker.api.monitoring.samples import Sample
 from seglog_broker.api.monitoring.slicing import Source
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging
 from seglog_broker.coordinators.transactions.service.service import TransactionService
-from seglog_broker.texts import time_text
+from seglog_broker.texts import counted, time_text
 
 NAME_CHARACTERS_TOLD: Final = 100
 """Of a transactional id, in a sentence."""
@@ -43,7 +43,7 @@ class TransactionSources:
             decided = "committed" if ending.is_commit else "aborted"
             yield (
                 f"the transaction of {ending.transactional_id[:NAME_CHARACTERS_TOLD]} is {decided}, and its end is "
-                f"held up in {left:,} partition{'' if left == 1 else 's'}, where it is tried again: {error.message}"
+                f"held up in {counted(left, 'partition')}, where it is tried again: {error.message}"
             )
         told = 0
         for found in self._transactions.hanging():

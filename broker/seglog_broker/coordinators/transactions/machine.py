@@ -305,7 +305,7 @@ class TransactionalId(StateMachine):
             self.check_producer(producer)
         if state.is_ending:
             if is_bumping and not is_retry:
-                raise self._fenced(producer.epoch)  # it is already the epoch to go on with, which nobody was told
+                raise self._fenced(producer.epoch)  # the epoch of the next transaction, which no answer has named yet
             if is_commit == (state is TransactionState.PREPARE_COMMIT):
                 raise self._concurrent()
             raise self._contradiction(is_commit, is_retry)
@@ -424,7 +424,7 @@ class TransactionalId(StateMachine):
                 f"{self.key} has producer id {facts.producer_id}, not {producer.producer_id}: make a new producer",
                 transactional_id=self.key,
             )
-        if producer.epoch != facts.epoch or facts.epoch >= EPOCH_MAX:  # that one nobody was told
+        if producer.epoch != facts.epoch or facts.epoch >= EPOCH_MAX:  # no producer is given that one
             raise self._fenced(producer.epoch)
 
     def _fenced(self, epoch: int) -> ProducerFencedError:

@@ -100,7 +100,7 @@ class MarkerWriter:
         self._works: Final[dict[str, _Work]] = {}  # by transactional id
         self._wanted = trio.Event()
         self.rounds: Final = trio.Lock()
-        """Held while markers are written; who else holds it has none written meanwhile."""
+        """Held while markers are written: none is written while another task holds it."""
 
     def add(self, ending: Ending) -> None:
         """Write the markers of a transaction; those of one that is under way go on."""
