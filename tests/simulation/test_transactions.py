@@ -2,12 +2,14 @@
 
 Producers of three transactional ids, with both transaction versions, send to several partitions and commit offsets in
 the same transaction. They are fenced by newer ones, go on as zombies, leave transactions open until their timeouts, and
-have batches under way when all is over. Meanwhile readers read at read_committed, a topic is deleted and made again,
-and the broker's own topics are compacted. The broker stops before any file operation, and the disk then has anything
-that the end of a process or a power cut may leave.
+have batches under way when all is over. Members of a group copy a topic, and lose partitions while they do. Meanwhile
+readers read at read_committed, a topic is deleted and made again, and the broker's own topics are compacted. The disk
+is full from any file operation on, and has room again later. The broker stops before any file operation, and the disk
+then has anything that the end of a process or a power cut may leave.
 
 In the end each transaction is there exactly once and as a whole, with its offset, or not at all, as its client was
-told; nothing was read that is not there; and nothing is held back for ever.
+told; what members have copied is what their group has committed; nothing was read that is not there; and nothing is
+held back for ever.
 
 ``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
 """
@@ -21,6 +23,7 @@ import pytest
 import trio
 
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
+from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.state_machine import Now, Record
 from seglog_broker.coordinators.topic import StateTopic
@@ -35,6 +38,7 @@ from seglog_broker.coordinators.transactions.service.service import TransactionS
 from seglog_broker.partitions.partition import Partition as ServedPartition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
+from seglog_protocol.errors import CoordinatorNotAvailableError, DiskFullError, SeglogError
 from seglog_protocol.messages import AppendRequest
 from seglog_protocol.record_batch import BatchHeader
 from tests.simulation.transactions.simulation import simulate
@@ -229,6 +233,37 @@ def commits_while_a_snapshot_is_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionService, "commits_held", lambda _service: nullcontext())
 
 
+def generation_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """A member of an older generation may commit offsets for partitions that are another's now."""
+    patch.setattr(OffsetService, "_check_committer", lambda *_: None)
+
+
+def full_disk_taken_for_written(patch: pytest.MonkeyPatch) -> None:
+    """What is decided takes effect, though the disk had no room for it."""
+    call_back_each = StateTopic._call_back
+
+    def call_back(topic: StateTopic, writes: deque[Any], error: SeglogError | None = None) -> None:
+        for write in writes:
+            if write.batch is not None and isinstance(write.batch.error, CoordinatorNotAvailableError):
+                write.batch.error = None
+        call_back_each(topic, writes, error)
+
+    patch.setattr(StateTopic, "_call_back", call_back)
+
+
+def marker_given_up(patch: pytest.MonkeyPatch) -> None:
+    """A marker for which the disk has no room is not written later."""
+    append_marker = ServedPartition.append_marker
+
+    def append(partition: ServedPartition, end: TransactionEnd) -> int:
+        try:
+            return append_marker(partition, end)
+        except DiskFullError:
+            return partition.log.log_end_offset
+
+    patch.setattr(ServedPartition, "append_marker", append)
+
+
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
@@ -246,6 +281,9 @@ MISTAKES: Final[Sequence[Mistake]] = (
     abort_of_what_is_committed,
     groups_not_told,
     commits_while_a_snapshot_is_made,
+    generation_not_checked,
+    full_disk_taken_for_written,
+    marker_given_up,
 )
 
 CAUGHT_SOON: Final = {

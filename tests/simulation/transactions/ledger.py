@@ -134,6 +134,18 @@ class Ledger:
         self._judge_whole(committed, records, visible)
         self._judge_offsets(committed, offsets)
 
+    @staticmethod
+    def judge_members(records: Mapping[Place, list[Found]], offsets: Mapping[int, int]) -> None:
+        """What the members of a group have copied is what it has committed, each record once.
+
+        ``offsets`` are what it has committed, by partition.
+        """
+        texts = [one.text.split("/") for found in records.values() for one in found]
+        copied = Counter((int(text[3]), int(text[4])) for text in texts if len(text) == 5)
+        assert all(count == 1 for count in copied.values()), f"copied more than once: {copied.most_common(3)}"
+        due = {(partition, offset) for partition, end in offsets.items() for offset in range(end)}
+        assert copied.keys() == due, f"copied and not committed, or the other way: {sorted(copied.keys() ^ due)}"
+
     def _visible(self, records: Mapping[Place, list[Found]]) -> dict[str, Place]:
         """Where each record is."""
         visible: dict[str, Place] = {}

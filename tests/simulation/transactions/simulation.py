@@ -10,20 +10,19 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.testing.forgetful import POWER_LOSS
 from seglog_protocol.errors import UnknownTopicError
 from tests.simulation.transactions.clients import (
-    DELETED,
-    KEPT,
-    PARTITIONS,
     Producer,
     Reader,
     back_up_now_and_then,
     committed_name,
     delete_now_and_then,
-    make_topics,
 )
 from tests.simulation.transactions.ledger import Found, Place
+from tests.simulation.transactions.members import Member, group_offsets
+from tests.simulation.transactions.requests import DELETED, KEPT, PARTITIONS, make_topics
 from tests.simulation.transactions.world import Life, World
 
 IDS: Final = ["a", "b", "c"]
+MEMBERS: Final = ["m", "n"]
 STUCK_SECONDS: Final = 120.0
 """With nobody working every transaction has ended by then."""
 
@@ -41,7 +40,9 @@ async def _run(world: World, lives: int) -> None:
         await make_topics(world)
     async with trio.open_nursery() as clients:
         for transactional_id in IDS:
-            clients.start_soon(Producer(transactional_id, world.dice.randrange(1 << 30)).run, world, clients)
+            clients.start_soon(Producer(world, clients, transactional_id, world.dice.randrange(1 << 30)).run)
+        for name in MEMBERS:
+            clients.start_soon(Member(world, name, world.dice.randrange(1 << 30)).run)
         clients.start_soon(Reader(IDS, world.dice.randrange(1 << 30)).run, world, clients)
         clients.start_soon(delete_now_and_then, world, clients)
         clients.start_soon(back_up_now_and_then, world, clients)
@@ -65,13 +66,16 @@ async def _run(world: World, lives: int) -> None:
             await _wait_until_all_has_ended(broker)
             records = dict([await world.read(KEPT, number) for number in range(PARTITIONS[KEPT])])
             world.ledger.judge_copy(records, await _committed_names(world))
+            world.ledger.judge_members(records, await group_offsets(world))
 
 
 async def _go_on(world: World) -> None:
-    """Each transactional id commits once more."""
+    """Each transactional id commits once more, those of members too."""
     async with trio.open_nursery() as nursery:
         for at, transactional_id in enumerate(IDS):
-            nursery.start_soon(Producer(transactional_id, at).finish, world, nursery)
+            nursery.start_soon(Producer(world, nursery, transactional_id, at).finish)
+        for at, name in enumerate(MEMBERS):
+            nursery.start_soon(Member(world, name, at).finish)
 
 
 async def _wait_until_all_has_ended(broker: Broker) -> None:
@@ -102,6 +106,7 @@ async def _judge(world: World) -> None:
                 continue
             records[place] = found
     world.ledger.judge(records, await _committed_names(world))
+    world.ledger.judge_members(records, await group_offsets(world))
 
 
 async def _committed_names(world: World) -> dict[str, str]:

@@ -33,6 +33,7 @@ from seglog_protocol.records import decode_records
 from tests.broker.coordinators.groups.service.running import TogetherClock
 from tests.broker.storage.log.transactions import without_aborted
 from tests.simulation.interleaving import InterleavingOffload
+from tests.simulation.transactions.full_disk import FullDisk
 from tests.simulation.transactions.ledger import Found, Ledger, Place
 
 OPERATIONS_MAX: Final = 600
@@ -55,8 +56,12 @@ FLAGS: Final = (
     "log.cleaner.min.cleanable.ratio=0.01",
     "log.segment.delete.delay.ms=100",
     "log.flush.offset.checkpoint.interval.ms=1000",
+    "group.initial.rebalance.delay.ms=0",
+    "group.min.session.timeout.ms=1",
 )
-BACKGROUND: Final = "recovery", "checkpoints", "compaction", "deletions", "flushes"
+MARKS: Final = (0, 0), (1_000, 2_500)
+"""Free bytes below which nothing is taken, and above which it is again: without a mark every write finds out."""
+BACKGROUND: Final = "recovery", "checkpoints", "compaction", "deletions", "flushes", "free space"
 
 ResultT = TypeVar("ResultT")
 
@@ -112,6 +117,7 @@ class World:
         """How often the broker was stopped in the middle of something."""
         self.copies: list[ForgetfulFileSystem] = []
         """Disks with backups."""
+        self._marks: Final = self.dice.choice(MARKS)
         self._clock: TogetherClock | None = None
         self._broker: Broker | None = None
         self._up = trio.Event()
@@ -165,13 +171,24 @@ class World:
         """A life of the broker, and what the disk has afterwards."""
         ending = self.dice.choice((POWER_LOSS, PROCESS_KILL, RANDOM(self.dice.randrange(1 << 30)), None))
         life, fs = Life(), self.fs
+        full = FullDisk(fs, Random(self.dice.randrange(1 << 30)))
+        watches: list[Callable[[Operation], None]] = [full.note] if self.dice.random() < 0.5 else []
         if ending is not None:
             self.crashes += 1
-            fs.on_operation = self._crash_of(life, ending)
-        async with self.served(life, closes=ending is None):
+            watches.append(self._crash_of(life, ending))
+
+        def watch(operation: Operation) -> None:
+            for each in watches:
+                each(operation)
+
+        fs.on_operation = watch
+        async with self.served(life, closes=ending is None), trio.open_nursery() as disk:
+            disk.start_soon(full.run)
             with trio.move_on_after(LIFE_SECONDS):
                 await life.over.wait()
+            disk.cancel_scope.cancel()
         self.fs = life.found or fs.found_after(ending or PROCESS_KILL)
+        self.fs.limit_free_bytes(None)
 
     def _crash_of(self, life: Life, policy: CrashPolicy) -> Callable[[Operation], None]:
         """Stops the machine before any operation, or before the sync of one of some files, which is where it counts.
@@ -205,7 +222,9 @@ class World:
         """A broker, whose calls belong to ``life``."""
         self._life = life
         self._clock = self._clock or TogetherClock()
-        config, _ = load_config(None, "", {}, FLAGS)
+        hard, soft = self._marks
+        marks = f"seglog.disk.free.hard.bytes={hard}", f"seglog.disk.free.soft.bytes={soft}"
+        config, _ = load_config(None, "", {}, (*FLAGS, *marks))
         try:
             offload = SlowOffload(Random(self.dice.randrange(1 << 30)))
             broker = Broker.open(config, self.fs, self._clock, offload)
