@@ -1,9 +1,7 @@
 """Administration through Kafka's protocol: a daemon's answers beside those of a real Kafka, and Kafka's own tools."""
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,8 @@ import seglog
 from tests.interop.kafka_admin_cases import ANSWERS, CASES, answers, captured
 from tests.interop.kafka_admin_differences import DIFFERENCES, differences
 from tests.interop.kafka_cases import unexpected, written
+from tests.interop.kafka_tools import Tools
 from tests.interop.kafka_wire import Wire, plain, request
-from tests.interop.peer import kafka_script
 from tests.processes import Daemon, daemon
 
 ON_ANY_PORT = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
@@ -56,30 +54,6 @@ def test_every_version_that_is_offered_is_one_of_kafkas(running: Daemon) -> None
 @pytest.mark.slow
 def test_the_answers_are_those_of_a_real_broker(tmp_path: Path) -> None:
     assert written(captured(tmp_path)) == ANSWERS.read_text(encoding="utf-8")
-
-
-class Tools:
-    """Kafka's own tools, as processes, that speak to a port."""
-
-    def __init__(self, port: int) -> None:
-        self._script = kafka_script()
-        self._server = ("--bootstrap-server", f"127.0.0.1:{port}")
-
-    def run(self, *tool: str, arguments: tuple[str, ...] = (), stdin: str = "", fails: bool = False) -> str:
-        """What it prints; ``tool`` is a verb of the script, or ``run`` and a class of ``org.apache.kafka.tools``."""
-        if tool[0] == "run":
-            tool = ("run", f"org.apache.kafka.tools.{tool[1]}")
-        done = subprocess.run(
-            [self._script, *tool, *self._server, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"KAFKA_TOOL_HEAP": "-Xmx128m"},
-            timeout=300,
-            check=False,
-        )
-        assert (done.returncode != 0) == fails, f"{tool} {arguments}: {done.stdout} {done.stderr[-2000:]}"
-        return done.stdout + done.stderr if fails else done.stdout
 
 
 @pytest.mark.slow

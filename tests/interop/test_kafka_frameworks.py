@@ -1,10 +1,18 @@
 """Kafka Connect and Kafka Streams on the Kafka listener: processes of both share their work through groups.
 
 One of them is killed, and the broker is killed under them: what they take on afterwards comes out whole.
+
+``SEGLOG_TRANSACTION_RECORDS`` and ``SEGLOG_TRANSACTION_KILLS`` make those in transactions longer; 500,000 and 10 are
+what was run by hand.
 """
 
 import json
+import os
+import random
+import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +22,14 @@ import seglog
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import connect_plugins, framework_program
 from tests.interop.group_members import Member, ended, wait_until
-from tests.processes import free_port, kafka_daemon
+from tests.processes import Daemon, free_port, kafka_daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+RECORDS = int(os.environ.get("SEGLOG_TRANSACTION_RECORDS", "4000"))
+KILLS = int(os.environ.get("SEGLOG_TRANSACTION_KILLS", "2"))
+PART: Final = RECORDS // (2 * KILLS)
+"""The records between one kill and the next."""
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600 + 60 * KILLS)]
 
 CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 
@@ -83,10 +96,6 @@ class Worker:
         return {task["worker_id"] for task in status["tasks"]} if is_running else set()
 
 
-PART: Final = 1000
-"""The lines that are read between one kill and the next."""
-
-
 def lines(first: int, last: int) -> str:
     return "".join(f"line {number}\n" for number in range(first, last))
 
@@ -135,27 +144,29 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
     """Kills of the worker that has the task, and of the broker, in the middle of what there is to read."""
     read = tmp_path / "read.txt"
     read.write_text("")
+    batch = max(20, RECORDS // 200)
     source = {
         "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
         "tasks.max": "1",
         "file": str(read),
         "topic": "lines",
-        "batch.size": "20",
+        "batch.size": str(batch),
         "exactly.once.support": "required",
         "transaction.boundary": "poll",
     }
     with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
         client.create_topic("lines")
+        copied = Committed(client, "lines")
         workers = [Worker(tmp_path, name, running.kafka_port, EXACTLY_ONCE) for name in ("one", "other")]
         started = [worker.process for worker in workers]
         with ended(started):
             wait_until("both are members", lambda: _member_count(client, "workers") == 2)
             wait_until("the source is taken", lambda: workers[0].ask("/connectors/source/config", source))
-            for number, victim in enumerate(("worker", "broker", "worker", "broker")):
+            for number in range(2 * KILLS):
                 first = number * PART
                 _append(read, lines(first, first + PART))
-                wait_until("some are copied", lambda first=first: len(_committed_lines(client)) > first)  # type: ignore[misc]
-                if victim == "broker":
+                wait_until("some are copied", lambda first=first: len(copied.values()) > first)  # type: ignore[misc]
+                if number % 2:
                     running.kill()
                     running.start()
                     continue
@@ -166,49 +177,92 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
                 workers.append(Worker(tmp_path, f"next-{number}", running.kafka_port, EXACTLY_ONCE))
                 started.append(workers[-1].process)
             # The source keeps what it has read beyond a batch until there is more to read.
-            _append(read, lines(4 * PART, 5 * PART))
-            wait_until("all are copied", lambda: len(_committed_lines(client)) >= 4 * PART)
-        assert _committed_lines(client)[: 4 * PART] == lines(0, 4 * PART).splitlines()
+            count = 2 * KILLS * PART
+            _append(read, lines(count, count + 2 * batch))
+            wait_until("all are copied", lambda: len(copied.values()) >= count)
+        assert copied.values()[:count] == lines(0, count).splitlines()
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_streams_programs_count_on_through_kills(tmp_path: Path, guarantee: str) -> None:
-    """Kills of a program and of the broker. Exactly once by transactions, whose commits are read alone."""
-    command = program("WordCount")
-    with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
+def test_streams_programs_count_on_through_kills(tmp_path: Path) -> None:
+    """Kills of a program and of the broker: what was handled and not committed then is counted again."""
+    with _counting(tmp_path, "at_least_once") as (running, client, (one, other)):
+        produced = dict.fromkeys("abcdefgh", 100)
+        _produce_words(client, 100)
+        wait_until("all are counted", lambda: _counts(client) == produced)
+
+        other.kill()
+        running.kill()
+        running.start()
+        _produce_words(client, 50)
+        wait_until("one is left", lambda: _member_count(client, "counting") == 1)
+        wait_until("nothing is left to read", lambda: _has_no_lag(client, "counting"))
+        wait_until("all are counted", lambda: min(_counts(client).values()) >= 150)
+        one.leave()
+
+
+def test_streams_programs_count_each_word_once_through_kills(tmp_path: Path) -> None:
+    """Kills of a program, which is started again, and of the broker, while they count: by transactions."""
+    chosen = random.Random(7)
+    with _counting(tmp_path, "exactly_once_v2") as (running, client, programs):
+        copies = PART // 8
+        read = Committed(client, "counts")
+        for number in range(2 * KILLS):
+            before = len(read.values())
+            _produce_words(client, copies)
+            wait_until("some are counted", lambda before=before: len(read.values()) > before)  # type: ignore[misc]
+            time.sleep(chosen.random() / 2)
+            if number % 2:
+                running.kill()
+                running.start()
+            else:
+                victim = number // 2 % 2
+                programs[victim].kill()
+                programs[victim] = _counter(tmp_path, running, "exactly_once_v2", ("one", "other")[victim])
+        due = dict.fromkeys("abcdefgh", 2 * KILLS * copies)
+        wait_until("all are counted", lambda: _counts(client) == due)
+        assert max(int(value) for value in read.values()) == 2 * KILLS * copies
+
+
+def _counter(folder: Path, running: Daemon, guarantee: str, name: str) -> Member:
+    """A program with Kafka Streams, or the next one after it died."""
+    command = [*program("WordCount"), f"127.0.0.1:{running.kafka_port}", str(folder / f"state of {name}"), guarantee]
+    number = len(list(folder.glob(f"{name}-*.out")))
+    return Member(command, folder / f"{name}-{number}.out")
+
+
+@contextmanager
+def _counting(folder: Path, guarantee: str) -> Iterator[tuple[Daemon, seglog.Client, list[Member]]]:
+    """A daemon and two programs that count words; whichever is in the list afterwards is ended."""
+    program("WordCount")
+    with kafka_daemon(folder / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
         client.create_topic("words", partitions=4)
         client.create_topic("counts")
-        server = f"127.0.0.1:{running.kafka_port}"
-        one, other = (
-            Member([*command, server, str(tmp_path / f"state of {name}"), guarantee], tmp_path / f"{name}.out")
-            for name in ("one", "other")
-        )
-        with ended([one, other]):
+        programs = [_counter(folder, running, guarantee, name) for name in ("one", "other")]
+        with ended(programs):
             wait_until("both are members", lambda: _member_count(client, "counting") == 2)
-            _produce_words(client, 100)
-            wait_until("all are counted", lambda: _counts(client) == dict.fromkeys("abcdefgh", 100))
+            yield running, client, programs
 
-            other.kill()
-            running.kill()
-            running.start()
-            _produce_words(client, 50)
-            wait_until("one is left", lambda: _member_count(client, "counting") == 1)
-            wait_until("nothing is left to read", lambda: _has_no_lag(client, "counting"))
-            if guarantee == "exactly_once_v2":
-                wait_until("all are counted", lambda: _counts(client) == dict.fromkeys("abcdefgh", 150))
-            else:  # what was handled and not committed when a program died is counted again
-                wait_until("all are counted", lambda: min(_counts(client).values()) >= 150)
-            one.leave()
+
+class Committed:
+    """The values of a topic, read at "read_committed" as they come."""
+
+    def __init__(self, client: seglog.Client, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._values: list[str] = []
+        self._read: dict[int, int] = {}
+
+    def values(self) -> list[str]:
+        """All so far."""
+        with self._client.consumer(self._topic, start=self._read, isolation="read_committed") as consumer:
+            self._values += [(record.value or b"").decode() for record in consumer]
+            self._read = consumer.positions()
+        return self._values
 
 
 def _append(path: Path, text: str) -> None:
     with path.open("a", encoding="utf-8") as more:
         more.write(text)
-
-
-def _committed_lines(client: seglog.Client) -> list[str]:
-    with client.consumer("lines", isolation="read_committed") as consumer:
-        return [(record.value or b"").decode() for record in consumer]
 
 
 def _workers_of_source(workers: list[Worker]) -> set[str]:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
+from tests.interop.kafka_tools import Tools
 from tests.interop.sasl_conversation import USERS, ClosedError, Conversation
-from tests.interop.test_kafka_admin import Tools
 from tests.processes import daemon
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
