@@ -172,16 +172,13 @@ class GroupSources:
             yield Sample((name,), self._groups.facts(name).rebalances)
 
     def _lags_seconds(self, some: _Some) -> Sequence[float | None]:
-        places = [committing.place for committing in some.committing]
-        return [None if place is None else self._lag_seconds(place) for place in places]
+        return _by_lag(some, 0.0, self._lag_seconds)
 
     def _times_to_loss(self, some: _Some) -> Sequence[float | None]:
-        places = [committing.place for committing in some.committing]
-        return [None if place is None else self._time_to_loss(place) for place in places]
+        return _by_lag(some, math.inf, self._time_to_loss)
 
     def _lag_seconds(self, place: Place) -> float | None:
-        if not place.lag:
-            return 0.0
+        """Of an offset with a lag."""
         found = self._measured.get(place.key)
         if found is None or found.timestamp is None:
             return None
@@ -189,8 +186,7 @@ class GroupSources:
         return max(0, now_ms - found.timestamp) / 1000
 
     def _time_to_loss(self, place: Place) -> float | None:
-        if not place.lag:
-            return math.inf
+        """Of an offset with a lag."""
         if place.offset < place.partition.log.log_start_offset:
             return 0.0
         found = self._measured.get(place.key)
@@ -256,3 +252,12 @@ def _offsets(some: _Some) -> Sequence[float | None]:
 def _lags(some: _Some) -> Sequence[float | None]:
     pairs = zip(some.ends, _offsets(some), strict=True)
     return [None if offset is None else max(0, end.end - offset) for end, offset in pairs]
+
+
+def _by_lag(some: _Some, without: float, of: Callable[[Place], float | None]) -> Sequence[float | None]:
+    """``without`` where there is no lag, as in most places, and what ``of`` finds for the others."""
+    found: list[float | None] = []
+    for lag, committing in zip(_lags(some), some.committing, strict=True):
+        place = committing.place if lag else None
+        found.append(of(place) if place is not None else None if lag is None else without)
+    return found

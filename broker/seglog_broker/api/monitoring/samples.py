@@ -29,16 +29,19 @@ class Sample(NamedTuple):
 class Rows:
     """The labels of samples that follow each other, for as many families and scrapes as they are the same.
 
-    To write them as text is most of what a sample costs: the text is made once and kept in ``written``.
+    To write them as text is most of what a sample costs: the text is made once and kept in ``written``. Most values are
+    those of the scrape before too: ``lines`` has what was written then.
     """
 
-    __slots__ = ("labels", "written")
+    __slots__ = ("labels", "lines", "written")
 
     def __init__(self, labels: Sequence[tuple[str, ...]]) -> None:
         """``labels`` are those of each sample; they do not change."""
         self.labels = labels
         self.written: dict[tuple[str, ...], bytes] = {}
         """By the names of the labels, of which there are few: families that share rows mostly share them."""
+        self.lines: dict[str, tuple[Sequence[float | Buckets | None], bytes]] = {}
+        """Of each family, by its name: its latest values, and their lines."""
 
 
 class Column(NamedTuple):

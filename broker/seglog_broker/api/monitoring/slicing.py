@@ -7,16 +7,17 @@ from typing import Final
 from seglog_broker.api.monitoring.families import Family
 from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Column, Sample, Slice
 
-TURN_SECONDS: Final = 0.000_25
+TURN_SECONDS: Final = 0.000_1
 """A turn ends when making and encoding its slices has taken so long: what a client's request may have to wait for.
 
-What the last slice costs is added: about as much where its labels are new, and more for logs of thousands of segments.
+A turn costs as much again for itself. What the last slice costs is added: about as much where its labels are new, and
+more for logs of thousands of segments.
 """
 
 SLICE_SECONDS: Final = TURN_SECONDS / 2
 """A slice whose samples are made one by one ends when that has taken so long."""
 
-TURN_BYTES: Final = 128 * 1024
+TURN_BYTES: Final = 48 * 1024
 """A turn ends when its slices are so large: what the socket of a scraper should take at once."""
 
 Source = Callable[[], Iterable[Sample | Column | None]]

@@ -28,6 +28,9 @@ _TOTAL: Final = "_total"
 _NAME: Final = b"\xff"
 """Stands for the name of the family in a template: no byte of a label, which is UTF-8."""
 
+KEPT_BYTES_MAX: Final = 32 * 1024
+"""Lines of a column that are kept until the next scrape: those of 200 samples, with names that are not the longest."""
+
 _OPENMETRICS_TYPE: Final = "application/openmetrics-text"
 _OPENMETRICS_VERSIONS: Final = frozenset({"", "0.0.1", "1.0.0"})
 """Those that a client may ask for; what is sent fits all of them."""
@@ -109,7 +112,20 @@ def _quality(written: str) -> float:
 
 
 def _lines(family: Family, column: Column) -> bytes:
-    """A line for each sample."""
+    """A line for each sample: those of the scrape before, where the values are the same."""
+    kept = column.rows.lines
+    latest = kept.get(family.name)
+    if latest is not None and latest[0] == column.values:
+        return latest[1]
+    text = _written(family, column)
+    if len(text) <= KEPT_BYTES_MAX:
+        kept[family.name] = column.values, text
+    else:
+        kept.pop(family.name, None)
+    return text
+
+
+def _written(family: Family, column: Column) -> bytes:
     kinds = set(map(type, column.values))
     if NoneType in kinds:
         column = column.without_gaps()

@@ -19,8 +19,8 @@ PATIENCE_SECONDS: Final = 5.0
 """How long such a page may wait for its peer to read, in all its parts together, once others wait for its place."""
 
 TURNS_GIVEN_MAX: Final = 4
-"""Turns of the loop that a part of a page waits for while others have something to do. A page of 70,000 samples has
-some 200 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by 2 s at most."""
+"""Turns of the loop that a part of a page waits for while others have something to do. A page of 100,000 samples
+has some 400 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by some 4 s at most."""
 
 
 class Scrapes:

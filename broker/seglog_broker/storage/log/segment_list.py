@@ -34,8 +34,8 @@ class SegmentList(Sequence[Segment]):
         self._made: list[Segment | None] = []
         self._files: dict[int, tuple[str, ...]] = {}  # suffixes by base offset, of segments not made yet
         self._sizes: dict[int, int] = {}  # bytes, of the same, where known
-        self._closed_at = (-1, -1)  # removals and length when the closed segments had _closed_size, which never changes
-        self._closed_size = 0
+        self._closed_size = 0  # of the closed segments, when these were the removals and the length
+        self._closed_removals = self._closed_count = -1
 
     def load(self, found: Iterable[str]) -> None:
         """Add the segments whose ``.log`` is among the names of a directory; only the last ``Segment`` is made."""
@@ -50,7 +50,7 @@ class SegmentList(Sequence[Segment]):
                     logs.append((parsed[0], stem))
         self._files = {base: suffixes_of[stem] for base, stem in logs}
         self._sizes = {}
-        self._closed_at = (-1, -1)
+        self._closed_count = -1
         self._bases[:] = sorted(self._files)
         self._made = list(repeat(None, len(self._bases)))
         self._find_active()
@@ -145,10 +145,10 @@ class SegmentList(Sequence[Segment]):
         count = len(self._bases)
         if count == 0:
             return 0
-        if self._closed_at != (self.removals, count):
+        if self._closed_removals != self.removals or self._closed_count != count:
             self._closed_size = self.size_between(0, count - 1)
-            self._closed_at = (self.removals, count)
-        return self._closed_size + self.active.size
+            self._closed_removals, self._closed_count = self.removals, count
+        return self._closed_size + self.active.log.size
 
     @property
     def known_size(self) -> int | None:
