@@ -204,6 +204,42 @@ def _post(url: str, body: str) -> int:
         return offset
 
 
+def test_the_command_of_a_django_site_brings_each_order_into_the_database_once(running: Daemon, tmp_path: Path) -> None:
+    """Kills of the command and of the broker; the last command is ended by SIGTERM."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/orders"
+    environment = clean_environment(SEGLOG_SERVER=running.address, DATABASE=str(tmp_path / "orders.sqlite3"))
+
+    def manage(*arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(_command("django_orders/manage.py", *arguments), env=environment)
+
+    def is_taken(count: int) -> bool:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            found: list[str] = json.load(answer)
+        return sorted(found) == [f"order {number}" for number in range(count)]
+
+    with manage("migrate", "--run-syncdb", "--verbosity=0") as made:
+        assert made.wait(60) == 0
+    with manage("runserver", "--noreload", str(port)) as site, ended(site):
+        wait_until(lambda: _answers(port), "the site")
+        with manage("take_orders") as command, ended(command):
+            assert [_post(url, f"order {number}") for number in range(3)] == [0, 1, 2]
+            wait_until(lambda: is_taken(3), "the first orders")
+            command.kill()
+        running.kill()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(_post, url, "order 3")
+            running.start()
+            waiting.result(60)
+        with manage("take_orders") as command, ended(command):
+            wait_until(lambda: is_taken(4), "the order that came while there was no command")
+            command.terminate()
+            assert command.wait(60) == 0
+    with seglog.connect(running.address) as client:
+        assert client.describe_group("take-orders").members == []
+        assert [found.offset for found in client.group_offsets("take-orders")] in ([3], [4])
+
+
 def test_arrow_tables_go_to_a_topic_and_come_back(running: Daemon) -> None:
     lines = _printed(running, "arrow_tables.py").splitlines()
     assert lines == ["100,000 rows written", *(f"sensor-{key} 10000 {99_990 + key}" for key in range(10))]
@@ -220,7 +256,8 @@ def test_the_tests_of_a_service_pass() -> None:
 def test_every_example_is_run_here_and_named_by_the_documents() -> None:
     tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST, _REPLAYS_TEST)]
     client_page = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
-    names = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "make_events.py")
+    programs = [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/manage.py")]
+    names = sorted(str(path.relative_to(EXAMPLES)) for path in programs if path.name != "make_events.py")
     assert len(names) >= 7
     for name in names:
         assert any(f'"{name}"' in text or f"import {name.removesuffix('.py')}" in text for text in tests), name

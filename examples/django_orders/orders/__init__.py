@@ -1,0 +1,1 @@
+"""The app: orders that came through the log."""
