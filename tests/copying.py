@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final
 
 import seglog
 from seglog_protocol.errors import CoordinatorLoadingError
-from tests.processes import Daemon, clean_environment, kafka_daemon, wait_until
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, ended, kafka_daemon, wait_until
 
 GROUP: Final = "copiers"
 KEYS: Final = 100
@@ -40,6 +41,12 @@ class Copier:
     """What it makes of the record of a number."""
     workers: int = 2
     """How many run at a time, and share the partitions."""
+    is_member: bool = True
+    """Whether it commits its offsets in `GROUP`; else its copies alone tell how far it is."""
+    sender: Callable[[Daemon, int], Sequence[str]] | None = None
+    """The command of a program that sends so many records to ``in``, where they are not plain numbers."""
+    number_of: Callable[[bytes], int] = int
+    """The number of the record that a copy is of."""
 
 
 class Worker:
@@ -102,40 +109,74 @@ def assert_each_record_is_copied_once(copier: Copier, folder: Path, records: int
     assert set(found.values()) == {1}
 
 
-def copied(copier: Copier, folder: Path, records: int, kills: int) -> Counter[bytes | None]:
+def assert_each_record_is_copied(copier: Copier, folder: Path, records: int, kills: int) -> Counter[bytes]:
+    """As `assert_each_record_is_copied_once`, but copies may be there more than once; gives how often each is."""
+    found = copied(copier, folder, records, kills)
+    assert {copier.number_of(value) for value in found} == set(range(records))
+    return found
+
+
+def copied(copier: Copier, folder: Path, records: int, kills: int) -> Counter[bytes]:
     """How often each value is there, after so many kills of the broker and of workers."""
     chosen = random.Random(7)
     batch = max(20, records // 200)
     with kafka_daemon(folder / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
-        _fill(client, records)
-        with _workers(copier, running, folder, batch) as copying:
+        for name in ("in", "out"):
+            client.create_topic(name, PARTITIONS)
+        share = records // (2 * kills + 1)
+        with _sending(copier, running, client, records) as send, _workers(copier, running, folder, batch) as copying:
             for number in range(2 * kills):
-                wanted = (number + 1) * records // (2 * kills + 2)
-                _wait_for_copies(client, wanted)
+                send(range(number * share, (number + 1) * share))
+                _wait_for_copies(copier, client, number * share + share // 4)
                 time.sleep(chosen.random() / 5)  # at another place of a transaction each time
                 if number % 2:
                     copying[number // 2 % copier.workers].kill()
                 else:
                     running.kill()
                     running.start()
-            _wait_for_copies(client, records)
+            send(range(2 * kills * share, records))
+            _wait_for_copies(copier, client, records)
             wait_until(lambda: _copies(client).total() >= records, "copies that can be read")
         wait_until(lambda: _all_ended(client), "the end of what killed workers left open")
         return _copies(client)
 
 
-def _fill(client: seglog.Client, records: int) -> None:
-    for name in ("in", "out"):
-        client.create_topic(name, PARTITIONS)
-    with client.producer("in") as producer:
-        for number in range(records):
-            producer.send(str(number), key=str(number % KEYS), partition=number % PARTITIONS)
+@contextmanager
+def _sending(
+    copier: Copier, running: Daemon, client: seglog.Client, records: int
+) -> Iterator[Callable[[range], object]]:
+    """A function that has records of these numbers sent to ``in`` while its caller goes on.
+
+    So there is always something to copy when something is killed. A sender of the copier's own sends all as fast as it
+    can, and must end well.
+    """
+    if copier.sender is not None:
+        with subprocess.Popen(copier.sender(running, records), env=clean_environment()) as sending, ended(sending):
+            yield lambda _: None
+            assert sending.wait(PATIENCE_SECONDS) == 0
+        return
+    sent: list[Future[None]] = []
+    with client.producer("in") as producer, ThreadPoolExecutor(1) as pool:
+        yield lambda numbers: sent.append(pool.submit(_send, producer, numbers))
+        for each in sent:
+            each.result()
 
 
-def _wait_for_copies(client: seglog.Client, count: int) -> None:
-    """Return when the group has committed so many records."""
+def _send(producer: seglog.Producer, numbers: range) -> None:
+    """A few at a time, for two seconds."""
+    for number in numbers:
+        producer.send(str(number), key=str(number % KEYS), partition=number % PARTITIONS)
+        if number % (len(numbers) // 20 + 1) == 0:
+            time.sleep(0.1)
+    producer.flush()
+
+
+def _wait_for_copies(copier: Copier, client: seglog.Client, count: int) -> None:
+    """Return when the group has committed so many records, or so many are copied."""
 
     def is_reached() -> bool:
+        if not copier.is_member:
+            return len(_copies(client)) >= count
         try:
             return sum(each.offset or 0 for each in client.group_offsets(GROUP)) >= count
         except CoordinatorLoadingError:  # the broker has just started
@@ -144,9 +185,9 @@ def _wait_for_copies(client: seglog.Client, count: int) -> None:
     wait_until(is_reached, f"{count} records")
 
 
-def _copies(client: seglog.Client) -> Counter[bytes | None]:
+def _copies(client: seglog.Client) -> Counter[bytes]:
     with client.consumer("out", isolation="read_committed") as consumer:
-        return Counter(record.value for record in consumer)
+        return Counter(record.value or b"" for record in consumer)
 
 
 def _all_ended(client: seglog.Client) -> bool:

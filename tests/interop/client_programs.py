@@ -30,6 +30,9 @@ from tests.support import REPOSITORY
 
 CLIENTS: Final = Path(__file__).with_name("clients")
 
+FRAMEWORKS: Final = ("bytewax", "celery", "faststream", "faust", "pathway", "quix")
+"""Those of Python, each pinned in a file of its own: they want different versions of the clients below them."""
+
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _ANSWER_SECONDS: Final = 150
@@ -216,14 +219,9 @@ def python_environment() -> Path:
     return _installed_once("python") / "bin" / "python"
 
 
-def quix_environment() -> Path:
-    """The Python of an environment with Quix Streams, which needs a confluent-kafka of its own. Raises AbsentError."""
-    return _installed_once("quix") / "bin" / "python"
-
-
-def faststream_environment() -> Path:
-    """The Python of an environment with FastStream, and both clients below it. Raises AbsentError."""
-    return _installed_once("faststream") / "bin" / "python"
+def environment_of(framework: str) -> Path:
+    """The Python of an environment with one of `FRAMEWORKS`, and the client that it wants. Raises AbsentError."""
+    return _installed_once(framework) / "bin" / "python"
 
 
 def _python(name: str, pins: Path) -> Path:
@@ -383,8 +381,7 @@ def _spark_client() -> Sequence[str]:
 
 _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "python": lambda: _python("python", CLIENTS / "requirements.txt"),
-    "quix": lambda: _python("quix", CLIENTS / "requirements-quix.txt"),
-    "faststream": lambda: _python("faststream", CLIENTS / "requirements-faststream.txt"),
+    **{name: functools.partial(_python, name, CLIENTS / f"requirements-{name}.txt") for name in FRAMEWORKS},
     "kcat": _kcat,
     "java": _java,
     "frameworks": _frameworks,

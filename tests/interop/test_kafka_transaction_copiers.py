@@ -7,7 +7,7 @@ import pytest
 
 from tests.copying import GROUP, KEYS, TRANSACTION_SECONDS, Copier, assert_each_record_is_copied_once
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import CLIENTS, flink_program, go_program, quix_environment
+from tests.interop.client_programs import CLIENTS, environment_of, flink_program, go_program
 from tests.interop.peer import kafka_script
 from tests.processes import Daemon
 
@@ -42,10 +42,10 @@ def _with_kafkas_copier(running: Daemon, name: str, batch: int) -> list[str]:
 
 def _with_quix_streams(running: Daemon, name: str, batch: int) -> list[str]:
     with skipped_where_absent("Quix Streams"):
-        python = quix_environment()
+        python = environment_of("quix")
     state = running.directory.parent / f"state of {name}"
-    command = [str(python), str(CLIENTS / "quix_copier.py"), f"127.0.0.1:{running.kafka_port}", name]
-    return [*command, str(batch), str(TRANSACTION_SECONDS), str(state)]
+    command = [str(python), str(CLIENTS / "quix_copier.py"), "exactly-once", f"127.0.0.1:{running.kafka_port}"]
+    return [*command, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
 
 
 def _with_flink(running: Daemon, name: str, _batch: int) -> list[str]:

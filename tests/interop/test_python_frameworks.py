@@ -1,32 +1,101 @@
 """Frameworks of Python, unmodified: each copies a topic through kills of itself and of the broker, losing nothing."""
 
+import base64
+import json
 import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.copying import Copier, copied
+from tests.copying import KEYS, TRANSACTION_SECONDS, Copier, assert_each_record_is_copied
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import CLIENTS, faststream_environment
+from tests.interop.client_programs import CLIENTS, environment_of
 from tests.processes import Daemon
 
 RECORDS = int(os.environ.get("SEGLOG_FRAMEWORK_RECORDS", "2000"))
 KILLS = int(os.environ.get("SEGLOG_FRAMEWORK_KILLS", "2"))
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300 + 60 * KILLS)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900 + 60 * KILLS)]
+
+
+def _program(framework: str, name: str, running: Daemon) -> list[str]:
+    """The command of a program of ``clients``, up to the server."""
+    with skipped_where_absent(framework):
+        python = environment_of(framework)
+    return [str(python), str(CLIENTS / f"{name}.py"), f"127.0.0.1:{running.kafka_port}"]
 
 
 def _with_faststream(below: str, running: Daemon, _name: str, _batch: int) -> list[str]:
-    with skipped_where_absent("FastStream"):
-        python = faststream_environment()
-    return [str(python), str(CLIENTS / "faststream_copier.py"), f"127.0.0.1:{running.kafka_port}", below]
+    return [*_program("faststream", "faststream_copier", running), below]
 
 
-COPIERS = tuple(Copier(f"faststream, {below}", partial(_with_faststream, below)) for below in ("aiokafka", "confluent"))
+def _with_state(framework: str, running: Daemon, name: str, _batch: int) -> list[str]:
+    return [*_program(framework, f"{framework}_copier", running), str(running.directory.parent / f"state of {name}")]
 
 
-@pytest.mark.parametrize("copier", COPIERS, ids=lambda copier: copier.name)
+def _with_quix_streams(running: Daemon, name: str, batch: int) -> list[str]:
+    python, program, server = _program("quix", "quix_copier", running)
+    state = running.directory.parent / f"state of {name}"
+    return [python, program, "at-least-once", server, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
+
+
+def _with_celery(program: str, running: Daemon, _name: str, _batch: int) -> list[str]:
+    return _program("celery", program, running)
+
+
+def _sent_by(program: str, running: Daemon, records: int) -> list[str]:
+    return [*_program("celery", program, running), str(records)]
+
+
+def _number_before_count(value: bytes) -> int:
+    return int(value.split()[0])
+
+
+def _body(value: bytes) -> bytes:
+    """The body of a message of kombu."""
+    return base64.b64decode(json.loads(value)["body"])
+
+
+def _argument(value: bytes) -> int:
+    """The argument of a task of Celery."""
+    arguments, _, _ = json.loads(_body(value))
+    return int(arguments[0])
+
+
+STATELESS = (
+    Copier("FastStream on aiokafka", partial(_with_faststream, "aiokafka")),
+    Copier("FastStream on confluent-kafka", partial(_with_faststream, "confluent")),
+    Copier("Pathway", partial(_with_state, "pathway"), workers=1, is_member=False),
+    Copier(
+        "kombu",
+        partial(_with_celery, "kombu_copier"),
+        sender=partial(_sent_by, "kombu_copier"),
+        number_of=lambda value: int(_body(value)),
+    ),
+    Copier(
+        "Celery",
+        partial(_with_celery, "celery_copier"),
+        sender=partial(_sent_by, "celery_copier"),
+        number_of=_argument,
+    ),
+)
+
+COUNTING = (
+    Copier("Quix Streams", _with_quix_streams, number_of=_number_before_count),
+    Copier("Faust", partial(_with_state, "faust"), number_of=_number_before_count),
+    Copier("Bytewax", partial(_with_state, "bytewax"), workers=1, is_member=False, number_of=_number_before_count),
+)
+
+
+@pytest.mark.parametrize("copier", STATELESS, ids=lambda copier: copier.name)
 def test_each_record_is_copied_at_least_once(copier: Copier, tmp_path: Path) -> None:
-    found = copied(copier, tmp_path, RECORDS, KILLS)
-    assert found.keys() == {copier.copy(number).encode() for number in range(RECORDS)}
+    assert_each_record_is_copied(copier, tmp_path, RECORDS, KILLS)
+
+
+@pytest.mark.parametrize("copier", COUNTING, ids=lambda copier: copier.name)
+def test_each_record_is_copied_and_counted_at_least_once(copier: Copier, tmp_path: Path) -> None:
+    """The state comes back: no count is lower than how many records of its key there were up to then."""
+    for value in assert_each_record_is_copied(copier, tmp_path, RECORDS, KILLS):
+        number, count = map(int, value.split())
+        assert count > number // KEYS

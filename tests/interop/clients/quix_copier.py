@@ -1,15 +1,15 @@
-"""Copies topic ``in`` to ``out`` exactly once, with Quix Streams, and counts the records of each key in its state.
+"""Copies topic ``in`` to ``out`` with Quix Streams, and counts the records of each key in its state.
 
-Arguments: the server, the transactional id, the records of a transaction, the timeout of one in seconds, and a folder
-for state. A copy's value has the count behind it: the state is restored from a changelog, which is part of the
-transactions, too.
+Arguments: "exactly-once" or "at-least-once", the server, the transactional id, the records between two commits, the
+timeout of a transaction in seconds, and a folder for state. A copy's value has the count behind it: the state is
+restored from a changelog, which is part of the transactions where there are some.
 """
 
 import sys
 
 from quixstreams import Application, State
 
-server, name, batch, seconds, folder = sys.argv[1:]
+guarantee, server, name, batch, seconds, folder = sys.argv[1:]
 
 
 def counted(value: bytes, state: State) -> bytes:
@@ -21,15 +21,16 @@ def counted(value: bytes, state: State) -> bytes:
 
 # By default librdkafka forgets the only node when it is away, and then waits for it for ever in a transaction.
 node = {"metadata.recovery.strategy": "none"}
+transactions = {"transactional.id": name, "transaction.timeout.ms": int(seconds) * 1000}
 app = Application(
     broker_address=server,
     consumer_group="copiers",
     auto_offset_reset="earliest",
-    processing_guarantee="exactly-once",
+    processing_guarantee=guarantee,
     commit_every=int(batch),
     commit_interval=1.0,
     state_dir=folder,
-    producer_extra_config={"transactional.id": name, "transaction.timeout.ms": int(seconds) * 1000, **node},
+    producer_extra_config=node | (transactions if guarantee == "exactly-once" else {}),
     consumer_extra_config={"session.timeout.ms": 6000, **node},
 )
 copied = app.dataframe(app.topic("in", value_deserializer="bytes", key_deserializer="bytes"))
