@@ -179,18 +179,18 @@ class CoordinatorRuntime(Generic[MachineT]):
             self.schedule(key)
             yield
 
-    def carry_out(self, key: str) -> None:
+    def carry_out(self, key: str, *, is_urgent: bool = True) -> None:
         """Append the records that were decided, send the replies when they are durable, and schedule the next call.
 
-        It follows each call of a state machine.
+        It follows each call of a state machine. What nothing waits for is not urgent: as in ``StateTopic.append``.
         """
         machine = self.machines.get(key)
         make_successor = None if machine is None else self._successor(machine)
         if make_successor is not None:
             self.replace(key, make_successor)
-        self.append_decided(key)
+        self.append_decided(key, is_urgent=is_urgent)
 
-    def append_decided(self, key: str) -> None:
+    def append_decided(self, key: str, *, is_urgent: bool = True) -> None:
         """As ``carry_out``, without a look for a successor."""
         self.schedule(key)
         if not self.outbox:
@@ -198,16 +198,23 @@ class CoordinatorRuntime(Generic[MachineT]):
         records, replies = self.outbox.records, self.outbox.replies
         self.outbox.records, self.outbox.replies = [], []
         if records or key in self._unwritten:
-            self._append(key, self._with_owed(key, records) if records else (), replies)
+            self._append(key, self._with_owed(key, records) if records else (), replies, is_urgent=is_urgent)
         else:
             for answer, result in replies:
                 answer(result)
 
-    def _append(self, key: str, records: Sequence[Encoded | Record], replies: Sequence[tuple[Answer, Any]]) -> None:
+    def _append(
+        self,
+        key: str,
+        records: Sequence[Encoded | Record],
+        replies: Sequence[tuple[Answer, Any]],
+        *,
+        is_urgent: bool = True,
+    ) -> None:
         """Append records, those of ``_with_owed``, and send the replies when they are durable."""
         self._unwritten[key] = self._unwritten.get(key, 0) + 1
         owed = dict(self._owed.get(key, ())) if records else {}
-        self._topic.append(key, records, partial(self._note_written, key, replies, owed))
+        self._topic.append(key, records, partial(self._note_written, key, replies, owed), is_urgent=is_urgent)
 
     def _with_owed(self, key: str, records: Sequence[Record]) -> Sequence[Encoded | Record]:
         """``records``, after the tombstones that are owed and do not stand among them."""

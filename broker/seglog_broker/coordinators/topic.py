@@ -5,8 +5,10 @@ that records belong to. So any number of state machines may decide at once, and 
 these are durable.
 """
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -41,6 +43,12 @@ RECORDS_A_TURN: Final = budget.items_of(cost=4)
 
 ENCODED_A_TURN: Final = budget.items_of(cost=0.031)
 """Bytes of records that are encoded before other tasks run."""
+
+LEISURE_SECONDS: Final = 0.01
+"""How long a write that nothing waits for may wait for others, with which it shares a batch and a sync."""
+
+PARTITIONS_KEPT: Final = 10_000
+"""Coordinator keys whose partitions are kept: to find one takes a step for each character."""
 
 RECORD_OVERHEAD: Final = 24
 """At most so many bytes of a record are neither key nor value."""
@@ -126,6 +134,8 @@ class StateTopic:
         self._scheduler = scheduler
         self._queue: deque[_Write] = deque()
         self._wanted = trio.Event()
+        self._rest = trio.CancelScope()
+        """In which ``run`` waits: until something is wanted, or until writes that were not urgent have waited long."""
         self._encoded_bytes = 0
         """Encoded since other tasks ran."""
 
@@ -150,10 +160,13 @@ class StateTopic:
         records: Sequence[Encoded | Record],
         then: Then,
         transaction: ProducerIdAndEpoch | None = None,
+        *,
+        is_urgent: bool = True,
     ) -> None:
         """Append the records of a coordinator key as one piece, and call ``then``.
 
         Callbacks come in the order of these calls. Without records ``then`` is called when all before it is durable.
+        What is not urgent is written with what comes next, or alone after LEISURE_SECONDS.
 
         Records of a ``transaction`` count when its marker says so. Where the transaction has no part in this partition
         ``then`` gets InvalidTransactionStateError, and InvalidProducerEpochError where the producer has a newer epoch.
@@ -164,14 +177,18 @@ class StateTopic:
         if least_size > (limit := self._batch_bytes_max(number)):
             write = self._too_large(write, least_size, limit)  # before it is encoded
         self._queue.append(write)
-        self._wanted.set()
+        if is_urgent:
+            self._wanted.set()
+        else:
+            self._rest.deadline = min(self._rest.deadline, trio.current_time() + LEISURE_SECONDS)
 
     async def run(self) -> None:
         """Write what is queued, until cancelled; then call back for the rest with an error."""
         writes: deque[_Write] = deque()
         try:
             while True:
-                await self._wanted.wait()
+                with trio.move_on_after(LEISURE_SECONDS if self._queue else math.inf) as self._rest:
+                    await self._wanted.wait()
                 self._wanted = trio.Event()
                 while self._queue:
                     try:
@@ -325,6 +342,7 @@ class StateTopic:
         return write._replace(records=(), error=error)
 
 
+@lru_cache(PARTITIONS_KEPT)
 def partition_of(key: str, partitions: int) -> int:
     """The partition for a coordinator key, by Java's hash of it, as in Kafka."""
     utf16 = key.encode("utf-16-be", "surrogatepass")

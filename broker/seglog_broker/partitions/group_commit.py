@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from seglog_broker.logger import get_logger
 from seglog_broker.partitions.commit_round import Flushable, Round
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -27,6 +28,7 @@ from seglog_protocol.errors import StorageError
 UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
 """A flush that ended by an internal error counts as failed."""
 
+log = get_logger()
 
 SYNC_SECONDS_SHORT: Final = 0.002
 PAUSE_FACTOR: Final = 50
@@ -197,7 +199,12 @@ class GroupCommit:
     def _end(self, this: Round, flushes: list[tuple[Flushable, Flush]], errors: list[OSError | None] | None) -> None:
         """End a round, whose flushes had these ``errors``; None if it is not known how they ended."""
         for number, (partition, flush) in enumerate(flushes):
-            failure = partition.end_flush(flush, UNKNOWN_OUTCOME if errors is None else errors[number])
+            failure: StorageError | None
+            try:
+                failure = partition.end_flush(flush, UNKNOWN_OUTCOME if errors is None else errors[number])
+            except Exception:  # a bug: the others of the round, and all rounds after it, go on
+                log.exception("flush_outcome_not_noted")
+                failure = StorageError("it is not known what reached the disk: an internal error; see the broker's log")
             if failure is not None:
                 this.failures[partition] = failure
         self._under_way = None

@@ -207,23 +207,28 @@ class Partition(Flushable):
 
     def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
         """Record the outcome of a flush. Returns the error for the waiting requests if it is retriable, else None."""
-        if self.is_deleted:
-            flush.release()
-        else:
-            self.log.finish_flush(flush, error)
-            if self.log.durable_end_offset == self.log.log_end_offset:
-                self.not_durable.clear()
-            else:
-                self.not_durable.end_flush(is_durable=self.log.durable_end_offset >= flush.end_offset)
-            self.note_read_only()
-        self._under_way = None
-        self._is_checkpointing = False
-        self._flushed.set()
+        try:
+            self._note_flushed(flush, error)
+        finally:  # whatever that raises: nobody waits for this flush any more, and another one may begin
+            self._under_way = None
+            self._is_checkpointing = False
+            self._flushed.set()
         if error is None or self.log.state.read_only is not None or self.is_deleted:
             return None
         failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {why(error)}; try again")
         failed.retriable = True
         return failed
+
+    def _note_flushed(self, flush: Flush, error: OSError | None) -> None:
+        if self.is_deleted:
+            flush.release()
+            return
+        self.log.finish_flush(flush, error)
+        if self.log.durable_end_offset == self.log.log_end_offset:
+            self.not_durable.clear()
+        else:
+            self.not_durable.end_flush(is_durable=self.log.durable_end_offset >= flush.end_offset)
+        self.note_read_only()
 
     def note_read_only(self) -> None:
         """Log, once, that the log takes no more records."""

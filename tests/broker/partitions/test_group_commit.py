@@ -592,6 +592,27 @@ async def test_after_an_error_that_nobody_expected_the_next_round_runs() -> None
         assert await error_of(running.append(0)) is None
 
 
+async def test_a_bug_in_noting_an_outcome_is_an_error_for_its_partition_and_the_round_ends() -> None:
+    async with Running() as running:
+        log = running.broker.partitions["t", 0].log
+        finish = log.finish_flush
+        noted: list[Flush] = []
+
+        def broken(flush: Flush, error: OSError | None) -> None:
+            noted.append(flush)
+            raise ZeroDivisionError
+
+        log.finish_flush = broken
+        failing, other = running.append(0), running.append(1)
+        with capture_logs() as said:
+            assert isinstance(await error_of(failing), StorageError)
+        assert await error_of(other) is None
+        assert [line["event"] for line in said if line["log_level"] == "error"] == ["flush_outcome_not_noted"]
+        log.finish_flush = finish
+        finish(noted.pop(), None)
+        assert await error_of(running.append(0, 1)) is None
+
+
 # --- On the loop ------------------------------------------------------------------------------------------------------
 
 

@@ -214,7 +214,7 @@ class TransactionService:
         machine = self._runtime.machines.get(ending.transactional_id)
         if machine is not None:
             machine.complete(ending, self._runtime.now())
-            self._runtime.carry_out(ending.transactional_id)
+            self._runtime.carry_out(ending.transactional_id, is_urgent=False)  # lost, the markers are written again
         ended = self._ended.pop(ending.transactional_id, None)
         if ended is not None:
             ended.set()
@@ -269,12 +269,13 @@ class TransactionService:
         if machine is None:
             self.memory.check(transactional_id, size_of(transactional_id, {}))
             machine = self._runtime.machines[transactional_id] = self._machine(transactional_id)
+        if machine.needs_producer_id() and new_id is None:
+            raise _try_again(transactional_id)  # it has changed meanwhile
         try:
-            if machine.needs_producer_id() and new_id is None:
-                raise _try_again(transactional_id)  # it has changed meanwhile
             producer = machine.init_producer(timeout_ms, expected, new_id, self._runtime.now())
-        finally:
+        except BaseException:
             self._runtime.carry_out(transactional_id)
+            raise
         await self._runtime.written(transactional_id)
         if producer is None:
             raise _try_again(transactional_id)
@@ -328,8 +329,9 @@ class TransactionService:
         self.memory.check(transactional_id, PARTITION_BYTES * len(partitions))
         try:
             machine.add_partitions(producer, partitions, version, self._runtime.now())
-        finally:
+        except BaseException:
             self._runtime.carry_out(transactional_id)
+            raise
         await self._runtime.written(transactional_id)
 
     async def add_offsets(
@@ -371,12 +373,13 @@ class TransactionService:
                 f"a snapshot is being made, and {transactional_id[:100]} commits after it: try again",
                 transactional_id=transactional_id,
             )
+        if machine.needs_producer_id() and new_id is None:
+            raise _try_again(transactional_id)  # it has changed meanwhile
         try:
-            if machine.needs_producer_id() and new_id is None:
-                raise _try_again(transactional_id)  # it has changed meanwhile
             ended = machine.end(producer, is_commit=is_commit, version=version, new_id=new_id, now=self._runtime.now())
-        finally:
+        except BaseException:
             self._runtime.carry_out(transactional_id)
+            raise
         await self._runtime.written(transactional_id)
         return ended
 

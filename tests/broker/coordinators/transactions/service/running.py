@@ -86,8 +86,9 @@ async def end(
 
 
 async def ended(broker: Broker, key: str = KEY) -> TransactionState:
-    """The state, when no transaction is being ended."""
-    await until(lambda: not broker.transactions.describe(key).facts.state.is_ending)
+    """The state, when no transaction is being ended and a power cut would not change that."""
+    described, is_durable = broker.transactions.describe, broker.transactions._runtime.is_durable
+    await until(lambda: not described(key).facts.state.is_ending and is_durable(key))
     return broker.transactions.describe(key).facts.state
 
 
