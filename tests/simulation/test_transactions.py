@@ -39,6 +39,7 @@ from seglog_broker.partitions.partition import Partition as ServedPartition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
 from seglog_protocol.errors import CoordinatorNotAvailableError, DiskFullError, SeglogError
+from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC
 from seglog_protocol.messages import AppendRequest
 from seglog_protocol.record_batch import BatchHeader
 from tests.simulation.transactions.simulation import simulate
@@ -264,6 +265,16 @@ def marker_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServedPartition, "append_marker", append)
 
 
+def not_frozen_again(patch: pytest.MonkeyPatch) -> None:
+    """A backup has partitions as they were before a commit that the state of transactions knows."""
+
+    def is_frozen(partition: ServedPartition, frozen: Mapping[ServedPartition, int]) -> bool:
+        is_state = partition.topic == TRANSACTIONS_TOPIC
+        return frozen.get(partition) == partition.log.log_end_offset if is_state else partition in frozen
+
+    patch.setattr("seglog_broker.tasks.snapshots._is_as_frozen", is_frozen)
+
+
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
@@ -284,6 +295,7 @@ MISTAKES: Final[Sequence[Mistake]] = (
     generation_not_checked,
     full_disk_taken_for_written,
     marker_given_up,
+    not_frozen_again,
 )
 
 CAUGHT_SOON: Final = {

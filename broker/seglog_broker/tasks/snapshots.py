@@ -2,9 +2,11 @@
 
 Partitions are frozen one after the other, each in one turn of the loop, and linked in a thread while their maintenance
 lock keeps compaction, retention and deletion from renaming their files. Committed offsets come first: so none in the
-snapshot is beyond the end of its partition. The state of transactions comes last, and no commit is decided meanwhile:
-so each transaction in the snapshot is there as a whole, or known to be open, and then aborted after a restore. In the
-end everything frozen is durable.
+snapshot is beyond the end of its partition. In the end everything frozen is durable.
+
+Where there are transactions, what was written to meanwhile is frozen again, in the same order, and the state of
+transactions last, while no commit is decided: so each transaction in the snapshot is there as a whole, or known to be
+open, and then aborted after a restore. Passes before that leave little to do while commits wait.
 """
 
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.snapshot import NoSnapshotError, SnapshotOffsets, SnapshotWriter
@@ -31,8 +34,17 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import PartitionReadOnlyError, StorageError, UnknownTopicError
 from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC, is_internal
 
+LOOKED_AT_COST: Final = 2
+"""Microseconds to see that a partition has not grown."""
+
 PROBLEMS_MAX: Final = 100
 """Sentences about partitions in a snapshot."""
+
+FEW: Final = 20
+"""Partitions that may be frozen again while commits wait: a tenth of a second."""
+
+PASSES_MAX: Final = 4
+"""As often what was written to is frozen again before commits have to wait, even if that leaves more than FEW."""
 
 log = get_logger()
 
@@ -66,15 +78,16 @@ class SnapshotMaker:
         offsets, problems = SnapshotOffsets(), list[str]()
         await self._offload.maintenance(writer.begin)
         frozen: dict[Partition, int] = {}
-        async with self._commits_held():
-            for topic in sorted(topics.values(), key=lambda topic: (not is_internal(topic.name), topic.name)):
-                if topic.name != TRANSACTIONS_TOPIC:
-                    await self._add_all(writer, topic, frozen, offsets, problems)
-            # As it is now: the first transaction may have begun meanwhile.
-            state = self._directory.registry.topics.get(TRANSACTIONS_TOPIC)
-            if state is not None:
-                topics[TRANSACTIONS_TOPIC] = state
-                await self._add_all(writer, state, frozen, offsets, problems)
+        held_seconds = 0.0
+        await self._freeze(writer, topics, frozen, offsets, problems)
+        if TRANSACTIONS_TOPIC in self._directory.registry.topics:
+            passes = 1
+            while await self._freeze(writer, topics, frozen, offsets, problems) > FEW and passes < PASSES_MAX:
+                passes += 1
+            async with self._commits_held():
+                held_since = trio.current_time()
+                await self._freeze(writer, topics, frozen, offsets, problems)
+                held_seconds = trio.current_time() - held_since
         for partition, end in frozen.items():
             if partition.log.durable_end_offset < end and not partition.is_deleted:
                 partition.want_durable()  # all of them in the next round
@@ -91,20 +104,40 @@ class SnapshotMaker:
             partitions=len(frozen),
             problems=len(problems),
             seconds=round(trio.current_time() - began, 3),
+            commits_held_seconds=round(held_seconds, 3),
         )
 
-    async def _add_all(
+    async def _freeze(
         self,
         writer: SnapshotWriter,
-        topic: Topic,
+        topics: dict[str, Topic],
         frozen: dict[Partition, int],
         offsets: SnapshotOffsets,
         problems: list[str],
-    ) -> None:
-        for number in range(topic.partitions):
-            if self._is_gone(topic):
-                break
-            await self._add(writer, (topic.name, number), frozen, offsets, problems)
+    ) -> int:
+        """Add what is not in the snapshot as it is now; how many partitions that was."""
+        state = self._directory.registry.topics.get(TRANSACTIONS_TOPIC)
+        if state is not None:
+            topics[TRANSACTIONS_TOPIC] = state  # the first transaction may have begun meanwhile
+        turns = budget.Turns(self._scheduler.turn)
+        added = 0
+        for topic in sorted(topics.values(), key=_place_of):
+            for number in range(topic.partitions):
+                await turns.spend(LOOKED_AT_COST)
+                if self._is_gone(topic):
+                    break
+                partition = self._partitions.find(topic.name, number)
+                if partition is None:
+                    name = partition_directory_name(topic.name, number)
+                    reason = self._directory.report.offline.get((topic.name, number), "it could not be opened")
+                    problem = f"{name} is offline, its files are as they are: {reason}"
+                    if problem not in problems:
+                        problems.append(problem)
+                        await self._offload.maintenance(writer.add_as_it_is, name)
+                elif not _is_as_frozen(partition, frozen):
+                    await self._add(writer, partition, frozen, offsets, problems)
+                    added += 1
+        return added
 
     def _is_gone(self, topic: Topic) -> bool:
         """Whether the topic was deleted meanwhile."""
@@ -113,22 +146,19 @@ class SnapshotMaker:
     async def _add(
         self,
         writer: SnapshotWriter,
-        key: tuple[str, int],
+        partition: Partition,
         frozen: dict[Partition, int],
         offsets: SnapshotOffsets,
         problems: list[str],
     ) -> None:
-        partition = self._partitions.find(*key)
-        if partition is None:
-            reason = self._directory.report.offline.get(key, "it could not be opened")
-            problems.append(f"{partition_directory_name(*key)} is offline, its files are as they are: {reason}")
-            await self._offload.maintenance(writer.add_as_it_is, partition_directory_name(*key))
-            return
+        key = partition.topic, partition.number
         async with partition.maintenance:
             if partition.is_deleted:
                 return
             found = await self._scheduler.retry_after_cold_read(partition.log.freeze)
             offsets.add(key, found, first_dirty=partition.log.cleaning.first_dirty_offset)
+            if partition in frozen:
+                await self._offload.maintenance(writer.drop, partition_directory_name(*key))
             await self._offload.maintenance(writer.add_log, found)
         frozen[partition] = found.log_end
         if not found.is_sound:
@@ -162,3 +192,13 @@ class SnapshotMaker:
                 await self._offload.maintenance(partial(self._directory.space.with_ballast, writer.remove))
             except OSError as error:
                 log.warning("snapshot_not_removed", path=writer.path, reason=why(error), until="the next start")
+
+
+def _place_of(topic: Topic) -> tuple[bool, bool, str]:
+    """Committed offsets are frozen first, the state of transactions last."""
+    return topic.name == TRANSACTIONS_TOPIC, not is_internal(topic.name), topic.name
+
+
+def _is_as_frozen(partition: Partition, frozen: dict[Partition, int]) -> bool:
+    """Whether nothing was appended since a partition was frozen."""
+    return frozen.get(partition) == partition.log.log_end_offset

@@ -80,7 +80,7 @@ class SnapshotWriter:
             filenames.SNAPSHOT_TOPIC, 0, new_uuid(), filenames.DELETE_MARKER
         )
         self.path: Final = f"{log_dir}/{self.name}"
-        self._lengths: dict[str, int] = {}
+        self._lengths: dict[str, Mapping[str, int]] = {}  # by partition's directory, by file
 
     def begin(self) -> None:
         """Make the directory."""
@@ -94,7 +94,7 @@ class SnapshotWriter:
             self._fs.link(f"{frozen.directory}/{file}", f"{self.path}/{name}/{file}")
         for file, content in frozen.contents:
             self._write(f"{name}/{file}", content)
-        self._lengths |= {f"{name}/{file}": length for file, length in frozen.lengths.items()}
+        self._lengths[name] = frozen.lengths
 
     def add_as_it_is(self, name: str) -> None:
         """Add the files of a directory in the log directory, which nothing uses; none is no error."""
@@ -107,10 +107,10 @@ class SnapshotWriter:
                 self._fs.link(f"{source}/{file}", f"{self.path}/{name}/{file}")
 
     def drop(self, name: str) -> None:
-        """Leave out a partition whose topic was deleted meanwhile."""
+        """Leave out a partition whose topic was deleted meanwhile, or which is to be added again."""
         if self._fs.exists(f"{self.path}/{name}"):
             self._fs.remove_tree(f"{self.path}/{name}")
-        self._lengths = {path: length for path, length in self._lengths.items() if not path.startswith(f"{name}/")}
+        self._lengths.pop(name, None)
 
     def finish(
         self,
@@ -139,7 +139,8 @@ class SnapshotWriter:
             self._write(filenames.CLEAN_SHUTDOWN_FILE, CLEAN_MARKER)
         else:
             self._write(filenames.CLEAN_PARTITIONS_FILE, checkpoints.encode_offsets(offsets.clean_ends))
-        facts = {"version": _VERSION, "lengths": self._lengths, "problems": list(problems)}
+        lengths = {f"{name}/{file}": length for name, of in self._lengths.items() for file, length in of.items()}
+        facts = {"version": _VERSION, "lengths": lengths, "problems": list(problems)}
         self._write(filenames.SNAPSHOT_FILE, seal(facts))
 
     def remove(self) -> None:
