@@ -8,11 +8,14 @@ came back. Producer ids are numbered in the order in which they appear in a stor
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.batch_builder import BatchBuilder
+from seglog_protocol.kafka import Request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_cases import create_topics, written
 from tests.interop.kafka_wire import Plain, Wire, plain, request
@@ -23,11 +26,23 @@ ANSWERS: Final = Path(__file__).with_name("kafka_transaction_answers.json")
 SETTINGS: Final = ("transaction.max.timeout.ms=600000", "group.initial.rebalance.delay.ms=0")
 """Of whoever is asked."""
 
+EXPIRING_SETTINGS: Final = (
+    *SETTINGS,
+    "transactional.id.expiration.ms=1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms=100",
+)
+
 KAFKA_SETTINGS: Final = (
     "offsets.topic.num.partitions=1",
     "transaction.state.log.num.partitions=1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=50",
 )
+
+MANY: Final = 1_000
+"""Transactional ids that come once."""
+
+CONNECTIONS: Final = 20
+"""How many clients they come from."""
 
 UNSETTLED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
 
@@ -49,12 +64,18 @@ NOBODY: Final = Who()
 class Story:
     """A conversation about one transactional id, which has the name of the story."""
 
-    def __init__(self, wire: Wire, name: str) -> None:
+    def __init__(self, wire: Wire, name: str, many: int = MANY) -> None:
         self.wire = wire
+        self.many = many
         self.name = name
         self.lines: list[str] = []
         self.sequences: dict[tuple[Who, int], int] = {}
         self._ids: dict[int, str] = {-1: "none"}
+
+    def start_again(self) -> None:
+        """Forget what was told so far."""
+        self.lines.clear()
+        self._ids = {-1: "none"}
 
     def ask(self, api: str, fields: dict[str, Plain], version: int) -> Plain:
         """The answer, once the coordinator is there."""
@@ -160,8 +181,8 @@ class Story:
 
     def commit_offsets(
         self, who: Who, offset: int, *, version: int = 4, member: str = "", generation: int = -1,
-        partition: int = 0, topic: str | None = None, group: str | None = None, metadata: str = "",
-        name: str | None = None,
+        instance: str | None = None, partition: int = 0, topic: str | None = None, group: str | None = None,
+        metadata: str = "", name: str | None = None,
     ) -> None:  # fmt: skip
         """TxnOffsetCommit."""
         place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
@@ -173,9 +194,51 @@ class Story:
             "topics": [{"name": topic or self.name, "partitions": [place]}],
         }
         if version >= 3:
-            fields |= {"generation_id": generation, "member_id": member}
+            fields |= {"generation_id": generation, "member_id": member, "group_instance_id": instance}
         answer = self.ask("TxnOffsetCommit", fields, version)
         self.note("commit offsets", version, *map(ErrorCode, codes(answer)))
+
+    def join(self, member: str = "", *, instance: str | None = None) -> tuple[str, int]:
+        """JoinGroup, as the only member: its id and generation."""
+        fields = {
+            "group_id": f"readers of {self.name}",
+            "member_id": member,
+            "group_instance_id": instance,
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": ""}],
+        }
+        while (answer := self.ask("JoinGroup", fields, 5))["error_code"] == ErrorCode.MEMBER_ID_REQUIRED:
+            fields["member_id"] = answer["member_id"]
+        self.note("join", 5, ErrorCode(answer["error_code"]), answer["generation_id"])
+        return answer["member_id"], answer["generation_id"]
+
+    def sync(self, member: str, generation: int, *, instance: str | None = None) -> None:
+        """SyncGroup of the only member."""
+        fields = {
+            "group_id": f"readers of {self.name}",
+            "generation_id": generation,
+            "member_id": member,
+            "group_instance_id": instance,
+            "assignments": [{"member_id": member, "assignment": "00"}],
+        }
+        self.note("sync", 3, *map(ErrorCode, codes(self.ask("SyncGroup", fields, 3))))
+
+    def beat(self, member: str, epoch: int, *, instance: str | None = None) -> int:
+        """ConsumerGroupHeartbeat; the epoch of the member."""
+        fields: dict[str, Plain] = {
+            "group_id": f"readers of {self.name}", "member_id": member, "member_epoch": epoch, "instance_id": instance,
+        }  # fmt: skip
+        if epoch <= 0:
+            fields |= {
+                "rebalance_timeout_ms": 60_000,
+                "subscribed_topic_names": [self.name],
+                "topic_partitions": [],
+            }
+        answer = self.ask("ConsumerGroupHeartbeat", fields, 1)
+        self.note("beat", 1, ErrorCode(answer["error_code"]))
+        return int(answer["member_epoch"])
 
     def committed(self, *, stable: bool = True, partition: int = 0, version: int = 8) -> None:
         """OffsetFetch of a partition."""
@@ -227,6 +290,36 @@ class Story:
         while self._described()["transaction_state"] != state:
             time.sleep(0.05)
         self.settle()
+
+    def wait_until_forgotten(self) -> None:
+        """Wait until the transactional id is not known any more."""
+        while (code := self._described()["error_code"]) != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            time.sleep(0.05)
+        self.note("described", 0, ErrorCode(code))
+
+    def end_at_once(self, who: Who, *commits: bool, version: int) -> None:
+        """EndTxn on as many connections at the same time, each again while it is told to; the answers in any order."""
+        with ExitStack() as connections:
+            ends: list[tuple[Wire, Request]] = []
+            for commit in commits:
+                fields = {
+                    "transactional_id": self.name,
+                    "producer_id": who.producer_id,
+                    "producer_epoch": who.epoch,
+                    "committed": commit,
+                }
+                ends.append((connections.enter_context(self.wire.another()), request("EndTxn", fields)))
+            for wire, end in ends:
+                wire.send(end, version)
+            results: list[str] = []
+            for wire, end in ends:
+                answer = plain(wire.receive())
+                while answer["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    time.sleep(0.02)
+                    answer = plain(wire.ask(end, version))
+                told = Who(answer["producer_id"], answer["producer_epoch"])
+                results.append(f"{ErrorCode(answer['error_code']).name} {self.shown(told) if version >= 5 else ''}")
+        self.note("ends at once", version, *sorted(results))
 
     def ends(self, partition: int = 0) -> None:
         """The end of a partition, and its last stable offset."""
@@ -608,22 +701,188 @@ def open_and_ended(story: Story) -> None:
     story.settle()
 
 
+def ended_at_once(story: Story) -> None:
+    """The same EndTxn from several connections, as of a client that lost its connection; and one that differs."""
+    who = story.init()
+    for _ in range(3):
+        story.add(who)
+        story.produce(who)
+        story.end_at_once(who, True, True, True, version=4)
+        story.settle()
+    story.add(who)
+    story.produce(who)
+    story.end_at_once(who, True, False, version=4)
+    who = story.init()
+    for commit in True, False:
+        story.produce(who, version=12)
+        story.end_at_once(who, commit, commit, commit, version=5)
+        story.settle()
+        who = Who(who.producer_id, who.epoch + 1)
+    story.ends()
+
+
+def never_ended(story: Story) -> None:
+    """A client that begins a transaction, and begins anew instead of ending it, over and over."""
+    for _ in range(4):
+        who = story.init()
+        if who == NOBODY:  # what was open is aborted first
+            story.settle()
+            who = story.init()
+        story.add(who)
+        story.produce(who)
+    story.ends()
+    for _ in range(4):
+        who = story.init()
+        if who == NOBODY:
+            story.settle()
+            who = story.init()
+        story.produce(who, version=12)
+    story.ends()
+
+
+def never_ended_by_many(story: Story) -> None:
+    """A client that takes another transactional id each time, and ends nothing."""
+    for number in range(5):
+        name = f"{story.name} {number}"
+        story.produce(story.init(name=name), version=12, name=name)
+    story.ends()
+
+
+def offsets_of_members(story: Story) -> None:
+    """Offsets of a member of the classic protocol, of its former generations, and of others."""
+    who = story.init()
+    member, generation = story.join()
+    story.add_offsets(who)
+    for version in 3, 5:
+        story.commit_offsets(who, 1, version=version, member=member, generation=generation)  # it has no assignment yet
+    story.sync(member, generation)
+    for version in 3, 5:
+        story.commit_offsets(who, 1, version=version, member=member, generation=generation)
+        story.commit_offsets(who, 1, version=version, member=member, generation=generation + 1)
+        story.commit_offsets(who, 1, version=version, member="nobody", generation=generation)
+        story.commit_offsets(who, 1, version=version, generation=generation)
+        story.commit_offsets(who, 1, version=version, member=member)
+    for version in 0, 2, 3, 5:
+        story.commit_offsets(who, 1, version=version)
+    member, newer = story.join(member)
+    story.commit_offsets(who, 2, version=3, member=member, generation=generation)
+    story.commit_offsets(who, 2, version=3, member=member, generation=newer)
+    story.sync(member, newer)
+    for version in 3, 5:
+        story.commit_offsets(who, 2, version=version, member=member, generation=generation)
+        story.commit_offsets(who, 3, version=version, member=member, generation=newer)
+    story.end(who)
+    story.settle()
+    story.committed()
+
+
+def offsets_of_static_members(story: Story) -> None:
+    """Offsets of a static member, and of the one before it in the same place."""
+    who = story.init()
+    fenced, _ = story.join(instance="place")
+    member, generation = story.join(instance="place")
+    story.sync(member, generation, instance="place")
+    story.add_offsets(who)
+    for version in 3, 5:
+        story.commit_offsets(who, 1, version=version, member=fenced, generation=generation, instance="place")
+        story.commit_offsets(who, 1, version=version, member=member, generation=generation, instance="elsewhere")
+        story.commit_offsets(who, 1, version=version, member=fenced, generation=generation)
+    story.commit_offsets(who, 2, version=5, member=member, generation=generation, instance="place")
+    story.end(who, version=5)
+    story.settle()
+    story.committed()
+
+
+def offsets_of_consumers(story: Story) -> None:
+    """Offsets of a member of the consumer protocol, of its former epochs, and of one that has left."""
+    who = story.init()
+    epoch = story.beat("somebody", 0)
+    story.add_offsets(who)
+    for version in 3, 5:
+        for given in epoch, epoch - 1, epoch + 1, -1:
+            story.commit_offsets(who, 1, version=version, member="somebody", generation=given)
+        story.commit_offsets(who, 1, version=version, member="nobody", generation=epoch)
+        story.commit_offsets(who, 1, version=version)
+    story.beat("another", 0)
+    rejoined = story.beat("somebody", 0)
+    story.commit_offsets(who, 2, version=5, member="somebody", generation=epoch)
+    story.commit_offsets(who, 3, version=5, member="somebody", generation=rejoined)
+    story.beat("somebody", -1)
+    story.commit_offsets(who, 4, version=5, member="somebody", generation=rejoined)
+    story.end(who, version=5)
+    story.settle()
+    story.committed()
+
+
+def expired(story: Story) -> None:
+    """A transactional id that was idle for so long that it is forgotten; see EXPIRING_SETTINGS."""
+    while True:
+        who = story.init()
+        story.add(who)
+        if story.lines[-1] == "add v3: NONE":
+            break
+        story.start_again()  # on a busy machine it may be forgotten before it has begun
+    story.produce(who)
+    story.end(who)
+    story.wait_until_forgotten()
+    for version in 0, 3:
+        story.add(who, version=version)
+    for version in 0, 4:
+        story.add_offsets(who, version=version)
+    for version in 0, 2, 4, 5:
+        story.end(who, version=version)
+    for version in 3, 11, 12:
+        story.produce(who, version=version)
+    story.commit_offsets(who, 3)
+    story.commit_offsets(who, 3, version=5)
+    story.init(who)
+    story.ends()
+
+
+def once_each(story: Story) -> None:
+    """Many transactional ids that come once, from many clients."""
+    found: Counter[str] = Counter()
+    ids: set[int] = set()
+    with ExitStack() as connections:
+        wires = [connections.enter_context(story.wire.another()) for _ in range(CONNECTIONS)]
+        for begin in range(0, story.many, CONNECTIONS):
+            asked: list[tuple[Wire, Request]] = []
+            for number, wire in enumerate(wires, start=begin):
+                fields = {"transactional_id": f"{story.name} {number}", "transaction_timeout_ms": 60_000}
+                asked.append((wire, request("InitProducerId", fields)))
+            for wire, init in asked:
+                wire.send(init, 2)
+            for wire, init in asked:
+                answer = plain(wire.receive())
+                while answer["error_code"] in NOT_THERE_YET:
+                    time.sleep(0.02)
+                    answer = plain(wire.ask(init, 2))
+                found[f"{ErrorCode(answer['error_code']).name} {answer['producer_epoch']}"] += 1
+                ids.add(answer["producer_id"])
+    story.note("init of many", 2, *found, "all different" if len(ids) == found.total() else "not all different")
+
+
 STORIES: Final[tuple[Callable[[Story], None], ...]] = (
     committed, aborted, committed_by_version_2, empty_by_version_2, empty_by_version_1, zombie, unknown,
     another_producer_id, timeouts, repeated_init, init_while_open, init_while_open_by_version_2, timed_out,
     timed_out_by_version_2, not_added, not_transactional, missing_partitions, sequences_by_version_2, offsets,
     offsets_by_version_2, offsets_of_two, offsets_that_are_refused, offsets_of_a_zombie, open_and_ended,
+    ended_at_once, never_ended, never_ended_by_many, offsets_of_members, offsets_of_static_members,
+    offsets_of_consumers, once_each,
 )  # fmt: skip
 
+EXPIRING: Final = (expired,)
+"""Those that are told to a broker that forgets transactional ids soon."""
 
-def answers(port: int) -> dict[str, list[str]]:
+
+def answers(port: int, stories: Sequence[Callable[[Story], None]] = STORIES, many: int = MANY) -> dict[str, list[str]]:
     """The lines of each story, from whoever listens on a port of this machine."""
     found: dict[str, list[str]] = {}
     with Wire(port) as wire:
-        names = [story.__name__.replace("_", "-") for story in STORIES]
+        names = [story.__name__.replace("_", "-") for story in stories]
         create_topics(wire, [{"name": name, "num_partitions": 2, "replication_factor": 1} for name in names])
-        for name, tell in zip(names, STORIES, strict=True):
-            story = Story(wire, name)
+        for name, tell in zip(names, stories, strict=True):
+            story = Story(wire, name, many)
             for kind in 0, 1:  # whose topics are made when a client looks for the coordinator
                 story.ask("FindCoordinator", {"key_type": kind, "coordinator_keys": [name]}, 4)
             tell(story)
@@ -633,8 +892,11 @@ def answers(port: int) -> dict[str, list[str]]:
 
 def captured(folder: Path) -> dict[str, Any]:
     """The answers of a real Kafka whose data are below ``folder``."""
-    with Kafka(kafka_script(), folder / "kafka").running(*SETTINGS, *KAFKA_SETTINGS) as kafka:
-        return answers(kafka.port)
+    found: dict[str, list[str]] = {}
+    for name, settings, stories in ("kafka", SETTINGS, STORIES), ("expiring", EXPIRING_SETTINGS, EXPIRING):
+        with Kafka(kafka_script(), folder / name).running(*settings, *KAFKA_SETTINGS) as kafka:
+            found |= answers(kafka.port, stories, 10_000)
+    return found
 
 
 def main() -> None:

@@ -27,6 +27,10 @@ class Wire:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
+    def another(self) -> "Wire":
+        """Another connection to the same port."""
+        return Wire(self._port)
+
     def ask(self, request: Request, version: int) -> Response | None:
         """The response; None if the connection is closed instead, after which there is a new one."""
         self.send(request, version)

@@ -48,12 +48,12 @@ def _with_quix_streams(running: Daemon, name: str, batch: int) -> list[str]:
     return [*command, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
 
 
-def _with_flink(running: Daemon, name: str, _batch: int) -> list[str]:
+def _with_flink(running: Daemon, name: str, batch: int) -> list[str]:
     """It commits with each checkpoint, and what is in a checkpoint must be committed, however late that is."""
     with skipped_where_absent("Flink"):
         command = flink_program()
     server, checkpoints = f"127.0.0.1:{running.kafka_port}", running.directory.parent / f"checkpoints-{name}"
-    return [*command, server, name, str(15 * 60 * 1000), str(checkpoints)]
+    return [*command, server, name, str(15 * 60 * 1000), str(checkpoints), str(batch)]
 
 
 def _counted(number: int) -> str:

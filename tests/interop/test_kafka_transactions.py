@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.interop.kafka_cases import written
-from tests.interop.kafka_transaction_cases import ANSWERS, SETTINGS, answers, captured
+from tests.interop.kafka_transaction_cases import (
+    ANSWERS,
+    EXPIRING,
+    EXPIRING_SETTINGS,
+    SETTINGS,
+    STORIES,
+    answers,
+    captured,
+)
 from tests.interop.kafka_transaction_differences import DIFFERENCES
 from tests.processes import daemon
 
@@ -18,9 +26,12 @@ def test_answers_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path)
         for number, line in ours.items():
             assert kept[name][number] != line, "it is Kafka's"
             kept[name][number] = line
-    given = [flag for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *SETTINGS) for flag in ("--set", setting)]
-    with daemon(tmp_path / "data", *given) as running:
-        assert answers(running.kafka_port) == kept
+    found: dict[str, list[str]] = {}
+    for name, settings, stories in ("data", SETTINGS, STORIES), ("expiring", EXPIRING_SETTINGS, EXPIRING):
+        given = [flag for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *settings) for flag in ("--set", setting)]
+        with daemon(tmp_path / name, *given) as running:
+            found |= answers(running.kafka_port, stories)
+    assert found == kept
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
  * Copies the topic "in" to "out" exactly once with Flink, whose sink commits a transaction with each checkpoint.
- * Arguments: the server, the prefix of transactional ids, the timeout of transactions in ms, the folder of checkpoints.
+ * Arguments: the server, the prefix of transactional ids, the timeout of transactions in ms, the folder of checkpoints,
+ * and the records that are read together.
  * It goes on at the last checkpoint that is there.
  */
 public final class FlinkCopier {
@@ -47,7 +48,7 @@ public final class FlinkCopier {
             .setGroupId("copiers")
             .setStartingOffsets(OffsetsInitializer.earliest())
             .setValueOnlyDeserializer(new SimpleStringSchema())
-            .setProperty("max.poll.records", "20")
+            .setProperty("max.poll.records", arguments[4])
             .build();
     KafkaSink<String> sink =
         KafkaSink.<String>builder()
@@ -61,13 +62,20 @@ public final class FlinkCopier {
                     .setValueSerializationSchema(new SimpleStringSchema())
                     .build())
             .build();
-    flink.fromSource(source, WatermarkStrategy.noWatermarks(), "in").map(FlinkCopier::slowly).sinkTo(sink);
+    int together = Math.max(1, Integer.parseInt(arguments[4]) / 100);
+    flink
+        .fromSource(source, WatermarkStrategy.noWatermarks(), "in")
+        .map(value -> slowly(value, together))
+        .returns(String.class)
+        .sinkTo(sink);
     flink.execute();
   }
 
-  /** Not all of the topic is to be copied between two checkpoints. */
-  private static String slowly(String value) throws InterruptedException {
-    Thread.sleep(1);
+  /** Not all of the topic is to be copied between two checkpoints: wait a moment at one of so many records. */
+  private static String slowly(String value, int together) throws InterruptedException {
+    if (Integer.parseInt(value) % together == 0) {
+      Thread.sleep(1);
+    }
     return value;
   }
 
