@@ -4,6 +4,7 @@ import time
 from contextlib import ExitStack
 from typing import Any, Final, Self
 
+from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, create_topics, replaced, settled, topic_ids
 from tests.interop.kafka_random import CHANGING, CLASSIC, CONSUMER, EMPTY, KEPT, MEMBERS, PREPARED, Ask, Step
 from tests.interop.kafka_wire import Plain, Wire, plain, request
@@ -49,6 +50,7 @@ class Side:
     def __enter__(self) -> Self:
         create_topics(self._wire("admin"), PREPARED)
         time.sleep(self._settle * 5)
+        self._await_leaders()
         self._await_coordinator()
         self._learn_topics()
         return self
@@ -70,6 +72,7 @@ class Side:
                 self._learn(asked, answer)
             if asked.case.api in CHANGES:
                 time.sleep(self._settle)
+                self._await_leaders()
                 self._learn_topics()
             found.append(self._settled(asked.case, answer))
         return found
@@ -81,6 +84,25 @@ class Side:
 
     def _ask(self, api: str, version: int, fields: Fields) -> Any:
         return plain(self._wire("control").ask(request(api, fields), version))
+
+    def _await_leaders(self) -> None:
+        """Return when the broker leads all partitions that it tells of: a real Kafka tells of them somewhat earlier."""
+        for _ in range(600):
+            wanted = [
+                {
+                    "name": topic["name"],
+                    "partitions": [
+                        {"partition_index": each["partition_index"], "timestamp": -1} for each in topic["partitions"]
+                    ],
+                }
+                for topic in self._ask("Metadata", 12, {"topics": None})["topics"]
+            ]
+            answer = self._ask("ListOffsets", 5, {"replica_id": -1, "isolation_level": 0, "topics": wanted})
+            found = {each["error_code"] for topic in answer["topics"] for each in topic["partitions"]}
+            if ErrorCode.NOT_LEADER_OR_FOLLOWER not in found:
+                return
+            time.sleep(0.05)
+        raise AssertionError("there are partitions without a leader")
 
     def _await_coordinator(self) -> None:
         for _ in range(600):
