@@ -28,6 +28,18 @@ BEFORE: Final = [2 * number for number in range(COMMITTED)]
 """The offsets of the records of those before."""
 
 
+def asked(running: Daemon, *arguments: str) -> str:
+    """What `seglog` prints."""
+    command = seglog_command(running.address, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def abort(running: Daemon) -> str:
+    """What the command prints that `ping` names."""
+    return asked(running, "transaction", "abort-hanging", TOPIC, "0", str(BEGIN), "--yes")
+
+
 @contextmanager
 def hanging(folder: Path) -> Iterator[tuple[Daemon, Who]]:
     """A daemon with some committed transactions and one that hangs, and its producer.
@@ -48,21 +60,13 @@ def hanging(folder: Path) -> Iterator[tuple[Daemon, Who]]:
         running.kill()
         for lost in running.directory.glob("__transaction_state-*"):
             shutil.rmtree(lost)
+        running.start()
+        wait_until(lambda: "which transactions hang is not known, because" in abort(running), "it is offline")
+        assert "__transaction_state-0 is gone: put it back, or have it begin without records" in abort(running)
+        assert running.stop() == 0
         running.arguments = (*running.arguments, "--set", "seglog.missing.partitions=empty")
         running.start()
         yield running, who
-
-
-def asked(running: Daemon, *arguments: str) -> str:
-    """What `seglog` prints."""
-    command = seglog_command(running.address, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout + done.stderr
-
-
-def abort(running: Daemon) -> str:
-    """What the command prints that `ping` names."""
-    return asked(running, "transaction", "abort-hanging", TOPIC, "0", str(BEGIN), "--yes")
 
 
 def committed(client: seglog.Client) -> list[int]:

@@ -86,6 +86,11 @@ class StateLoader(Generic[ReplayT]):
         """Why the state of a coordinator key cannot be loaded; None if it can, or is."""
         return self._failed.get(self._topic.partition_of(key)) if self._failed else None
 
+    @property
+    def failures(self) -> list[str]:
+        """Why the state of some keys cannot be loaded, for each partition that has them."""
+        return list(self._failed.values())
+
     async def loaded(self, number: int) -> None:
         """Wait until a partition is loaded, or cannot be."""
         unloaded = self._unloaded.get(number)

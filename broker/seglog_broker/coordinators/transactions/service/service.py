@@ -439,8 +439,11 @@ class TransactionService:
     async def abort_hanging(self, topic: str, partition: int, first_offset: int) -> None:
         """Abort the open transaction of a partition that begins at an offset, and that no transactional id will end.
 
-        Raises InvalidTransactionStateError for one that is none of those, and the errors of the partition.
+        Raises InvalidTransactionStateError for one that is none of those, the errors of the partition, and
+        CoordinatorNotAvailableError where it cannot be known which transactional ids there are.
         """
+        for failure in self._loader.failures:
+            raise CoordinatorNotAvailableError(f"which transactions hang is not known, because {failure}")
         if not self._loader.is_complete:
             raise CoordinatorLoadingError("it is not known yet which transactions there are: ask again")
         found = self._table.readable(topic, partition).log.producers.open_at(first_offset)
