@@ -13,29 +13,35 @@ from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.hello import authenticate, reply_to
 from seglog_broker.listeners.native.long_replies import encode_long_reply
-from seglog_broker.listeners.native.replies import queue_reply
+from seglog_broker.listeners.native.replies import encode_reply, queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_within
 from seglog_broker.listeners.session import Administration
 from seglog_protocol.errors import RequestCancelledError
-from seglog_protocol.frames import Frame, encode_packed_prefix
+from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AbortTransactionRequest,
     AlterTopicRequest,
     AlterUsersRequest,
     AppendRequest,
     AuthenticateRequest,
+    CommittedOffsetsRequest,
     CreateTopicRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
     DeleteTopicRequest,
+    DescribeGroupRequest,
+    ExplainSegmentsRequest,
     HelloRequest,
     JoinGroupRequest,
+    ListGroupsRequest,
     Message,
     OpenedRequest,
     Request,
     SamplesRequest,
     SyncGroupRequest,
+    TopicsRequest,
+    TransactionsRequest,
     TruncateRequest,
     UsersRequest,
     open_request,
@@ -56,6 +62,27 @@ CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
     }
 )
 """The apis that only administrators may ask, with what they change: a decoded request is of a class of its own."""
+
+LISTED: Final[frozenset[str]] = frozenset(
+    request.api
+    for request in (
+        CommittedOffsetsRequest,
+        DescribeGroupRequest,
+        ExplainSegmentsRequest,
+        ListGroupsRequest,
+        TopicsRequest,
+        TransactionsRequest,
+        UsersRequest,
+    )
+)
+"""The apis whose replies may be long whatever is asked: they tell of all that there is."""
+
+FEW_BYTES: Final = 4 * 1024
+"""The reply to a smaller request, which names some hundred things at most, is no large one."""
+
+
+_WAITING: Final = (JoinGroupRequest, SyncGroupRequest)
+"""Requests that wait for other members of a group: they keep no place meanwhile."""
 
 
 def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
@@ -87,25 +114,33 @@ async def append_creating(
 
 
 async def serve_slowly(
-    broker: Broker, connection: Connection, client_host: str, request_id: int, request: Request
+    broker: Broker, connection: Connection, client_host: str, request_id: int, request: Request, size: int
 ) -> None:
-    """Serve a request whose reply waits for something, or is long."""
+    """Serve a request of ``size`` bytes whose reply waits for something, or is long.
+
+    A reply that may be long is made when there is a place for it, and readers of such may not stall.
+    """
     counts, began = connection.counts.of(request.api), connection.began
     await flush(connection.sender)
-    try:
-        reply, payload = await _answer(broker, connection, client_host, request)
-        long = await encode_long_reply(request_id, reply, len(payload), broker.turn)
-    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
-        if connection.session.has_failed:
-            connection.end(EndReason.AUTHENTICATION_FAILED)
-        return
-    if long is None:
-        queue_reply(connection.sender, counts, began, request_id, reply, payload)
-    else:
+    with closing(broker.response_memory.room(connection.transport.host)) as room:
+        if (request.api in LISTED or size > FEW_BYTES) and not isinstance(request, _WAITING):
+            room.add(HEADER_BYTES_MAX)
+            await room.wait()
+        try:
+            reply, payload = await _answer(broker, connection, client_host, request)
+            long = await encode_long_reply(request_id, reply, len(payload), broker.turn)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
+            if connection.session.has_failed:
+                connection.end(EndReason.AUTHENTICATION_FAILED)
+            return
+        if long is None and not room.used:
+            queue_reply(connection.sender, counts, began, request_id, reply, payload)
+            return
+        chunks = [encode_reply(request_id, reply, payload)] if long is None else [long, payload]
         count_errors(counts.errors, reply)
-        counts.note_answers(1, len(long) + len(payload), began)
-        connection.sender.queue(long + payload)
+        counts.note_answers(1, sum(map(len, chunks)), began)
+        await send_within(room, connection.sender, chunks)
 
 
 async def send_samples(broker: Broker, connection: Connection, request_id: int, request: SamplesRequest) -> None:
@@ -133,7 +168,7 @@ async def _answer(broker: Broker, connection: Connection, client_host: str, requ
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
     answering = partial(broker.answer, request, client_host, connection.session.principal)
-    if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
+    if not isinstance(request, _WAITING):
         return await answering()
     answered = await wait_for(connection, answering)
     if answered is None:

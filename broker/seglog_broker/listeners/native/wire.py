@@ -221,7 +221,13 @@ class NativeWire(Wire):
             connection.job = partial(slow_requests.send_samples, self._broker, connection, opened.request_id, request)
         elif reply is None:
             connection.job = partial(
-                slow_requests.serve_slowly, self._broker, connection, self._client_host, opened.request_id, request
+                slow_requests.serve_slowly,
+                self._broker,
+                connection,
+                self._client_host,
+                opened.request_id,
+                request,
+                hello.size_of(frame),
             )
         else:
             self._queue_reply(counts, opened.request_id, reply)
