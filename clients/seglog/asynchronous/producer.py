@@ -8,6 +8,7 @@ afterwards, unless the producer's own block is left by an exception.
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from datetime import datetime
@@ -95,7 +96,8 @@ class Producer:
         self._core = ProducerCore(topic, options, producer, timestamps)
         self._core.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, Event] = {}
-        self._room: Event | None = None  # for tasks that wait for room in the buffer
+        self._line: deque[Event] = deque()
+        """Tasks that wait for room in the buffer; the first alone looks, so that thousands of them cost no more."""
         self._work_to_do = self._loop.event()
         self._sends = 0
         self._is_ending = False
@@ -128,7 +130,7 @@ class Producer:
         except UnknownPartitionError:
             await self._refresh_partitions()  # the partition may be new
             record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = self._append(partition, record, size)
+        added = None if self._line else self._append(partition, record, size)
         if added is None:
             added = await self._append_when_there_is_room(partition, record, size)
         batch, index, has_full = added
@@ -153,20 +155,27 @@ class Producer:
         """As ``ProducerCore.append``."""
         if self._is_ending:
             raise ClientClosedError("the producer is closed")
-        return self._core.append(partition, record, size, self._loop.now())
+        added = self._core.append(partition, record, size, self._loop.now())
+        if added is None:
+            self._work_to_do.set()  # open batches are sent at once, because only answers make room
+        return added
 
     async def _append_when_there_is_room(
         self, partition: int | None, record: NewRecord, size: int
     ) -> tuple[ProducerBatch, int, bool]:
-        self._work_to_do.set()
-        with self._loop.until(self._loop.now() + self.options.delivery_timeout):
-            while True:
-                if self._room is None:
-                    self._room = self._loop.event()
-                await self._room.wait()
-                added = self._append(partition, record, size)
-                if added is not None:
-                    return added
+        place = self._loop.event()
+        self._line.append(place)
+        try:
+            with self._loop.until(self._loop.now() + self.options.delivery_timeout):
+                while True:
+                    await place.wait()
+                    added = self._append(partition, record, size)
+                    if added is not None:
+                        return added
+                    self._line[0] = place = self._loop.event()
+        finally:
+            self._line.remove(place)
+            self._wake_sender()
         raise self._core.stayed_full()
 
     async def flush(self) -> None:
@@ -240,13 +249,12 @@ class Producer:
         event = self._settled.pop(batch, None)
         if event is not None:
             event.set()
-        self._wake_senders()
+        self._wake_sender()
 
-    def _wake_senders(self) -> None:
-        """Let tasks that wait for room in the buffer look again."""
-        room, self._room = self._room, None
-        if room is not None:
-            room.set()
+    def _wake_sender(self) -> None:
+        """Let the first task that waits for room in the buffer look again; it lets the next one look."""
+        if self._line:
+            self._line[0].set()
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -295,7 +303,7 @@ class Producer:
     def end(self) -> list[ProducerBatch]:
         """Stop sending; returns the batches in flight."""
         self._is_ending = True
-        self._wake_senders()
+        self._wake_sender()
         return self._core.end(ClientClosedError("the producer was closed before this record was sent"))
 
     async def _abort(self, deadline: float) -> None:
@@ -321,7 +329,7 @@ class Producer:
         if self._link is not None:
             self._link.close()
         self._core.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
-        self._wake_senders()
+        self._wake_sender()
         self.on_closed()
 
     # --- The work -----------------------------------------------------------------------------------------------------
@@ -352,13 +360,14 @@ class Producer:
             )
         with suppress(RuntimeError):  # of asyncio: a loop that is closed wakes no task
             self._core.forget(ClientClosedError("the loop ended before this record was acknowledged"))
-            self._wake_senders()
+            self._wake_sender()
 
     async def _pump(self, link: Link) -> None:
-        """Send all ready batches."""
+        """Send all ready batches; other tasks may run between two of them, of which each takes time to compress."""
         while (sent := self._core.take(self._loop.now())) is not None:
             try:
                 await self._write(link, sent)
+                await self._loop.turn()
             except SeglogError as error:
                 link.fail(error)
                 self._lost(link)

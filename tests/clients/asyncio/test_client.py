@@ -128,6 +128,90 @@ def test_a_full_buffer_makes_send_wait_and_a_broker_that_stays_silent_is_an_erro
         run(main(broker))
 
 
+def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Run) -> None:
+    senders = 400
+
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t", linger_ms=0, buffer_bytes=2_000) as producer,
+        ):
+            looks = 0
+            append = producer._append
+
+            def counted(*record: Any) -> Any:
+                nonlocal looks
+                looks += 1
+                return append(*record)
+
+            producer._append = counted  # type: ignore[method-assign]
+            tasks = [asyncio.create_task(producer.send(b"%05d" % number * 20)) for number in range(senders)]
+            while not looks:
+                await asyncio.sleep(0)
+            gone = [tasks[number] for number in range(30, senders, 50)]
+            for task in gone:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await producer.flush()
+            kept = [number for number, task in enumerate(tasks) if not task.cancelled()]
+            assert len(kept) == senders - len(gone)
+            assert sorted(broker.values()) == [b"%05d" % number * 20 for number in kept]
+            assert looks <= 3 * senders  # one that finds room, and one in vain for each answer at most
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_senders_that_wait_for_room_learn_that_the_producer_is_closed(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        broker.script = silent(AppendRequest)
+        async with seglog.asyncio.connect(broker.address) as client:
+            producer = await client.producer("t", linger_ms=0, buffer_bytes=500)
+            tasks = [asyncio.create_task(producer.send(b"x" * 100)) for _ in range(20)]
+            await arrived(broker, AppendRequest)
+            await producer.abort(0)
+            await asyncio.wait(tasks)
+            refused = [task for task in tasks if isinstance(task.exception(), seglog.ClientClosedError)]
+            assert len(refused) > 10
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_other_tasks_run_between_two_batches_that_are_ready_together(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t", linger_ms=3_600_000, batch_bytes=1_000, compression="gzip") as producer,
+        ):
+            seen: list[int] = []
+            write = producer._write
+
+            async def noted(*sent: Any) -> None:
+                seen.append(turns)
+                await write(*sent)
+
+            producer._write = noted  # type: ignore[method-assign]
+            for number in range(5):
+                await producer.send(b"%d" % number * 990)
+            await producer.flush()
+            assert len(seen) == 5
+            assert sorted(set(seen)) == seen
+        counting.cancel()
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
 def test_records_outlive_a_broker_that_goes_away_and_comes_back(run: Run) -> None:
     async def main(broker: FakeBroker) -> None:
         async with (
