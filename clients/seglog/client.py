@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from seglog.access import Access
 from seglog.core import topics
@@ -12,10 +12,11 @@ from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.core.security import Secret, hidden, target_of
+from seglog.core.wrong_face import refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.secret_files import secret_in
 from seglog_protocol import messages
-from seglog_protocol.errors import ClientClosedError, ClientError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.scram import ITERATIONS_DEFAULT
 
@@ -518,21 +519,8 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __await__(self) -> NoReturn:
-        """Raise ClientError, as ``__aenter__``."""
-        self.__aenter__()
-
-    def __aenter__(self) -> NoReturn:
-        """Raise ClientError: this client blocks, and is used by ``with``."""
-        self.close()
-        raise ClientError(
-            "seglog.connect() blocks and is for `with`, not for `async with` or `await`: on asyncio use "
-            "seglog.asyncio.connect(), on trio seglog.trio.connect()"
-        )
-
-    def __aexit__(self, *_: object) -> NoReturn:
-        """There is no such block: ``__aenter__`` raises."""
-        raise AssertionError
+    if not TYPE_CHECKING:
+        __aenter__ = __aexit__ = __await__ = refuse_async_block
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

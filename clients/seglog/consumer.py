@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
 from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
+from seglog.core.wrong_face import refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol.errors import ConnectionLostError, SeglogError
 
@@ -201,6 +202,9 @@ class Consumer(ConsumerBase):
     def abort_now(self) -> None:
         """Close without waiting for anything."""
         self.close()
+
+    if not TYPE_CHECKING:
+        __aenter__ = __aexit__ = refuse_async_block
 
     def __enter__(self) -> Self:
         return self

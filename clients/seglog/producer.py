@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
@@ -24,6 +24,7 @@ from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, Pr
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
+from seglog.core.wrong_face import refuse_async, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import (
@@ -50,6 +51,9 @@ class Delivery(Promise):
         self._index = index
         self._timestamp = timestamp
         self._producer = producer
+
+    if not TYPE_CHECKING:
+        __await__ = refuse_async
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt, at most ``timeout`` seconds.
@@ -310,6 +314,9 @@ class Producer:
     def _end(self) -> list[ProducerBatch]:
         with self._lock:
             return self._core.end(ClientClosedError("the producer was closed before this record was sent"))
+
+    if not TYPE_CHECKING:
+        __aenter__ = __aexit__ = refuse_async_block
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
 from seglog.core.transactions import TransactionCore
+from seglog.core.wrong_face import refuse_async
 from seglog_protocol.errors import SeglogError
 
 if TYPE_CHECKING:
@@ -133,6 +134,9 @@ class Transaction:
         for producer in producers:
             producer.abort()
         self._converse(self._core.ending(is_commit=False))
+
+    if not TYPE_CHECKING:
+        __aenter__ = __aexit__ = refuse_async
 
     def __enter__(self) -> Self:
         epoch = self._converse(self._core.beginning())

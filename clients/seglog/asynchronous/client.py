@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 
 from seglog.access import Access
 from seglog.asynchronous.consumer import Consumer
@@ -32,6 +32,7 @@ from seglog.core.timestamps import TimestampWatch
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
 from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore, let_go
 from seglog.core.users import create_user, delete_user, list_users, set_password
+from seglog.core.wrong_face import refuse_await, refuse_with
 from seglog.groups import (
     GroupDescription,
     GroupOffset,
@@ -79,6 +80,18 @@ class Opening(Generic[ChildT]):
 
     def __await__(self) -> Generator[Any, Any, ChildT]:
         return self._opened().__await__()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError: it is no producer or consumer yet."""
+            raise AttributeError(
+                f"there is no {name} yet: a producer or consumer is opened by `async with`, or by `await` and closed "
+                "by `close()`"
+            )
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> ChildT:
         self._child = await self._opened()
@@ -426,6 +439,10 @@ class Client:
         return self._link
 
     # --- The block ----------------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuse_with
+        __await__ = refuse_await
 
     async def __aenter__(self) -> Self:
         if self._link is not None or self._loop.is_open:

@@ -6,7 +6,7 @@ cancelled wait loses nothing; the next wait continues with the same fetch.
 
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from seglog.asynchronous.link import Answer, Dialer, Link
 from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
@@ -15,6 +15,7 @@ from seglog.core.fetcher import PartitionPosition
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
+from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 
 ItemT = TypeVar("ItemT")
@@ -223,6 +224,9 @@ class Consumer(ConsumerBase):
         self._is_closed = self._is_interrupted = True
         self._disconnect()
         self.on_closed()
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> Self:
         return self

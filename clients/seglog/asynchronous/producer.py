@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from seglog.asynchronous.link import Dialer, Link
 from seglog.asynchronous.loop import Event
@@ -25,6 +25,7 @@ from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, Pr
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
+from seglog.core.wrong_face import refuse_with
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartitionError
 from seglog_protocol.messages import TopicDescription
@@ -311,6 +312,9 @@ class Producer:
             await self._loop.shielded(deadline, lambda: self._resolved(self.end()))
         finally:
             self._shut()
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from seglog.asynchronous.group_consumer import GroupConsumer
 from seglog.asynchronous.loop import Loop
@@ -13,6 +13,7 @@ from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
 from seglog.core.transactions import TransactionCore
+from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import SeglogError, TransactionUnanswered
 
 END_SECONDS: Final = 5.0
@@ -120,6 +121,9 @@ class Transaction:
         for producer in producers:
             await producer.abort()
         await self._converse(self._core.ending(is_commit=False))
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> Self:
         epoch = await self._converse(self._core.beginning())

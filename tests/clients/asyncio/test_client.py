@@ -146,8 +146,7 @@ def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Ru
 
             producer._append = counted  # type: ignore[method-assign]
             tasks = [asyncio.create_task(producer.send(b"%05d" % number * 20)) for number in range(senders)]
-            while not looks:
-                await asyncio.sleep(0)
+            await arrived(broker, AppendRequest)
             gone = [tasks[number] for number in range(30, senders, 50)]
             for task in gone:
                 task.cancel()
