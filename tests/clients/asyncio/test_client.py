@@ -144,7 +144,7 @@ def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Ru
                 looks += 1
                 return append(*record)
 
-            producer._append = counted  # type: ignore[method-assign]
+            producer._append = counted  # type: ignore[method-assign, assignment]
             tasks = [asyncio.create_task(producer.send(b"%05d" % number * 20)) for number in range(senders)]
             await arrived(broker, AppendRequest)
             gone = [tasks[number] for number in range(30, senders, 50)]
@@ -154,7 +154,7 @@ def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Ru
             await producer.flush()
             kept = [number for number, task in enumerate(tasks) if not task.cancelled()]
             assert len(kept) == senders - len(gone)
-            assert sorted(broker.values()) == [b"%05d" % number * 20 for number in kept]
+            assert sorted(value or b"" for value in broker.values()) == [b"%05d" % number * 20 for number in kept]
             assert looks <= 3 * senders  # one that finds room, and one in vain for each answer at most
 
     with fake_broker() as broker:
@@ -199,7 +199,7 @@ def test_other_tasks_run_between_two_batches_that_are_ready_together(run: Run) -
                 seen.append(turns)
                 await write(*sent)
 
-            producer._write = noted  # type: ignore[method-assign]
+            producer._write = noted  # type: ignore[method-assign, assignment]
             for number in range(5):
                 await producer.send(b"%d" % number * 990)
             await producer.flush()
