@@ -1,6 +1,7 @@
 """The blocking client: topics, offsets, and the creation of producers and consumers."""
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -93,7 +94,7 @@ class Client:
         self._dialing = threading.Lock()  # one thread replaces a dead link, the others wait for it
         self._adopting = threading.Lock()  # guards what follows
         self._is_closed = False
-        self._of_transactions: dict[weakref.ref[object], dict[str, Producer]] = {}
+        self._of_transactions: dict[weakref.ref[Transaction], dict[str, Producer]] = {}
         self._children: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         self._timestamps: dict[str, TimestampWatch] = {}
 
@@ -479,10 +480,10 @@ class Client:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the producers (which flushes them) and consumers, then the connection. Idempotent.
+        """Abort open transactions, close the producers (which flushes them) and consumers, then the connection.
 
-        Raises DeliveryFailed when records were not acknowledged; everything is closed nevertheless. In a forked child
-        only its copies of the sockets are closed.
+        Idempotent. Raises DeliveryFailed when records were not acknowledged; everything is closed nevertheless. In a
+        forked child only its copies of the sockets are closed.
         """
         self._close(lambda child: child.close())
 
@@ -491,10 +492,10 @@ class Client:
 
         Who waits for a producer or consumer of this client gets ClientClosedError.
         """
-        self._close(lambda child: child.abort_now())
+        self._close(lambda child: child.abort_now(), ends_transactions=False)
         self._link.close()  # also where an earlier close waits, or was interrupted before it came to this
 
-    def _close(self, close_child: "Callable[[Producer | Consumer], None]") -> None:
+    def _close(self, close_child: "Callable[[Producer | Consumer], None]", *, ends_transactions: bool = True) -> None:
         if self._owner.is_here:
             with self._adopting:
                 if self._is_closed:
@@ -506,6 +507,8 @@ class Client:
             children = list(self._children)
         first: SeglogError | None = None
         try:
+            if ends_transactions and self._owner.is_here:
+                self._end_transactions()
             for child in children:
                 try:
                     close_child(child)
@@ -515,6 +518,18 @@ class Client:
             self._link.close()
         if first is not None:
             raise first
+
+    def _end_transactions(self) -> None:
+        """Abort open transactions, all within END_SECONDS."""
+        if not self._of_transactions:
+            return
+        from seglog.core.transactions import END_SECONDS  # noqa: PLC0415 - few programs have transactions
+
+        deadline = time.monotonic() + END_SECONDS
+        for found in list(self._of_transactions):
+            transaction = found()
+            if transaction is not None:
+                transaction.leave(self._link, max(0.0, deadline - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self

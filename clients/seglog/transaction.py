@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
@@ -15,6 +16,7 @@ from seglog_protocol.errors import SeglogError
 
 if TYPE_CHECKING:
     from seglog.group_consumer import GroupConsumer
+    from seglog.link import Link
     from seglog.producer import Delivery, Producer
 
 ResultT = TypeVar("ResultT")
@@ -134,6 +136,15 @@ class Transaction:
         for producer in producers:
             producer.abort()
         self._converse(self._core.ending(is_commit=False))
+
+    def leave(self, link: "Link", seconds: float) -> None:
+        """Abort what is open, because the client is closed; a broker that does not answer does it at its timeout."""
+        if not self._core.is_to_leave:
+            return
+        for producer in list(self.producers.values()):
+            producer.abort_now()
+        with suppress(SeglogError):
+            link.converse(self._core.leaving(), timeout=seconds)
 
     if not TYPE_CHECKING:
         __aenter__ = __aexit__ = refuse_async

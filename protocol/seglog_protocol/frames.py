@@ -64,7 +64,8 @@ def encode_packed_prefix(packed: bytes, payload_size: int) -> bytes:
     """``encode_frame_prefix`` for a header that is already packed."""
     if len(packed) > HEADER_BYTES_MAX:
         raise LocalProtocolError(
-            f"the header would be {len(packed)} bytes, the limit is {HEADER_BYTES_MAX}: name fewer partitions"
+            f"the header would be {len(packed)} bytes, the limit is {HEADER_BYTES_MAX}: name fewer "
+            "partitions, or shorter names"
         )
     return PREFIX.pack(LENGTH_SIZE + len(packed) + payload_size, len(packed)) + packed
 

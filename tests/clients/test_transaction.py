@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,37 @@ async def test_an_end_that_was_not_answered_is_asked_for_again(
             async with txn:
                 await txn.send("in", "two")
             assert await values(client, "in") == [*(["one"] if is_commit else []), "two"]
+
+
+@pytest.mark.parametrize("how", ["the block ends", "the block is left by an error", "close"])
+async def test_a_client_that_is_closed_aborts_what_is_open(
+    connect: Connect, broker: Broker, client: Any, how: str
+) -> None:
+    async def leave_open() -> None:
+        async with connect(broker.address) as closing:
+            txn = closing.transaction("left", linger_ms=0)
+            await txn.__aenter__()
+            await (await txn.send("in", "lost"))
+            await txn.send("out", "lost, too")
+            if how == "close":
+                await closing.close()
+            elif how == "the block is left by an error":
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) if how == "the block is left by an error" else nullcontext():
+        await leave_open()
+    assert (await client.describe_transaction("left")).state in {"PrepareAbort", "CompleteAbort"}
+    assert await values(client, "in") == []
+
+
+async def test_a_client_is_closed_also_where_no_broker_can_abort_what_is_open(connect: Connect) -> None:
+    with Broker() as gone:
+        async with connect(gone.address) as closing:
+            await closing.create_topic("in")
+            txn = closing.transaction("left")
+            await txn.__aenter__()
+            await (await txn.send("in", "lost"))
+            gone.crash()
 
 
 async def test_what_cannot_be_part_of_a_transaction_is_refused_as_such(client: Any) -> None:

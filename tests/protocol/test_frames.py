@@ -303,7 +303,7 @@ def test_the_header_limit_holds_for_whole_frames_too_and_counts_to_the_byte() ->
 
 
 def test_a_header_that_we_would_send_too_large_is_our_own_error() -> None:
-    with pytest.raises(LocalProtocolError, match="name fewer partitions"):
+    with pytest.raises(LocalProtocolError, match="name fewer partitions, or shorter names"):
         encode_frame({"text": "x" * HEADER_BYTES_MAX})
     assert encode_frame({"text": "x" * (HEADER_BYTES_MAX - 11)})
 

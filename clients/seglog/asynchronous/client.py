@@ -30,7 +30,7 @@ from seglog.core.samples import read_samples
 from seglog.core.security import Secret, Target
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
-from seglog.core.transactions import TIMEOUT_SECONDS, TransactionCore, let_go
+from seglog.core.transactions import END_SECONDS, TIMEOUT_SECONDS, TransactionCore, let_go
 from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.core.wrong_face import refuse_await, refuse_with
 from seglog.groups import (
@@ -121,7 +121,7 @@ class Client:
         self._dialing = self._loop.lock()
         self._is_closed = False
         self._producers: set[Producer] = set()
-        self._of_transactions: dict[weakref.ref[object], dict[str, Producer]] = {}
+        self._of_transactions: dict[weakref.ref[Transaction], dict[str, Producer]] = {}
         self._timestamps: dict[str, TimestampWatch] = {}
         self._consumers: set[Consumer] = set()
 
@@ -471,9 +471,10 @@ class Client:
             raise failure
 
     async def close(self) -> None:
-        """Flush and close producers, close consumers, then the connection, as leaving the block does. Idempotent.
+        """Abort open transactions, flush and close producers, close consumers, then the connection. Idempotent.
 
-        Raises DeliveryFailed when records were not acknowledged; everything is closed nevertheless.
+        Leaving the block does the same. Raises DeliveryFailed when records were not acknowledged; everything is closed
+        nevertheless.
         """
         await self._loop.turn()
         await self._leave(None)
@@ -481,6 +482,7 @@ class Client:
     async def _leave(self, error: BaseException | None) -> None:
         self._is_closed = True
         try:
+            await self._end_transactions()
             if error is None:
                 await self._close_producers()
         except BaseException as other:
@@ -494,6 +496,14 @@ class Client:
             finally:
                 assert self._link is not None
                 self._link.close()
+
+    async def _end_transactions(self) -> None:
+        """Abort open transactions, all within END_SECONDS."""
+        deadline = self._loop.now() + END_SECONDS
+        for found in list(self._of_transactions):
+            transaction = found()
+            if transaction is not None and self._link is not None:
+                await transaction.leave(self._link, deadline)
 
     async def _leave_consumers(self) -> None:
         first: Exception | None = None

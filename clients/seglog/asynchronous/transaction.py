@@ -3,21 +3,20 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from seglog.asynchronous.group_consumer import GroupConsumer
+from seglog.asynchronous.link import Link
 from seglog.asynchronous.loop import Loop
 from seglog.asynchronous.producer import Delivery, Producer
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
-from seglog.core.transactions import TransactionCore
+from seglog.core.transactions import END_SECONDS, TransactionCore
 from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import SeglogError, TransactionUnanswered
-
-END_SECONDS: Final = 5.0
-"""How long a cancelled block waits for its transaction to be aborted."""
 
 ResultT = TypeVar("ResultT")
 
@@ -121,6 +120,16 @@ class Transaction:
         for producer in producers:
             await producer.abort()
         await self._converse(self._core.ending(is_commit=False))
+
+    async def leave(self, link: Link, deadline: float) -> None:
+        """As ``seglog.transaction.Transaction.leave``, until ``deadline``, deaf to a cancellation."""
+        if not self._core.is_to_leave:
+            return
+        for producer in list(self.producers.values()):
+            producer.abort_now()
+        with suppress(SeglogError):
+            leaving = partial(link.converse, self._core.leaving(), seconds=END_SECONDS)
+            await self._loop.shielded(deadline, leaving)
 
     if not TYPE_CHECKING:
         __enter__ = __exit__ = refuse_with

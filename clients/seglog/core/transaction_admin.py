@@ -4,9 +4,29 @@ from typing import Final
 
 from seglog.core.conversations import Conversation, ask
 from seglog_protocol import messages
+from seglog_protocol.errors import UnsupportedApiError
+from seglog_protocol.messages import MessageT
 
 OPEN: Final = "Ongoing"
 """The state of an open transaction, in Kafka's word."""
+
+
+def without_transactions(api: str) -> UnsupportedApiError:
+    """The error of a broker that is older than transactions, and that has no ``api``, or not its version."""
+    return UnsupportedApiError(
+        "the broker has no transactions, it is older than this client: give it a newer version, or do without them",
+        api=api,
+    )
+
+
+def _ask(
+    request: messages.Request, reply_type: type[MessageT], *, is_repeatable: bool = False
+) -> Conversation[MessageT]:
+    try:
+        reply, _ = yield from ask(request, reply_type, is_repeatable=is_repeatable)
+    except UnsupportedApiError as error:
+        raise without_transactions(request.api) from error
+    return reply
 
 
 def list_transactions() -> Conversation[tuple[list[messages.TransactionDescription], int]]:
@@ -15,7 +35,7 @@ def list_transactions() -> Conversation[tuple[list[messages.TransactionDescripti
     after: str | None = None
     while True:
         request = messages.TransactionsRequest(after=after)
-        reply, _ = yield from ask(request, messages.TransactionsReply, is_repeatable=True)
+        reply = yield from _ask(request, messages.TransactionsReply, is_repeatable=True)
         found += reply.transactions
         if not reply.more or not reply.transactions:
             return found, reply.now_ms
@@ -25,16 +45,16 @@ def list_transactions() -> Conversation[tuple[list[messages.TransactionDescripti
 def describe_transaction(transactional_id: str) -> Conversation[tuple[messages.TransactionDescription, int]]:
     """As ``Client.describe_transaction``, and the broker's time in epoch ms."""
     request = messages.TransactionsRequest([transactional_id])
-    reply, _ = yield from ask(request, messages.TransactionsReply, is_repeatable=True)
+    reply = yield from _ask(request, messages.TransactionsReply, is_repeatable=True)
     return reply.transactions[0], reply.now_ms
 
 
 def abort_transaction(transactional_id: str) -> Conversation[None]:
     """As ``Client.abort_transaction``."""
-    yield from ask(messages.AbortTransactionRequest(transactional_id), messages.AbortTransactionReply)
+    yield from _ask(messages.AbortTransactionRequest(transactional_id), messages.AbortTransactionReply)
 
 
 def abort_hanging(topic: str, partition: int, first_offset: int) -> Conversation[None]:
     """Abort the transaction of a partition that begins at an offset, and that no transactional id will end."""
     request = messages.AbortTransactionRequest(topic=topic, partition=partition, first_offset=first_offset)
-    yield from ask(request, messages.AbortTransactionReply)
+    yield from _ask(request, messages.AbortTransactionReply)

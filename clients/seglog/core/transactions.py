@@ -15,6 +15,7 @@ from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import copied, seconds_of
 from seglog.core.group_membership import Member
 from seglog.core.retries import backoff_seconds
+from seglog.core.transaction_admin import without_transactions
 from seglog_protocol import messages
 from seglog_protocol.errors import (
     AuthenticationError,
@@ -28,13 +29,18 @@ from seglog_protocol.errors import (
     TransactionAborted,
     TransactionFenced,
     TransactionUnanswered,
-    UnsupportedApiError,
     UnsupportedVersionError,
 )
 from seglog_protocol.messages import MessageT
 
 TIMEOUT_SECONDS: Final = 60.0
 """How long a transaction may take by default: Kafka's ``transaction.timeout.ms`` of producers."""
+
+END_SECONDS: Final = 5.0
+"""How long a block that is cancelled, or a client that is closed, waits for the end of a transaction."""
+
+ID_BYTES_MAX: Final = 32_767
+"""The limit of a transactional id in UTF-8: that of a string in Kafka's records."""
 
 _FENCED: Final = ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError
 _UNANSWERED: Final = ClientError, ProtocolError, AuthenticationError
@@ -48,9 +54,10 @@ OffsetsById = Mapping[str, Mapping[int, int]]
 
 
 ProducerT = TypeVar("ProducerT")
+TransactionT = TypeVar("TransactionT")
 
 
-def let_go(kept: dict[weakref.ref[object], dict[str, ProducerT]]) -> list[ProducerT]:
+def let_go(kept: dict[weakref.ref[TransactionT], dict[str, ProducerT]]) -> list[ProducerT]:
     """The producers, kept by transaction and topic, of transactions that the program has no more: taken out."""
     return [
         producer
@@ -70,6 +77,9 @@ class TransactionCore:
         text: object = transactional_id
         if not isinstance(text, str) or not text:
             raise ValueError(f"a transactional id is text, and not empty, not {transactional_id!r}")
+        size = len(text.encode())
+        if size > ID_BYTES_MAX:
+            raise ValueError(f"a transactional id is at most {ID_BYTES_MAX:,} bytes of UTF-8, not {size:,}")
         number: object = timeout_seconds
         if not isinstance(number, int | float) or not 0 < number <= TIMEOUT_SECONDS_MAX:
             raise ValueError(f"timeout is a number of seconds, more than 0, not {timeout_seconds!r}")
@@ -81,6 +91,7 @@ class TransactionCore:
         self._partitions: set[tuple[str, int]] = set()
         self._may_have_begun = False  # at the broker, by a request that was answered or not
         self._fenced: TransactionFenced | None = None
+        self._is_doubtful = False  # whether a commit was asked for by a request that was not answered
         self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
         self._end: bool | None = None  # how the last transaction has ended, likewise
 
@@ -115,11 +126,7 @@ class TransactionCore:
         try:
             reply = yield from self._patiently(request, messages.InitProducerReply)
         except UnsupportedVersionError as error:
-            raise UnsupportedApiError(
-                "the broker has no transactions, it is older than this client: give it a newer version, or send "
-                "without a transaction",
-                api=messages.ExtendTransactionRequest.api,
-            ) from error
+            raise without_transactions(messages.ExtendTransactionRequest.api) from error
         return ProducerEpoch(reply.producer_id, reply.producer_epoch)
 
     def is_part(self, topic: str, partition: int) -> bool:
@@ -204,6 +211,18 @@ class TransactionCore:
         self._close(ProducerEpoch(reply.producer_id, reply.producer_epoch), is_commit=is_commit)
 
     @property
+    def is_to_leave(self) -> bool:
+        """Whether something may be open at the broker that nobody has begun to commit."""
+        return self.is_open and self._may_have_begun and not self._wanted and self._fenced is None
+
+    def leaving(self) -> Conversation[None]:
+        """Abort what ``is_to_leave`` by one request: its client is closed. The broker aborts in time where it fails."""
+        producer_id, epoch = self.open_epoch
+        self._close(None, is_commit=False)
+        request = messages.EndTransactionRequest(self.transactional_id, producer_id, epoch, commit=False)
+        yield from ask(request, messages.EndTransactionReply)
+
+    @property
     def is_committing(self) -> bool:
         """Whether the broker was asked for a commit and has not answered: the transaction may be committed."""
         return self._wanted is True
@@ -268,16 +287,21 @@ class TransactionCore:
     def _close(self, epoch: ProducerEpoch | None, *, is_commit: bool) -> None:
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
         self._partitions.clear()
-        self._may_have_begun = False
+        self._may_have_begun = self._is_doubtful = False
 
     def _told(self, error: SeglogError) -> SeglogError:
         """An error of the broker as the program gets it; where the producer is fenced, it stays so."""
         if not isinstance(error, _FENCED):
             return error
+        what_counts = (
+            "whether the commit that was not answered counts, is seen in what was written"
+            if self._is_doubtful
+            else "nothing of what was open counts"
+        )
         self._fenced = fenced = TransactionFenced(
             f"another producer has taken over the transactional id {self.transactional_id}, or the broker has aborted "
-            f"its transaction after {seconds_of(self.timeout_seconds)}: nothing of what was open counts; end this "
-            "producer, or connect again to take the id back",
+            f"its transaction after {seconds_of(self.timeout_seconds)}: {what_counts}; end this producer, or take the "
+            "id back by a new client.transaction()",
             transactional_id=self.transactional_id,
         )
         fenced.__cause__ = error
@@ -288,11 +312,13 @@ class TransactionCore:
         pause = waited = 0.0
         for attempt in count():
             try:
-                reply, _ = yield from ask(request, reply_type, is_repeatable=True, after_seconds=pause)
+                # A commit is repeated here alone, where it is known that there was one before.
+                reply, _ = yield from ask(request, reply_type, is_repeatable=not self._wanted, after_seconds=pause)
             except SeglogError as error:
                 told = self._told(error)
                 if told is not error:
                     raise told from error
+                self._is_doubtful = self._is_doubtful or self._wanted is True
                 pause = backoff_seconds(attempt)
                 waited += pause
                 if not error.retriable or waited > self.timeout_seconds:

@@ -7,17 +7,21 @@ import pytest
 
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, converse
+from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
 from seglog.core.transactions import TransactionCore
 from seglog_protocol.errors import (
     AuthenticationError,
     ClientClosedError,
     ClientError,
     ClientTimeoutError,
+    ConcurrentTransactionsError,
+    ConnectionLostError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
     SeglogError,
     TransactionAborted,
+    TransactionFenced,
     TransactionUnanswered,
     UnsupportedApiError,
     UnsupportedVersionError,
@@ -133,6 +137,88 @@ def test_an_abort_that_was_not_answered_is_asked_for_again_by_the_next_transacti
     coordinator.run(core.beginning())
     assert coordinator.ends == [False, False]
     assert core.is_open
+
+
+def fenced(coordinator: Coordinator, core: TransactionCore) -> str:
+    with pytest.raises(TransactionFenced, match=r"take the id back by a new client\.transaction\(\)") as told:
+        coordinator.run(core.ending(is_commit=True))
+    return told.value.message
+
+
+def test_a_producer_that_is_fenced_at_its_first_commit_knows_that_nothing_counts() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    coordinator.fail = fails_with(InvalidProducerEpochError("epoch 1 is current"))
+    assert "nothing of what was open counts" in fenced(coordinator, core)
+
+
+@pytest.mark.parametrize(
+    "cause", [ClientTimeoutError("late"), ConnectionLostError("reset"), ConcurrentTransactionsError("busy")], ids=str
+)
+def test_a_producer_that_is_fenced_at_a_repeated_commit_does_not_know_whether_the_first_counts(
+    cause: SeglogError,
+) -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+
+    def fail_once() -> None:
+        coordinator.fail = fails_with(InvalidProducerEpochError("epoch 1 is current"))
+        raise cause
+
+    coordinator.fail = fail_once
+    if not cause.retriable:
+        with pytest.raises(TransactionUnanswered):
+            coordinator.run(core.ending(is_commit=True))
+    assert "whether the commit that was not answered counts, is seen in what was written" in fenced(coordinator, core)
+    assert len(coordinator.ends) == 2
+
+
+def test_an_abort_that_meets_a_newer_producer_counts_for_nothing_however_often_it_is_asked_for() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+
+    def fail_once() -> None:
+        coordinator.fail = fails_with(InvalidProducerEpochError("epoch 1 is current"))
+        raise ConnectionLostError("reset")
+
+    coordinator.fail = fail_once
+    with pytest.raises(TransactionFenced, match="nothing of what was open counts"):
+        coordinator.run(core.ending(is_commit=False))
+
+
+def test_a_client_that_is_closed_aborts_by_one_request_what_nobody_has_begun_to_commit() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    assert core.is_to_leave
+    coordinator.run(core.leaving())
+    assert coordinator.ends == [False]
+    assert not core.is_to_leave
+    with pytest.raises(ClientError, match="the last one was aborted"):
+        coordinator.run(core.ending(is_commit=True))
+
+    core = opened(coordinator)
+    coordinator.fail = fails_with(ClientTimeoutError("late"))
+    with pytest.raises(TransactionUnanswered):
+        coordinator.run(core.ending(is_commit=True))
+    assert not core.is_to_leave
+    assert not TransactionCore("app", 60).is_to_leave
+
+
+def test_an_id_that_no_broker_takes_is_refused_before_it_is_sent() -> None:
+    TransactionCore("é" * 16_383, 60)
+    with pytest.raises(ValueError, match="at most 32,767 bytes of UTF-8, not 32,768"):
+        TransactionCore("é" * 16_384, 60)
+
+
+@pytest.mark.parametrize("ask", [list_transactions, lambda: describe_transaction("a"), lambda: abort_transaction("a")])
+def test_questions_about_transactions_to_a_broker_without_them_are_answered_by_a_sentence(
+    ask: Callable[[], Conversation[Any]],
+) -> None:
+    asking = ask()
+    next(asking)
+    refusal = UnsupportedApiError("no api transactions; there are append, fetch", api="transactions")
+    with pytest.raises(UnsupportedApiError, match=r"^the broker has no transactions, .* give it a newer version"):
+        asking.throw(refusal)
 
 
 def test_a_commit_that_is_refused_has_aborted() -> None:
