@@ -251,7 +251,7 @@ class Membership:
             options.topic,
         )
         self._forget("the program was too slow")
-        return self._leave_request(member, f"no records asked for within {options.max_poll_interval:g} s")
+        return self._leave_request(member.member_id, f"no records asked for within {options.max_poll_interval:g} s")
 
     def answered(self, request: messages.Request, now: float, error: errors.SeglogError | None = None) -> None:
         """Process the answer to a heartbeat; one of another generation is ignored."""
@@ -303,19 +303,20 @@ class Membership:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def leave(self) -> messages.LeaveGroupRequest | None:
-        """End the membership. The request to send; None for a static member, which may rejoin, and for no member."""
+        """End the membership. The request to send; None for a static member, which may rejoin, and for no member.
+
+        A member that has begun to join leaves as well: the group would wait for it until its session times out.
+        """
         with self._lock:
-            member, self.member, self._member_id = self.member, None, None
+            member_id, self.member, self._member_id = self._member_id, None, None
             self.assigned = frozenset()
             self.must_join = True
-            return None if member is None else self._leave_request(member, "the consumer was closed")
+            return None if member_id is None else self._leave_request(member_id, "the consumer was closed")
 
-    def _leave_request(self, member: Member, reason: str) -> messages.LeaveGroupRequest | None:
+    def _leave_request(self, member_id: str, reason: str) -> messages.LeaveGroupRequest | None:
         if self.options.instance_id is not None:
             return None
-        return messages.LeaveGroupRequest(
-            self.options.group, [messages.LeavingGroupMember(member.member_id, reason=reason)]
-        )
+        return messages.LeaveGroupRequest(self.options.group, [messages.LeavingGroupMember(member_id, reason=reason)])
 
     def raise_fenced(self) -> None:
         """Raises FencedInstanceError if another consumer has taken this one's instance id."""

@@ -535,6 +535,24 @@ def test_at_the_end_it_commits_tells_the_program_and_leaves() -> None:
     assert group.told == []
 
 
+def test_a_member_that_was_interrupted_while_it_joined_leaves_as_well() -> None:
+    group = Coordinator()
+    turn = group.session.turn()
+    first = next(turn)
+    assert isinstance(first, Ask)
+    second = turn.throw(MemberIdRequiredError("again", member_id="me"))
+    assert isinstance(second, Ask)
+    assert second.request.api == JOIN
+    turn.close()  # as by an interrupt
+    group.run(group.session.closing())
+    (leaving,) = group.asked
+    assert isinstance(leaving, messages.LeaveGroupRequest)
+    assert [member.member_id for member in leaving.members] == ["me"]
+    group.asked.clear()
+    group.run(group.session.closing())
+    assert group.asked == []
+
+
 def test_iteration_ends_only_when_all_is_read_or_paused() -> None:
     following = Coordinator()
     assert not following.session.is_finished
