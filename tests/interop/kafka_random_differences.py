@@ -101,6 +101,12 @@ REASONS: Final = (
         lambda place: (place.kafka, place.ours) == ("Empty", "Dead"),
     ),
     Reason(
+        "the same: nobody may do anything with it",
+        "DescribeGroups",
+        r".*authorized_operations",
+        lambda place: (place.kafka, place.ours) == (3400, -(1 << 31)),  # all operations, and "not asked for"
+    ),
+    Reason(
         "Kafka answers UNKNOWN_SERVER_ERROR to a member epoch without a member", "OffsetFetch", _CODE, _codes((-1, 25))
     ),
     Reason("the same: there is nothing to delete", "DeleteGroups", _CODE, _codes((0, 69))),

@@ -17,7 +17,7 @@ from tests.simulation.transactions.clients import (
     delete_now_and_then,
 )
 from tests.simulation.transactions.ledger import Found, Place
-from tests.simulation.transactions.members import Member, group_offsets
+from tests.simulation.transactions.members import ClassicMember, ConsumerMember, group_offsets
 from tests.simulation.transactions.requests import DELETED, KEPT, PARTITIONS, make_topics
 from tests.simulation.transactions.world import Life, World
 
@@ -38,11 +38,12 @@ def simulate(seed: int, lives: int = 4) -> World:
 async def _run(world: World, lives: int) -> None:
     async with world.served(Life()):
         await make_topics(world)
+    make_member = world.dice.choice((ClassicMember, ConsumerMember))
     async with trio.open_nursery() as clients:
         for transactional_id in IDS:
             clients.start_soon(Producer(world, clients, transactional_id, world.dice.randrange(1 << 30)).run)
         for name in MEMBERS:
-            clients.start_soon(Member(world, name, world.dice.randrange(1 << 30)).run)
+            clients.start_soon(make_member(world, name, world.dice.randrange(1 << 30)).run)
         clients.start_soon(Reader(IDS, world.dice.randrange(1 << 30)).run, world, clients)
         clients.start_soon(delete_now_and_then, world, clients)
         clients.start_soon(back_up_now_and_then, world, clients)
@@ -53,7 +54,7 @@ async def _run(world: World, lives: int) -> None:
         await _wait_until_all_has_ended(broker)
         await _judge(world)
         with trio.fail_after(STUCK_SECONDS):
-            await _go_on(world)
+            await _go_on(world, make_member)
         await _wait_until_all_has_ended(broker)
         await _judge(world)
     world.fs = world.fs.found_after(POWER_LOSS)
@@ -69,13 +70,13 @@ async def _run(world: World, lives: int) -> None:
             world.ledger.judge_members(records, await group_offsets(world))
 
 
-async def _go_on(world: World) -> None:
+async def _go_on(world: World, make_member: type[ClassicMember | ConsumerMember]) -> None:
     """Each transactional id commits once more, those of members too."""
     async with trio.open_nursery() as nursery:
         for at, transactional_id in enumerate(IDS):
             nursery.start_soon(Producer(world, nursery, transactional_id, at).finish)
         for at, name in enumerate(MEMBERS):
-            nursery.start_soon(Member(world, name, at).finish)
+            nursery.start_soon(make_member(world, name, at).finish)
 
 
 async def _wait_until_all_has_ended(broker: Broker) -> None:

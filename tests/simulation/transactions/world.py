@@ -58,6 +58,10 @@ FLAGS: Final = (
     "log.flush.offset.checkpoint.interval.ms=1000",
     "group.initial.rebalance.delay.ms=0",
     "group.min.session.timeout.ms=1",
+    "group.consumer.min.session.timeout.ms=1",
+    "group.consumer.session.timeout.ms=300",
+    "group.consumer.min.heartbeat.interval.ms=1",
+    "group.consumer.heartbeat.interval.ms=100",
 )
 MARKS: Final = (0, 0), (1_000, 2_500)
 """Free bytes below which nothing is taken, and above which it is again: without a mark every write finds out."""
