@@ -50,6 +50,9 @@ LEISURE_SECONDS: Final = 0.01
 PARTITIONS_KEPT: Final = 10_000
 """Coordinator keys whose partitions are kept: to find one takes a step for each character."""
 
+KEPT_CHARACTERS_MAX: Final = 249
+"""Of such a key; the partition of a longer one is found each time."""
+
 RECORD_OVERHEAD: Final = 24
 """At most so many bytes of a record are neither key nor value."""
 
@@ -342,12 +345,18 @@ class StateTopic:
         return write._replace(records=(), error=error)
 
 
-@lru_cache(PARTITIONS_KEPT)
 def partition_of(key: str, partitions: int) -> int:
     """The partition for a coordinator key, by Java's hash of it, as in Kafka."""
+    return (_found if len(key) > KEPT_CHARACTERS_MAX else _kept)(key, partitions)
+
+
+def _found(key: str, partitions: int) -> int:
     utf16 = key.encode("utf-16-be", "surrogatepass")
     value = 0
     for position in range(0, len(utf16), 2):
         value = (31 * value + (utf16[position] << 8 | utf16[position + 1])) & 0xFFFFFFFF
     signed = value - (1 << 32) if value >= 1 << 31 else value
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+_kept = lru_cache(PARTITIONS_KEPT)(_found)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seglog_broker.coordinators import topic
 from seglog_broker.coordinators.groups.classic_members import tombstone
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
@@ -18,7 +19,7 @@ from seglog_broker.coordinators.groups.records import KINDS, GroupReplay, encode
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.records import UnknownRecordError, decode_record, encode_record
 from seglog_broker.coordinators.state_machine import Now, Outbox
-from seglog_broker.coordinators.topic import partition_of
+from seglog_broker.coordinators.topic import KEPT_CHARACTERS_MAX, PARTITIONS_KEPT, partition_of
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.record_batch import iter_batches, parse_header
@@ -85,6 +86,16 @@ def test_a_group_is_deleted_by_a_record_without_a_value() -> None:
 )
 def test_a_group_has_the_partition_that_kafka_gives_it(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
+
+
+def test_partitions_are_kept_of_so_many_keys_that_are_not_long() -> None:
+    kept = topic._kept.cache_info
+    topic._kept.cache_clear()
+    assert partition_of("g" * (KEPT_CHARACTERS_MAX + 1), 50) == topic._found("g" * (KEPT_CHARACTERS_MAX + 1), 50)
+    assert kept().currsize == 0
+    for number in range(PARTITIONS_KEPT + 1):
+        partition_of(f"{number:>{KEPT_CHARACTERS_MAX}}", 50)
+    assert kept().currsize == PARTITIONS_KEPT
 
 
 # --- A directory that Kafka wrote -------------------------------------------------------------------------------------
