@@ -275,6 +275,22 @@ def not_frozen_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("seglog_broker.tasks.snapshots._is_as_frozen", is_frozen)
 
 
+def end_written_behind_what_comes_next(patch: pytest.MonkeyPatch) -> None:
+    """The record that a transaction has ended, which need not be written at once, comes behind the next one's."""
+    append = StateTopic.append
+    put_off: dict[str, tuple[Any, ...]] = {}
+
+    def append_end_later(topic: StateTopic, key: str, *rest: Any, is_urgent: bool = True) -> None:
+        if is_urgent:
+            append(topic, key, *rest)
+            if key in put_off:
+                append(topic, key, *put_off.pop(key))
+        else:
+            put_off[key] = rest
+
+    patch.setattr(StateTopic, "append", append_end_later)
+
+
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
@@ -296,6 +312,7 @@ MISTAKES: Final[Sequence[Mistake]] = (
     full_disk_taken_for_written,
     marker_given_up,
     not_frozen_again,
+    end_written_behind_what_comes_next,
 )
 
 CAUGHT_SOON: Final = {
