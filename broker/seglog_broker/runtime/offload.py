@@ -54,16 +54,28 @@ RECOMPRESSORS_MAX: Final = 2
 It bounds the memory for their results, too: each has at most the topic's ``max.message.bytes``.
 """
 
+LOOKS_AT_ONCE: Final = 2
+"""Turns of the loop after which those files of a round are looked for that were not done before its last one."""
+LOOK_SECONDS: Final = 0.001
+"""Then they are looked for as often as this."""
+
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 
 async def outcomes_of(pending: PendingFlushes) -> list[OSError | None]:
     """The error of each flush, None where it succeeded. Waits until all have ended, also in a cancelled task."""
+    looks = 0
     while (errors := pending.collect()) is None:
-        assert pending.descriptor is not None
+        descriptor = pending.descriptor
         with trio.CancelScope(shield=True):
-            await trio.lowlevel.wait_readable(pending.descriptor)
+            if descriptor is not None:
+                await trio.lowlevel.wait_readable(descriptor)
+            elif looks < LOOKS_AT_ONCE:
+                looks += 1
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.sleep(LOOK_SECONDS)
     return errors
 
 

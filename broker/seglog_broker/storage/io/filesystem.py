@@ -290,13 +290,14 @@ class PendingSync:
 
     def __init__(self, files: Sequence[File], syncing: KernelSync) -> None:
         self.descriptor: int | None = syncing.descriptor
-        """Becomes readable when ``collect`` may know more; None if it knows all at once."""
+        """Becomes readable when ``collect`` may know all, or most; None if it is to be called again soon."""
         self._files = files
         self._syncing = syncing
 
     def collect(self) -> list[OSError | None] | None:
         """What each file failed with, once all are done; None until then. Returns at once."""
         codes = self._syncing.collect()
+        self.descriptor = self._syncing.descriptor
         if codes is None:
             return None
         # What the kernel had no room for, which is rare, is done here: another thread would have to be waited for.

@@ -40,9 +40,13 @@ class PendingFlushes:
     """Flushes that run without a thread; see ``begin_flushes``."""
 
     def __init__(self, flushes: Sequence[Flush], syncing: PendingSync) -> None:
-        self.descriptor = syncing.descriptor
         self._flushes = flushes
         self._syncing = syncing
+
+    @property
+    def descriptor(self) -> int | None:
+        """As that of ``PendingSync``."""
+        return self._syncing.descriptor
 
     def collect(self) -> list[OSError | None] | None:
         """The error of each flush, None where it succeeded; None for the list while some are running."""

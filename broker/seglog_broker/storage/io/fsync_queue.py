@@ -3,7 +3,8 @@
 Threads could do the same, but each has to take the interpreter lock again after every fsync, which takes 5 ms a file
 when the loop is busy. Here one thread releases the lock once, the kernel's workers sync the files side by side, and
 each file has its own result, as from fdatasync(2). Or no thread is needed (``begin_in_kernel``): an eventfd(2), which a
-loop can wait for, becomes readable when files are done. docs/decisions/0003 has the measurements.
+loop can wait for, becomes readable when the last file is done. If each file told it, a round of sixteen would wake the
+loop sixteen times. docs/decisions/0003 has the measurements.
 
 Python has no such call, so ctypes makes it, imported when first needed. Only ``filesystem`` uses this module.
 """
@@ -55,17 +56,17 @@ class KernelQueue:
     def submit(self, descriptors: Sequence[int], *, data_only: bool, event: int | None = None) -> int:
         """Begin to sync at most QUEUE_LENGTH files. Returns how many of them, from the first on, the kernel has taken.
 
-        ``event`` is an eventfd(2) to which each finished file adds 1.
+        ``event`` is an eventfd(2) to which the last file adds 1 when it is finished.
         """
         ctypes = self._ctypes
         count = len(descriptors)
         controls = ctypes.create_string_buffer(_CONTROL.size * count)
         command = _SYNC_DATA if data_only else _SYNC_ALL
-        flags, event = (0, 0) if event is None else (_TELL_EVENT, event)
         for number, descriptor in enumerate(descriptors):
+            tells = (0, 0) if event is None or number < count - 1 else (_TELL_EVENT, event)
             _CONTROL.pack_into(
                 *(controls, number * _CONTROL.size),
-                *(number, 0, 0, command, 0, descriptor, 0, 0, 0, 0, flags, event),
+                *(number, 0, 0, command, 0, descriptor, 0, 0, 0, 0, *tells),
             )
         begins = ctypes.addressof(controls)
         pointers = (ctypes.c_void_p * count)(*range(begins, begins + _CONTROL.size * count, _CONTROL.size))
@@ -111,9 +112,11 @@ class KernelSync:
     """Files that the kernel is syncing."""
 
     def __init__(self, queue: KernelQueue, event: int, taken: int, count: int) -> None:
-        self.descriptor = event
-        """Becomes readable when a file is finished."""
+        self.descriptor: int | None = event if taken == count else None
+        """Becomes readable when the last file is finished, mostly after the others; None: look again soon."""
         self._queue = queue
+        self._event = event
+        self._last = taken - 1
         # Those taken count as failed until their results arrive.
         self._codes: list[int | None] = [errno.EIO] * taken + [None] * (count - taken)
         self._left = taken
@@ -121,10 +124,12 @@ class KernelSync:
     def collect(self) -> list[int | None] | None:
         """Returns the results as ``sync_in_kernel``; None while some are missing."""
         with suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
+            os.eventfd_read(self._event)
         found = self._queue.take_outcomes(self._left, wait=False)
         for number, code in found:
             self._codes[number] = code
+            if number == self._last:
+                self.descriptor = None
         self._left -= len(found)
         if not self._queue.is_usable:
             return self._codes
