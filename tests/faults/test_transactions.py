@@ -23,8 +23,8 @@ def _with_confluent(running: Daemon, name: str, batch: int) -> list[str]:
     return [sys.executable, str(HERE / "confluent_copier.py"), f"127.0.0.1:{running.kafka_port}", name, str(batch)]
 
 
-def _with_seglog(running: Daemon, name: str, batch: int) -> list[str]:
-    return [sys.executable, str(HERE / "seglog_copier.py"), running.address, name, str(batch)]
+def _with_seglog(running: Daemon, name: str, _batch: int) -> list[str]:
+    return [sys.executable, str(HERE / "seglog_copier.py"), running.address, name]
 
 
 COPIERS = (Copier("confluent-kafka", _with_confluent), Copier("seglog", _with_seglog))

@@ -147,7 +147,7 @@ REASONS: Final = (
         "of a group's mistakes and a partition's each names one; the code for a group makes a member join again",
         "OffsetCommit",
         _CODE,
-        _codes((3, 25), (3, 22), (3, 113), (69, 22), (69, 25), (25, 22)),
+        _codes((3, 25), (3, 22), (3, 27), (3, 113), (69, 22), (69, 25), (25, 22)),
     ),
     Reason("of two mistakes in a request each names one", "DeleteRecords", _CODE, _codes((44, 1))),
     Reason(
