@@ -162,6 +162,7 @@ REASONS: Final = (
         "responses",
         lambda place: _partitions(place.kafka) == _partitions(place.ours),
     ),
+    Reason("of two mistakes in a request each names one", "Produce", _CODE, _codes((87, 21))),
     Reason("bytes that are no batch: each has its own name for them", "Produce", _CODE, _codes((2, 87), (2, 3))),
     Reason(
         "the batch of a producer without sequence may have bad records as well",
