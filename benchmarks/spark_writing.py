@@ -34,7 +34,7 @@ def run(bench: Bench) -> Iterator[Row]:
     if why:
         yield Row("job, stream", "rows/s", note=why)
         return
-    count, micro_batches = bench.pick((1_000_000, 20), (200_000, 4))
+    count, micro_batches = bench.pick((1_000_000, 8), (200_000, 3))
     try:
         with daemon(bench) as running, bench.fresh_directory() as scratch, session() as spark:
             with seglog.connect(running.address) as client:
@@ -124,5 +124,5 @@ BENCHMARK = Benchmark(
     f"{MICRO_BATCH_ROWS:,} rows in {PARTITIONS} tasks, the time that Spark calls addBatch; a task: one of them alone",
     "the same at effectively-once",
     run,
-    seconds=900,
+    seconds=2400,
 )
