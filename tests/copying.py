@@ -41,6 +41,8 @@ class Copier:
     """What it makes of the record of a number."""
     workers: int = 2
     """How many run at a time, and share the partitions."""
+    is_killed: bool = True
+    """Whether its workers are killed, in turn with the broker; else it is the broker each time."""
     is_member: bool = True
     """Whether it commits its offsets in `GROUP`; else its copies alone tell how far it is."""
     sender: Callable[[Daemon, int], Sequence[str]] | None = None
@@ -129,7 +131,7 @@ def copied(copier: Copier, folder: Path, records: int, kills: int) -> Counter[by
                 send(range(number * share, (number + 1) * share))
                 _wait_for_copies(copier, client, number * share + share // 4)
                 time.sleep(chosen.random() / 5)  # at another place of a transaction each time
-                if number % 2:
+                if number % 2 and copier.is_killed:
                     copying[number // 2 % copier.workers].kill()
                 else:
                     running.kill()

@@ -26,7 +26,8 @@ flow = Dataflow("copier")
 records = op.input("in", flow, KafkaSource([server], ["in"], batch_size=50))
 by_key = op.key_on("by key", records, lambda record: record.key.decode())
 copies = op.map("without key", op.stateful_map("counted", by_key, counted), lambda pair: pair[1])
-op.output("out", copies, KafkaSink([server], "out"))
+# By default a record is lost after 5 minutes without a broker, and without an error.
+op.output("out", copies, KafkaSink([server], "out", {"message.timeout.ms": "0"}))
 
 if __name__ == "__main__":
     if not folder.exists():

@@ -16,7 +16,10 @@ app.conf.update(
     worker_prefetch_multiplier=1,  # an acknowledgement commits all that was received: so one task at a time
     worker_enable_remote_control=False,  # the transport has no fanout
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"kafka_consumer_config": {"group.id": "copiers", "session.timeout.ms": 6000}},
+    broker_transport_options={
+        "kafka_consumer_config": {"group.id": "copiers", "session.timeout.ms": 6000},
+        "kafka_producer_config": {"message.timeout.ms": 0},  # by default it is lost after 5 minutes, without an error
+    },
 )
 
 

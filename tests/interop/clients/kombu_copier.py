@@ -10,7 +10,10 @@ from kombu import Connection, Message, Producer, Queue
 server, *counts = sys.argv[1:]
 connection = Connection(
     f"confluentkafka://{server}",
-    transport_options={"kafka_consumer_config": {"group.id": "copiers", "session.timeout.ms": 6000}},
+    transport_options={
+        "kafka_consumer_config": {"group.id": "copiers", "session.timeout.ms": 6000},
+        "kafka_producer_config": {"message.timeout.ms": 0},  # by default it is lost after 5 minutes, without an error
+    },
 )
 
 
