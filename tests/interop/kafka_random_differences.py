@@ -67,6 +67,22 @@ REASONS: Final = (
         "a marker without a producer is refused with a code that says so", "WriteTxnMarkers", _CODE, _codes((-1, 42))
     ),
     Reason(
+        "version -1 of a transaction is Kafka's own sign for one that is not known: it answers UNKNOWN_SERVER_ERROR; to"
+        " any other version that there is not both answer as to the first",
+        "WriteTxnMarkers",
+        _CODE,
+        lambda place: (
+            (place.kafka, place.ours) == (-1, 0)
+            and -1 in {marker.get("transaction_version") for marker in place.case.fields["markers"]}
+        ),
+    ),
+    Reason(
+        "Kafka answers once about a partition that is to be in two places",
+        "AlterReplicaLogDirs",
+        r"results\.\d+\.partitions",
+        lambda place: all(result in place.ours for result in place.kafka),
+    ),
+    Reason(
         "a topic that is only validated has no id",
         "CreateTopics",
         r".*topic_id",
