@@ -23,7 +23,14 @@ class HeldTopic:
         self.records: list[list[Encoded]] = []
         """Of every write."""
 
-    def append(self, key: str, records: Sequence[Encoded | Record], then: Callable[[SeglogError | None], None]) -> None:
+    def append(
+        self,
+        key: str,
+        records: Sequence[Encoded | Record],
+        then: Callable[[SeglogError | None], None],
+        *,
+        is_urgent: bool = True,
+    ) -> None:
         self.writes.append(then)
         self.records.append(encode(records))
 
