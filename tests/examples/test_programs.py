@@ -236,7 +236,7 @@ def test_the_command_of_a_django_site_brings_each_order_into_the_database_once(r
             command.terminate()
             assert command.wait(60) == 0
     with seglog.connect(running.address) as client:
-        assert client.describe_group("take-orders").members == []
+        wait_until(lambda: client.describe_group("take-orders").members == [], "the group without members")
         assert [found.offset for found in client.group_offsets("take-orders")] in ([3], [4])
 
 
