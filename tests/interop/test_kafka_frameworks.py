@@ -178,7 +178,7 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
                 started.append(workers[-1].process)
             # The source keeps what it has read beyond a batch until there is more to read.
             count = 2 * KILLS * PART
-            _append(read, lines(count, count + 2 * batch))
+            _append(read, lines(count, count + PART))
             wait_until("all are copied", lambda: len(copied.values()) >= count)
         assert copied.values()[:count] == lines(0, count).splitlines()
 
