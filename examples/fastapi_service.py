@@ -15,9 +15,10 @@ The broker is the one that SEGLOG_SERVER names, or localhost:9192; PORT is the s
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
 import seglog.asyncio
@@ -49,7 +50,7 @@ async def take_order(request: Request) -> dict[str, int]:
 
 
 @app.get("/orders")
-async def orders(request: Request, start: int = 0) -> list[str]:
+async def orders(request: Request, start: Annotated[int, Query(ge=0)] = 0) -> list[str]:
     """All orders from an offset on."""
     async with request.app.state.client.consumer(TOPIC, start={0: start}) as consumer:
         return [record.value.decode(errors="replace") async for record in consumer]

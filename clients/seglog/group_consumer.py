@@ -133,7 +133,8 @@ class GroupConsumer(Consumer):
     def rewind(self) -> None:
         """Go on with the records after the committed offsets: those read since are read again.
 
-        For a program whose transaction was aborted. ``on_assigned`` is called again.
+        For a program whose transaction was aborted. A loop over the records that goes on comes to them.
+        ``on_assigned`` is called again.
         """
         self._owner.check()
         with self._turning:

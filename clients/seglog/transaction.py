@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
-from seglog.core.transactions import TransactionCore
+from seglog.core.transactions import TransactionCore, check_in_group
 from seglog.core.wrong_face import refuse_async
 from seglog_protocol.errors import SeglogError
 
@@ -97,6 +97,7 @@ class Transaction:
         The consumer is one without ``auto_commit``. Raises a GroupError when its partitions may have been given to
         others meanwhile: leave the block by it, then nothing of the transaction counts.
         """
+        check_in_group(consumer)
         places = consumer.commit_in_transaction(self._core, offsets)
         self._committed.append((consumer, places))
 

@@ -4,8 +4,9 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -158,6 +159,94 @@ async def test_offsets_are_committed_with_the_records(client: Any) -> None:
             await txn.commit_offsets(consumer)  # there is nothing new, so no transaction begins
     assert seen == 10
     assert await values(client, "out") == sorted(map(str, range(10)))
+
+
+async def test_a_loop_that_goes_on_after_rewind_reads_again_what_was_aborted(client: Any) -> None:
+    async with client.producer("in") as producer:
+        for number in range(10):
+            await producer.send(str(number), partition=0)
+    txn = client.transaction("app")
+    failed: list[str] = []
+    async with client.consumer("in", group="etl", auto_commit=False, follow=False) as consumer:
+
+        async def copy(record: Any) -> None:
+            async with txn:
+                await txn.send("out", record.value)
+                await txn.commit_offsets(consumer)
+                if len(failed) < 4 and record.offset in {3, 9}:
+                    failed.append(record.value.decode())
+                    raise ZeroDivisionError
+
+        async for record in consumer:
+            try:
+                await copy(record)
+            except ZeroDivisionError:
+                consumer.rewind()
+        assert (await consumer.committed())[0].offset == 10
+    assert len(failed) == 4
+    assert await values(client, "out") == sorted(map(str, range(10)))
+
+
+async def test_partitions_that_go_within_the_block_have_it_aborted(client: Any, broker: Broker) -> None:
+    async with client.producer("in") as producer:
+        for number in range(20):
+            await producer.send(str(number), partition=number % 2)
+    txn = client.transaction("app")
+    assigned: list[list[int]] = []
+    joined: list[seglog.GroupConsumer] = []
+
+    def join() -> None:
+        with seglog.connect(broker.address) as other:
+            joined.append(other.consumer("in", group="etl", auto_commit=False))
+            with suppress(seglog.ClientClosedError):
+                for _ in joined[0]:
+                    pass
+
+    second = Thread(target=join)
+    options = {"group": "etl", "auto_commit": False, "session_timeout": 3, "on_assigned": assigned.append}
+    async with client.consumer("in", **options) as consumer:
+
+        async def copy() -> None:
+            async with txn:
+                async for record in consumer:
+                    await txn.send("out", record.value)
+                    if len(assigned) == 2:
+                        break
+                    if not second.is_alive():
+                        second.start()
+                await txn.commit_offsets(consumer)
+
+        try:
+            with pytest.raises(seglog.GroupError, match="rewind"):
+                await copy()
+        finally:
+            if joined:
+                joined[0].close()
+            second.join(WAIT_SECONDS)
+        assert await values(client, "out") == []
+        consumer.rewind()
+        async with txn:
+            async for record in consumer:
+                await txn.send("out", record.value)
+                break
+            await txn.commit_offsets(consumer)
+    assert len(await values(client, "out")) == 1
+
+
+@pytest.mark.parametrize("what", ["a consumer without a group", None])
+async def test_offsets_are_those_of_a_consumer_in_a_group(client: Any, what: str | None) -> None:
+    async with client.consumer("in") as consumer, client.transaction("app") as txn:
+        with pytest.raises(TypeError, match="group=") as raised:
+            await txn.commit_offsets(None if what is None else consumer)
+    assert ("Consumer" if what else "NoneType") in str(raised.value)
+
+
+async def test_what_comes_after_the_end_within_the_block_is_told_of_it(client: Any) -> None:
+    async with client.transaction("app") as txn:
+        await txn.send("in", "x")
+        await txn.commit()
+        with pytest.raises(seglog.ClientError, match="the last one was committed"):
+            await txn.send("in", "y")
 
 
 async def test_a_consumer_that_commits_by_itself_is_refused(client: Any) -> None:

@@ -81,7 +81,10 @@ class SnapshotSocket:
                 if not unix_sockets.is_own_peer(stream.socket.getsockopt):
                     return
                 if self._is_taken:
-                    await self._say(stream, encode_answer(error="another backup is being taken: wait for its end"))
+                    await self._say(
+                        stream,
+                        encode_answer(error="another backup is being taken, or its snapshot removed: try again soon"),
+                    )
                     return
                 self._is_taken = True
                 try:

@@ -14,7 +14,7 @@ from seglog.asynchronous.producer import Delivery, Producer
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput, to_bytes
-from seglog.core.transactions import END_SECONDS, TransactionCore
+from seglog.core.transactions import END_SECONDS, TransactionCore, check_in_group
 from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import SeglogError, TransactionUnanswered
 
@@ -90,6 +90,7 @@ class Transaction:
 
     async def commit_offsets(self, consumer: GroupConsumer, offsets: Mapping[int, int] | None = None) -> None:
         """Commit what a consumer in a group has read, as ``seglog.transaction.Transaction.commit_offsets``."""
+        check_in_group(consumer)
         places = await consumer.commit_in_transaction(self._core, offsets)
         self._committed.append((consumer, places))
 

@@ -47,7 +47,9 @@ def _row(each: "TransactionDescription", now_ms: int) -> list[Any]:
 
 
 def _age(each: "TransactionDescription", now_ms: int) -> str:
-    return "-" if each.started_ms is None else duration_of(max(0, now_ms - each.started_ms))
+    if each.started_ms is None or each.state.startswith("Complete"):
+        return "-"
+    return duration_of(max(0, now_ms - each.started_ms))
 
 
 def _describe(client: "Client", options: Options) -> int:
@@ -60,8 +62,8 @@ def _describe(client: "Client", options: Options) -> int:
     else:
         print_line(f"{printable(each.transactional_id)}: {each.state}")
         print_line(f"  producer {each.producer_id}, epoch {each.producer_epoch}")
-        open_for = "" if each.started_ms is None else f", open for {_age(each, now_ms)}"
-        print_line(f"  timeout {duration_of(each.timeout_ms)}{open_for}")
+        age = _age(each, now_ms)
+        print_line(f"  timeout {duration_of(each.timeout_ms)}" + ("" if age == "-" else f", open for {age}"))
         for topic in each.partitions or ():
             numbers = ", ".join(map(str, topic.partitions))
             print_line(f"  {topic.topic}: partition{'' if len(topic.partitions) == 1 else 's'} {numbers}")

@@ -103,7 +103,7 @@ class ConsumerBase:
                 if offset != state.position:
                     self._fetcher.skipped(state, offset)
                     self._report_gaps()
-                state.position = offset + 1
+                state.position = state.read_to = offset + 1
                 yield record
                 if state.generation != generation or state.is_paused or self._is_interrupted:
                     return
@@ -112,7 +112,8 @@ class ConsumerBase:
 
     def _whole(self, batch: FetchedBatch) -> FetchedBatch:
         """The batch itself, which counts as read when it is returned."""
-        self._fetcher.states[batch.partition].position = batch.end_offset
+        state = self._fetcher.states[batch.partition]
+        state.position = state.read_to = batch.end_offset
         return batch
 
     def _next_fetch(self, now: float, hello: HelloReply) -> PendingFetch | None:
@@ -167,10 +168,13 @@ class ConsumerBase:
     # --- Positions ----------------------------------------------------------------------------------------------------
 
     def _replace_states(self, states: Sequence[PartitionPosition]) -> None:
-        """Read these partitions instead; those that were read before go on at their positions."""
+        """Read these partitions instead; those that were read before go on at their positions.
+
+        A loop over records that goes on comes to what is to be read now, and gets no more of the batch that it has.
+        """
         self._drop_pending()
         before = self._fetcher
-        for state in states:
+        for state in (*before.states.values(), *states):
             state.go_to(state.position)
         self._fetcher = self._new_fetcher(states)
         self._fetcher.gaps, self._fetcher.new_gaps = before.gaps, before.new_gaps

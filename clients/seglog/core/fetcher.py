@@ -79,6 +79,7 @@ class PartitionPosition:
     leader_epoch: int = -1
     topic_id: str = ""
     fetch_offset: int = field(init=False)
+    read_to: int = 0  # behind the last record that the program was given
     generation: int = 0  # rises with every seek, which makes everything fetched before it obsolete
     is_paused: bool = False
     is_failing: bool = False  # an error is queued: do not fetch

@@ -105,6 +105,10 @@ class GroupSession:
         self._states = states
         self._assign = assign
         self._committed: dict[int, int] = {}
+        self._clean: dict[int, int] = {}
+        """By partition that is read, the offset up to which all that the program was given is committed."""
+        self._taken: set[int] = set()
+        """Partitions that went, or were read again, when records of them had been read and not committed."""
         self._is_topic_gone = False
         """Whether the topic was deleted: what was read of it is committed no more, also where another has its name."""
         self._commit_at = clock() + options.auto_commit_interval
@@ -229,6 +233,11 @@ class GroupSession:
             yield from self._commit_quietly(partitions)
         if partitions:
             yield Notify("lost" if is_lost else "revoked", sorted(partitions))
+        self._taken |= {
+            partition
+            for partition, state in self._states().items()
+            if partition in partitions and state.read_to > self._clean.get(partition, 0)
+        }
         self._assign([state for partition, state in self._states().items() if partition not in partitions])
         for partition in partitions:
             self._committed.pop(partition, None)
@@ -245,6 +254,7 @@ class GroupSession:
         if self.membership.member != member:
             return  # and another generation by now
         self._committed |= committed
+        self._clean |= {state.partition: state.position for state in fresh}
         self._is_topic_gone = False
         self._assign([*self._states().values(), *fresh])
         yield Notify("assigned", sorted(partitions))
@@ -339,7 +349,7 @@ class GroupSession:
         except errors.SeglogError as error:
             self.membership.refused(error, member)
             raise
-        self._committed |= offsets
+        self.note_committed(offsets)
 
     def _by_id(self, offsets: Mapping[int, int]) -> dict[str, dict[int, int]]:
         """Offsets by the id of the topic: one, but for a topic that was made again."""
@@ -397,6 +407,13 @@ class GroupSession:
         if self._options.auto_commit:
             raise ValueError("a consumer whose offsets are committed in transactions has auto_commit=False")
         places, member = self._to_commit(offsets)
+        if self._taken:
+            raise errors.IllegalGenerationError(
+                f"partitions {', '.join(map(str, sorted(self._taken)))} of {self._topic} were assigned anew by "
+                f"{self._options.group} after records of them had been read that are not committed, and which are read "
+                "again: abort the transaction, by leaving its block with this error, and call rewind()",
+                group=self._options.group,
+            )
         try:
             yield from transaction.committing_offsets(
                 self._options.group, self._topic, self._by_id(places), member, self._options.instance_id
@@ -407,13 +424,15 @@ class GroupSession:
         return places
 
     def note_committed(self, offsets: Mapping[int, int]) -> None:
-        """The transaction is committed in which these were."""
+        """These are committed, in a transaction that is committed too if they were in one."""
         self._committed |= offsets
+        self._clean |= offsets
 
     def rewind(self) -> None:
         """Read all partitions again from their committed offsets, with the next turn."""
         self.in_hand = None
         self._committed.clear()
+        self._taken.clear()
         self._assign([])
 
     # --- Ending -------------------------------------------------------------------------------------------------------

@@ -57,6 +57,15 @@ ProducerT = TypeVar("ProducerT")
 TransactionT = TypeVar("TransactionT")
 
 
+def check_in_group(consumer: object) -> None:
+    """Raises TypeError for what is no consumer in a group."""
+    if not hasattr(consumer, "commit_in_transaction"):
+        raise TypeError(
+            "the offsets of a transaction are those of a consumer in a group, "
+            f"client.consumer(topic, group=..., auto_commit=False), not of a {type(consumer).__name__}"
+        )
+
+
 def let_go(kept: dict[weakref.ref[TransactionT], dict[str, ProducerT]]) -> list[ProducerT]:
     """The producers, kept by transaction and topic, of transactions that the program has no more: taken out."""
     return [
@@ -82,7 +91,10 @@ class TransactionCore:
             raise ValueError(f"a transactional id is at most {ID_BYTES_MAX:,} bytes of UTF-8, not {size:,}")
         number: object = timeout_seconds
         if not isinstance(number, int | float) or not 0 < number <= TIMEOUT_SECONDS_MAX:
-            raise ValueError(f"timeout is a number of seconds, more than 0, not {timeout_seconds!r}")
+            raise ValueError(
+                f"timeout is a number of seconds, more than 0 and at most {TIMEOUT_SECONDS_MAX:,.0f}, not "
+                f"{timeout_seconds!r}"
+            )
         self.transactional_id = transactional_id
         self.timeout_seconds = float(timeout_seconds)
         self.epoch: ProducerEpoch | None = None
@@ -248,7 +260,8 @@ class TransactionCore:
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
         if self.epoch is None or not (self.is_open or self._wanted is not None):
-            raise ClientError(f"no transaction of {self.transactional_id} is open: use it in a with block")
+            ended = "" if self._end is None else f": the last one was {'committed' if self._end else 'aborted'}"
+            raise ClientError(f"no transaction of {self.transactional_id} is open{ended}; each with block of it is one")
         return self.epoch
 
     def sent_too_late(self, topics: list[str]) -> ClientError:
@@ -299,9 +312,9 @@ class TransactionCore:
             else "nothing of what was open counts"
         )
         self._fenced = fenced = TransactionFenced(
-            f"another producer has taken over the transactional id {self.transactional_id}, or the broker has aborted "
-            f"its transaction after {seconds_of(self.timeout_seconds)}: {what_counts}; end this producer, or take the "
-            "id back by a new client.transaction()",
+            f"another producer has taken over the transactional id {self.transactional_id}, or its transaction was "
+            f"aborted after {seconds_of(self.timeout_seconds)} or by an operator: {what_counts}; end this producer, or "
+            "take the id back by a new client.transaction()",
             transactional_id=self.transactional_id,
         )
         fenced.__cause__ = error
