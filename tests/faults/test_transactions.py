@@ -27,7 +27,15 @@ def _with_seglog(running: Daemon, name: str, _batch: int) -> list[str]:
     return [sys.executable, str(HERE / "seglog_copier.py"), running.address, name]
 
 
-COPIERS = (Copier("confluent-kafka", _with_confluent), Copier("seglog", _with_seglog))
+def _in_one_loop(running: Daemon, name: str, batch: int) -> list[str]:
+    return [*_with_seglog(running, name, batch), str(batch)]
+
+
+COPIERS = (
+    Copier("confluent-kafka", _with_confluent),
+    Copier("seglog", _with_seglog),
+    Copier("seglog, in one loop", _in_one_loop),
+)
 
 
 @pytest.mark.parametrize("copier", COPIERS, ids=lambda copier: copier.name)
