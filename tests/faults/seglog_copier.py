@@ -7,6 +7,7 @@ no id of its own, so that each death is a rebalance, which comes within transact
 """
 
 import sys
+import time
 from collections.abc import Iterator
 
 import seglog
@@ -49,6 +50,7 @@ def copy_some(
     """Copy so many records, or fewer where no other one is there."""
     with txn:
         for record in endless:
+            time.sleep(0.002)  # so that nearly all of its life is within transactions
             txn.send("out", record.value, record.key, partition=record.partition)
             count -= 1
             if not count or not any(consumer.records_behind().values()):

@@ -28,7 +28,7 @@ def _with_seglog(running: Daemon, name: str, _batch: int) -> list[str]:
 
 
 def _in_one_loop(running: Daemon, name: str, batch: int) -> list[str]:
-    return [*_with_seglog(running, name, batch), str(batch)]
+    return [*_with_seglog(running, name, batch), str(2 * batch)]
 
 
 COPIERS = (
