@@ -90,7 +90,6 @@ class Opening(Generic[ChildT]):
                 "by `close()`"
             )
 
-    if not TYPE_CHECKING:
         __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> ChildT:
