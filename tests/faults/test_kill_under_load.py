@@ -147,5 +147,6 @@ def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     )
     assert interrupted, "some kill fell into a compaction"
     assert recognised, "something came again"
-    assert all(ledger.superseded for ledger in ledgers.values() if "compact" in ledger.policy)
+    # Of "compact,delete" all that was compacted may have expired by the time of the next look.
+    assert all(ledger.superseded for ledger in ledgers.values() if ledger.policy == "compact")
     assert all(ledger.expired for ledger in ledgers.values() if "delete" in ledger.policy)
