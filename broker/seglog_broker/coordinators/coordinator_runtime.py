@@ -240,6 +240,19 @@ class CoordinatorRuntime(Generic[MachineT]):
         self.carry_out(key)
         await waiting.wait()
 
+    async def decided(self, key: str, decide: Callable[[], ResultT]) -> ResultT:
+        """What ``decide``, a call of a state machine, returns, when its records are durable.
+
+        Where it raises, what it has decided before that is carried out, and not waited for.
+        """
+        try:
+            result = decide()
+        except BaseException:
+            self.carry_out(key)
+            raise
+        await self.written(key)
+        return result
+
     async def wait(self, key: str, waiting: Waiting[ResultT]) -> ResultT:
         """The reply to a request. Raises CoordinatorNotAvailableError, also where the broker stops first."""
         if self._is_stopping:

@@ -87,9 +87,9 @@ class StateLoader(Generic[ReplayT]):
         return self._failed.get(self._topic.partition_of(key)) if self._failed else None
 
     @property
-    def failures(self) -> list[str]:
-        """Why the state of some keys cannot be loaded, for each partition that has them."""
-        return list(self._failed.values())
+    def any_failure(self) -> str | None:
+        """Why the state of some keys cannot be loaded; None if all of it can, or is."""
+        return next(iter(self._failed.values()), None)
 
     async def loaded(self, number: int) -> None:
         """Wait until a partition is loaded, or cannot be."""

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
@@ -271,12 +272,8 @@ class TransactionService:
             machine = self._runtime.machines[transactional_id] = self._machine(transactional_id)
         if machine.needs_producer_id() and new_id is None:
             raise _try_again(transactional_id)  # it has changed meanwhile
-        try:
-            producer = machine.init_producer(timeout_ms, expected, new_id, self._runtime.now())
-        except BaseException:
-            self._runtime.carry_out(transactional_id)
-            raise
-        await self._runtime.written(transactional_id)
+        init = partial(machine.init_producer, timeout_ms, expected, new_id, self._runtime.now())
+        producer = await self._runtime.decided(transactional_id, init)
         if producer is None:
             raise _try_again(transactional_id)
         return producer
@@ -327,12 +324,8 @@ class TransactionService:
         self.check(transactional_id)
         machine = _known(transactional_id, await self._when_ended(transactional_id))
         self.memory.check(transactional_id, PARTITION_BYTES * len(partitions))
-        try:
-            machine.add_partitions(producer, partitions, version, self._runtime.now())
-        except BaseException:
-            self._runtime.carry_out(transactional_id)
-            raise
-        await self._runtime.written(transactional_id)
+        add = partial(machine.add_partitions, producer, partitions, version, self._runtime.now())
+        await self._runtime.decided(transactional_id, add)
 
     async def add_offsets(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, *, version: int
@@ -375,13 +368,9 @@ class TransactionService:
             )
         if machine.needs_producer_id() and new_id is None:
             raise _try_again(transactional_id)  # it has changed meanwhile
-        try:
-            ended = machine.end(producer, is_commit=is_commit, version=version, new_id=new_id, now=self._runtime.now())
-        except BaseException:
-            self._runtime.carry_out(transactional_id)
-            raise
-        await self._runtime.written(transactional_id)
-        return ended
+        now = self._runtime.now()
+        end = partial(machine.end, producer, is_commit=is_commit, version=version, new_id=new_id, now=now)
+        return await self._runtime.decided(transactional_id, end)
 
     # --- What operators look at ---------------------------------------------------------------------------------------
 
@@ -442,7 +431,8 @@ class TransactionService:
         Raises InvalidTransactionStateError for one that is none of those, the errors of the partition, and
         CoordinatorNotAvailableError where it cannot be known which transactional ids there are.
         """
-        for failure in self._loader.failures:
+        failure = self._loader.any_failure
+        if failure is not None:
             raise CoordinatorNotAvailableError(f"which transactions hang is not known, because {failure}")
         if not self._loader.is_complete:
             raise CoordinatorLoadingError("it is not known yet which transactions there are: ask again")
