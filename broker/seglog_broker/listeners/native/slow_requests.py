@@ -13,10 +13,11 @@ from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.hello import authenticate, reply_to
 from seglog_broker.listeners.native.long_replies import encode_long_reply
-from seglog_broker.listeners.native.replies import encode_reply, queue_reply
+from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_within
 from seglog_broker.listeners.session import Administration
+from seglog_broker.runtime.response_memory import Room
 from seglog_protocol.errors import RequestCancelledError
 from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
 from seglog_protocol.messages import (
@@ -78,11 +79,10 @@ LISTED: Final[frozenset[str]] = frozenset(
 """The apis whose replies may be long whatever is asked: they tell of all that there is."""
 
 FEW_BYTES: Final = 4 * 1024
-"""The reply to a smaller request, which names some hundred things at most, is no large one."""
-
+"""A smaller request names a few hundred things at most: its reply is no large one."""
 
 _WAITING: Final = (JoinGroupRequest, SyncGroupRequest)
-"""Requests that wait for other members of a group: they keep no place meanwhile."""
+"""Requests that wait for other members of a group; their replies have no place among the large ones meanwhile."""
 
 
 def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
@@ -127,43 +127,36 @@ async def serve_slowly(
             room.add(HEADER_BYTES_MAX)
             await room.wait()
         try:
-            reply, payload = await _answer(broker, connection, client_host, request)
-            long = await encode_long_reply(request_id, reply, len(payload), broker.turn)
+            reply, payload = await _answer(broker, connection, client_host, request, room)
+            head = await encode_long_reply(request_id, reply, len(payload), broker.turn)
+            if head is None:
+                head = encode_packed_prefix(pack_reply(request_id, reply), len(payload))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
             if connection.session.has_failed:
                 connection.end(EndReason.AUTHENTICATION_FAILED)
             return
-        if long is None and not room.used:
-            queue_reply(connection.sender, counts, began, request_id, reply, payload)
-            return
-        chunks = [encode_reply(request_id, reply, payload)] if long is None else [long, payload]
         count_errors(counts.errors, reply)
-        counts.note_answers(1, sum(map(len, chunks)), began)
-        await send_within(room, connection.sender, chunks)
-
-
-async def send_samples(broker: Broker, connection: Connection, request_id: int, request: SamplesRequest) -> None:
-    """Answer with a page of metrics, the longest of all replies: few are made at a time, and readers may not stall."""
-    counts, began = connection.counts.of(request.api), connection.began
-    await flush(connection.sender)
-    with closing(broker.response_memory.room(connection.transport.host)) as room:
-        try:
-            reply, payload = await answer_samples(broker.monitoring, request, broker.turn, room)
-            head = encode_packed_prefix(pack_reply(request_id, reply), len(payload))
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
-            return
         counts.note_answers(1, len(head) + len(payload), began)
-        await send_within(room, connection.sender, [head, payload])
+        if room.used:
+            await send_within(room, connection.sender, [head, payload])
+        else:
+            connection.sender.queue(head + payload)
 
 
-async def _answer(broker: Broker, connection: Connection, client_host: str, request: Request) -> tuple[Message, bytes]:
-    """The reply and its payload. A wait for other members of a group ends when the peer leaves."""
+async def _answer(
+    broker: Broker, connection: Connection, client_host: str, request: Request, room: Room
+) -> tuple[Message, bytes]:
+    """The reply and its payload. A wait for other members of a group ends when the peer leaves.
+
+    The memory of a page of metrics, the longest of all replies, is counted in ``room`` while it is made.
+    """
     if isinstance(request, AuthenticateRequest):
         return await authenticate(connection, request), b""
     if isinstance(request, HelloRequest):
         return await reply_to(broker, connection, request), b""
+    if isinstance(request, SamplesRequest):
+        return await answer_samples(broker.monitoring, request, broker.turn, room)
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal

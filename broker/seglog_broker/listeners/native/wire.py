@@ -33,7 +33,6 @@ from seglog_protocol.messages import (
     OffsetsRequest,
     OpenedRequest,
     Request,
-    SamplesRequest,
     open_request,
 )
 
@@ -217,8 +216,6 @@ class NativeWire(Wire):
                 connection.spent = budget.TURN
             if outcome.rest is not None:
                 connection.job = partial(end_answer, connection.sender, outcome.rest)
-        elif isinstance(request, SamplesRequest):
-            connection.job = partial(slow_requests.send_samples, self._broker, connection, opened.request_id, request)
         elif reply is None:
             connection.job = partial(
                 slow_requests.serve_slowly,
