@@ -105,10 +105,8 @@ class GroupSession:
         self._states = states
         self._assign = assign
         self._committed: dict[int, int] = {}
-        self._clean: dict[int, int] = {}
-        """By partition that is read, the offset up to which all that the program was given is committed."""
         self._taken: set[int] = set()
-        """Partitions that went, or were read again, when records of them had been read and not committed."""
+        """Partitions that the group took away when the program had records of them that were not committed."""
         self._is_topic_gone = False
         """Whether the topic was deleted: what was read of it is committed no more, also where another has its name."""
         self._commit_at = clock() + options.auto_commit_interval
@@ -236,7 +234,7 @@ class GroupSession:
         self._taken |= {
             partition
             for partition, state in self._states().items()
-            if partition in partitions and state.read_to > self._clean.get(partition, 0)
+            if partition in partitions and state.read_to > self._committed.get(partition, 0)
         }
         self._assign([state for partition, state in self._states().items() if partition not in partitions])
         for partition in partitions:
@@ -254,7 +252,6 @@ class GroupSession:
         if self.membership.member != member:
             return  # and another generation by now
         self._committed |= committed
-        self._clean |= {state.partition: state.position for state in fresh}
         self._is_topic_gone = False
         self._assign([*self._states().values(), *fresh])
         yield Notify("assigned", sorted(partitions))
@@ -409,9 +406,9 @@ class GroupSession:
         places, member = self._to_commit(offsets)
         if self._taken:
             raise errors.IllegalGenerationError(
-                f"partitions {', '.join(map(str, sorted(self._taken)))} of {self._topic} were assigned anew by "
-                f"{self._options.group} after records of them had been read that are not committed, and which are read "
-                "again: abort the transaction, by leaving its block with this error, and call rewind()",
+                f"the group {self._options.group} has rebalanced, and records of {self._topic} that were read and not "
+                f"committed (partitions {', '.join(map(str, sorted(self._taken)))}) will be read again: abort the "
+                "transaction, by leaving its block with this error, and call rewind()",
                 group=self._options.group,
             )
         try:
@@ -426,7 +423,6 @@ class GroupSession:
     def note_committed(self, offsets: Mapping[int, int]) -> None:
         """These are committed, in a transaction that is committed too if they were in one."""
         self._committed |= offsets
-        self._clean |= offsets
 
     def rewind(self) -> None:
         """Read all partitions again from their committed offsets, with the next turn."""

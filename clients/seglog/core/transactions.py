@@ -58,7 +58,7 @@ TransactionT = TypeVar("TransactionT")
 
 
 def check_in_group(consumer: object) -> None:
-    """Raises TypeError for what is no consumer in a group."""
+    """Raise TypeError unless it is a consumer in a group."""
     if not hasattr(consumer, "commit_in_transaction"):
         raise TypeError(
             "the offsets of a transaction are those of a consumer in a group, "
