@@ -45,15 +45,17 @@ def with_a_pipe(fs: PosixFileSystem, folder: Path) -> Iterator[list[File]]:
             file.close()
 
 
-def has_queue(folder: Path) -> bool:
-    with written(folder, 1) as descriptors:
-        return sync_in_kernel(descriptors) == [0]
+@pytest.fixture
+def queue(tmp_path: Path) -> None:
+    """For what a system without one, or which forbids it, cannot show."""
+    with written(tmp_path, 1) as descriptors:
+        if sync_in_kernel(descriptors) != [0]:
+            pytest.skip("this system has no queue for fsyncs, or forbids it")
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, QUEUE_LENGTH, QUEUE_LENGTH + 1, 2 * QUEUE_LENGTH + 3])
+@pytest.mark.usefixtures("queue")
 def test_every_file_gets_an_outcome_of_its_own_however_many_there_are(tmp_path: Path, count: int) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     with written(tmp_path, count) as descriptors:
         assert sync_in_kernel(descriptors) == [0] * count
     assert sync_in_kernel([]) == []
@@ -66,18 +68,16 @@ def test_a_queue_that_other_threads_have_taken_is_not_missed(tmp_path: Path) -> 
         assert sync_in_kernel(descriptors) in ([0, 0], [None, None])
 
 
+@pytest.mark.usefixtures("queue")
 def test_directories_can_be_synced_by_it(tmp_path: Path) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     assert sync_in_kernel([descriptor], data_only=False) == [0]
     os.close(descriptor)
 
 
+@pytest.mark.usefixtures("queue")
 def test_files_that_the_queue_does_not_take(tmp_path: Path) -> None:
     """What the queue does not take is left for the ordinary way and never called synced."""
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     reading, writing = os.pipe()  # has no fsync
     with written(tmp_path, 3) as files:
         assert sync_in_kernel([files[0], files[1], writing, files[2]]) == [0, 0, None, None]
@@ -146,9 +146,8 @@ def outcomes(begun: KernelSync | PendingSync) -> list[Any]:
 
 
 @pytest.mark.parametrize("count", [1, 2, QUEUE_LENGTH])
+@pytest.mark.usefixtures("queue")
 def test_files_are_synced_without_a_thread_and_an_eventfd_tells_when(tmp_path: Path, count: int) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     with written(tmp_path, count) as descriptors:
         for _ in range(3):
             begun = begin_in_kernel(descriptors)
@@ -156,9 +155,8 @@ def test_files_are_synced_without_a_thread_and_an_eventfd_tells_when(tmp_path: P
             assert outcomes(begun) == [0] * count
 
 
+@pytest.mark.usefixtures("queue")
 def test_the_loop_is_woken_once_for_all_files_of_a_round(tmp_path: Path) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     with written(tmp_path, 20) as descriptors:
         begun = begin_in_kernel(descriptors)
         assert begun is not None
@@ -169,9 +167,8 @@ def test_the_loop_is_woken_once_for_all_files_of_a_round(tmp_path: Path) -> None
         assert not select.select([told], [], [], 0)[0] or os.eventfd_read(told) == 1
 
 
+@pytest.mark.usefixtures("queue")
 def test_two_at_a_time_do_not_take_each_others_outcomes(tmp_path: Path) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     with written(tmp_path, 5) as descriptors:
         first, second = begin_in_kernel(descriptors[:2]), begin_in_kernel(descriptors[2:])
         assert first is not None
@@ -180,9 +177,8 @@ def test_two_at_a_time_do_not_take_each_others_outcomes(tmp_path: Path) -> None:
         assert outcomes(first) == [0] * 2
 
 
+@pytest.mark.usefixtures("queue")
 def test_what_the_kernel_does_not_take_is_not_begun_and_never_called_synced(tmp_path: Path) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     reading, writing = os.pipe()  # has no fsync
     assert begin_in_kernel([writing]) is None
     with written(tmp_path, 3) as files:
@@ -193,9 +189,8 @@ def test_what_the_kernel_does_not_take_is_not_begun_and_never_called_synced(tmp_
     os.close(writing)
 
 
+@pytest.mark.usefixtures("queue")
 def test_what_the_kernel_does_not_take_is_synced_in_line_with_an_outcome_of_its_own(tmp_path: Path) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     fs = PosixFileSystem()
     with with_a_pipe(fs, tmp_path) as files:
         begun = fs.begin_sync(files)
@@ -223,9 +218,8 @@ def test_a_failed_fsync_that_the_kernel_reports_later_is_an_error_with_its_path(
         file.close()
 
 
+@pytest.mark.usefixtures("queue")
 def test_an_outcome_that_the_kernel_does_not_tell_counts_as_failed(tmp_path: Path) -> None:
-    if not has_queue(tmp_path):
-        pytest.skip("this system has no queue for fsyncs, or forbids it")
     with written(tmp_path, 2) as descriptors:
         begun = begin_in_kernel(descriptors)
         assert begun is not None
