@@ -255,7 +255,7 @@ def _lags(some: _Some) -> Sequence[float | None]:
 
 
 def _by_lag(some: _Some, without: float, of: Callable[[Place], float | None]) -> Sequence[float | None]:
-    """``without`` where there is no lag, as in most places, and what ``of`` finds for the others."""
+    """The value for each place: ``without`` where there is no lag, as in most of them, else what ``of`` returns."""
     found: list[float | None] = []
     for lag, committing in zip(_lags(some), some.committing, strict=True):
         place = committing.place if lag else None
