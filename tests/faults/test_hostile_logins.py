@@ -19,7 +19,7 @@ import pytest
 
 from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS
 from seglog_broker.runtime.log_sums import LINES_MAX, WINDOW_SECONDS
-from tests.faults.besieged import BUSY_SECONDS_MAX, Healthy, beset, judge, make_topics, reference_seconds
+from tests.faults.besieged import Healthy, beset, judge, make_topics
 from tests.faults.hostile_login_peer import client_hello
 from tests.faults.logins import SCRAM, SecureAsking, SecureKafkaPeer
 from tests.faults.secured_daemon import PASSWORDS, Secured, secured
@@ -27,6 +27,7 @@ from tests.faults.test_hostile_requests import HealthyClient, HealthyKafkaClient
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.support import soak_scaled, soak_seed
 from tests.tls_records import RecordClient
+from tests.turns import judge_turn, judges_turns
 
 MARK: Final = "Hunter2-kGqx"
 """In each password and token that the peers try."""
@@ -137,6 +138,7 @@ def fail(folder: Path, count: int, seed: int) -> None:
         assert_no_secret(attacked.running.log_text(), secrets)
 
 
+@judges_turns
 def test_failed_logins_affect_nobody_else_are_counted_and_tell_no_secret(tmp_path: Path) -> None:
     fail(tmp_path, 1_000, seed=3)
 
@@ -144,6 +146,7 @@ def test_failed_logins_affect_nobody_else_are_counted_and_tell_no_secret(tmp_pat
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(14_400)
+@judges_turns
 def test_very_many_failed_logins_affect_nobody_else(tmp_path: Path) -> None:
     fail(tmp_path, int(os.environ.get("SEGLOG_SOAK_FAILED") or soak_scaled(100_000)), soak_seed())
 
@@ -161,6 +164,7 @@ def change(folder: Path, logins: int, wrapped: int, seed: int) -> None:
         assert_no_secret(attacked.running.log_text(), secrets)
 
 
+@judges_turns
 def test_some_thousands_of_changed_logins_and_requests_within_tls_affect_nobody_else(tmp_path: Path) -> None:
     change(tmp_path, 1_000, 1_500, seed=5)
 
@@ -168,6 +172,7 @@ def test_some_thousands_of_changed_logins_and_requests_within_tls_affect_nobody_
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(14_400)
+@judges_turns
 def test_very_many_changed_logins_and_requests_within_tls_affect_nobody_else(tmp_path: Path) -> None:
     logins = int(os.environ.get("SEGLOG_SOAK_LOGINS") or soak_scaled(15_000))
     wrapped = int(os.environ.get("SEGLOG_SOAK_WRAPPED") or soak_scaled(15_000))
@@ -222,24 +227,25 @@ def storm(port: int, context: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize("listener", ["native", "SSL"])
+@judges_turns
 def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str) -> None:
     with secured(tmp_path) as attacked, attacked.connect() as admin:
         make_topics(attacked.running, attacked.connect)
         healthy = SecureHealthyClient(attacked)
         healthy.start()
         admin.metrics()
-        reference = reference_seconds()
         storm(attacked.ports[listener], attacked.context(shows_certificate=True))
         busy = admin.metrics()["loop_busy_seconds"]
         print(f"  {HANDSHAKES} handshakes: a turn of {busy * 1000:.1f} ms of processor time at most")
         healthy.is_wanted = False
         healthy.join(PATIENCE_SECONDS)
         assert healthy.error is None, healthy.error
-        assert busy < max(BUSY_SECONDS_MAX, 4 * reference)
         assert attacked.running.stop() == 0
+        judge_turn(busy, "a storm of handshakes")
 
 
 @pytest.mark.parametrize("listener", ["native", pytest.param("SASL_SSL", marks=pytest.mark.slow)])
+@judges_turns
 def test_records_that_carry_nothing_from_many_connections_at_once_affect_nobody_else(
     tmp_path: Path, listener: str
 ) -> None:
@@ -261,10 +267,11 @@ def test_records_that_carry_nothing_from_many_connections_at_once_affect_nobody_
         busy = admin.metrics()["loop_busy_seconds"]
         for client in clients:
             client.close()
-        assert busy < max(BUSY_SECONDS_MAX, 4 * reference_seconds())
+        judge_turn(busy, "records that carry nothing")
 
 
 @pytest.mark.slow
+@judges_turns
 def test_handshakes_that_are_half_done_and_silent_end_after_a_time(tmp_path: Path) -> None:
     with secured(tmp_path) as attacked, attacked.connect() as admin:
         make_topics(attacked.running, attacked.connect)
@@ -286,8 +293,8 @@ def test_handshakes_that_are_half_done_and_silent_end_after_a_time(tmp_path: Pat
         healthy.is_wanted = False
         healthy.join(PATIENCE_SECONDS)
         assert healthy.error is None, healthy.error
-        assert metrics["loop_busy_seconds"] < max(BUSY_SECONDS_MAX, 4 * reference_seconds())
         assert attacked.running.stop() == 0
         ended = [line for line in attacked.log_lines() if line["event"] == "tls_handshake_failed"]
         assert sum(line.get("more", 1) for line in ended) == HANDSHAKES
         assert {line["reason"] for line in ended if "reason" in line} == {f"it took longer than {HANDSHAKE_SECONDS} s"}
+        judge_turn(metrics["loop_busy_seconds"], "half-done handshakes")

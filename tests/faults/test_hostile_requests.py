@@ -19,6 +19,7 @@ from tests.faults.hostile_kafka_peer import Peer, fetch, one_thing_many_times, p
 from tests.faults.raw_peer import LAST
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
+from tests.turns import judges_turns
 
 KAFKA: Final = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
 
@@ -126,6 +127,7 @@ def test_a_peer_expects_no_response_to_what_gets_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@judges_turns
 def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
     besiege(tmp_path, ON_KAFKAS_PORT._replace(mutating=1), mutated=400, hostile=10, seed=2)
 
@@ -133,6 +135,7 @@ def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.alone
 @EACH_WIRE
+@judges_turns
 def test_a_few_thousand_hostile_requests_affect_no_other_client(tmp_path: Path, wire: Wire) -> None:
     mutated, hostile = wire.few
     besiege(tmp_path, wire, mutated=mutated, hostile=hostile, seed=1)
@@ -142,6 +145,7 @@ def test_a_few_thousand_hostile_requests_affect_no_other_client(tmp_path: Path, 
 @pytest.mark.alone
 @pytest.mark.timeout(14_400)
 @EACH_WIRE
+@judges_turns
 def test_very_many_hostile_requests_affect_no_other_client(tmp_path: Path, wire: Wire) -> None:
     mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or soak_scaled(wire.many[0]))
     hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or soak_scaled(wire.many[1]))

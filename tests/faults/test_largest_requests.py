@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
-from tests.faults.besieged import BUSY_REFERENCES_MAX, BUSY_SECONDS_MAX, reference_seconds
 from tests.faults.largest_requests import KAFKA, costs, prepare
 from tests.processes import daemon
+from tests.turns import judge_turn, judges_turns, reference_seconds
 
 OF_MEMBERS = "ConsumerGroupHeartbeat: many names"
 """20,000 names that one member subscribes to are sorted and compared in one turn still."""
@@ -17,6 +17,7 @@ OF_MEMBERS = "ConsumerGroupHeartbeat: many names"
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(900)
+@judges_turns
 def test_no_request_holds_the_loop(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *KAFKA, under=[sys.executable, "-m", "tests.faults.metered_daemon"]) as running:
         references = [reference_seconds()]
@@ -25,8 +26,8 @@ def test_no_request_holds_the_loop(tmp_path: Path) -> None:
             references.append(reference_seconds())
             found.append(cost)
         assert len(found) > 80
-        limit_ms = max(BUSY_SECONDS_MAX, BUSY_REFERENCES_MAX * max(references)) * 1000
-        assert not [cost for cost in found if cost.turn_ms > limit_ms and not cost.title.startswith(OF_MEMBERS)]
         assert max(cost.response_bytes for cost in found) < RESPONSE_BYTES_MAX
         assert not [cost.title for cost in found if cost.title.endswith("(closed)")], "all are answered"
         assert running.stop() == 0
+        longest = max((cost for cost in found if not cost.title.startswith(OF_MEMBERS)), key=lambda cost: cost.turn_ms)
+        judge_turn(longest.turn_ms / 1000, longest.title, references)

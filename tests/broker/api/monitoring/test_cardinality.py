@@ -12,6 +12,7 @@ from seglog_broker.api.monitoring.slicing import weight
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_protocol import messages
 from tests.broker.brokers import open_broker
+from tests.turns import judge_turn, judges_turns
 
 TOPICS = 500
 PARTITIONS = 20
@@ -19,11 +20,9 @@ GROUPS = 1000
 OFFSETS = 15
 """Of each group."""
 
-TURN_SECONDS_MAX = 0.03
-"""Of processor time, which does not grow with what else the machine does."""
-
 
 @pytest.mark.slow
+@judges_turns
 async def test_the_samples_of_very_many_partitions_and_groups_are_bounded_and_made_in_short_turns() -> None:
     broker = open_broker(None, "seglog.partitions.max=20000")
     for number in range(TOPICS):
@@ -50,7 +49,6 @@ async def test_the_samples_of_very_many_partitions_and_groups_are_bounded_and_ma
         f"\n{sum(counts.values()):,} samples in {len(spent):,} slices, {sum(s[0] for s in spent):.3f} s of processor"
         f" time; the longest slice {longest[0] * 1000:.2f} ms ({longest[1]}, {longest[2]} samples)"
     )
-    assert longest[0] <= TURN_SECONDS_MAX
     assert counts["kafka_topic_partition_current_offset"] == TOPICS * PARTITIONS == SAMPLES_MAX
     assert counts["kafka_consumergroup_lag"] == SAMPLES_MAX // OFFSETS * OFFSETS
     assert counts["seglog_partition_log_end_offset"] == 200 * PARTITIONS
@@ -61,3 +59,4 @@ async def test_the_samples_of_very_many_partitions_and_groups_are_bounded_and_ma
         )
         assert [sample.value for sample in piece.samples] == [expected]
     broker.close()
+    judge_turn(longest[0], longest[1])
