@@ -305,9 +305,8 @@ class _Opening:
             self._space.hold_inodes()
         if not known:
             self._adopt(directories, is_own=filenames.FORMAT_FILE in found)
-        self._correct_internal_topics()
-        if other is not None:
-            with suppress_no_room():  # else the next start says the same again
+        if self._correct_internal_topics() or other is not None:
+            with suppress_no_room():  # else the next start does and says the same again
                 self._registry.save()
         if filenames.FORMAT_FILE not in found:
             write_format(fs, path)
@@ -336,15 +335,19 @@ class _Opening:
             loader,
         )
 
-    def _correct_internal_topics(self) -> None:
-        """Use settings of internal topics under which nothing is lost, where an older version or Kafka altered them."""
-        for topic, config, told in list(corrections(self._registry)):
+    def _correct_internal_topics(self) -> bool:
+        """Use settings of internal topics under which nothing is lost, where an older version or Kafka altered them.
+
+        Returns whether there were such.
+        """
+        corrected = list(corrections(self._registry))
+        for topic, config, told in corrected:
             self._registry.topics[topic.name] = replace(topic, config=config)
-            self._registry.save()
             self._report.problems.append(
                 f"settings of {topic.name}, under which it would lose or refuse what groups commit, were corrected: "
                 f"{told}"
             )
+        return bool(corrected)
 
     def _cluster_id(self, found: list[str], *, has_data: bool) -> str:
         """The cluster id in ``meta.properties``, which is written if it is absent; if it was lost, report a problem."""

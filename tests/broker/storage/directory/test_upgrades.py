@@ -113,7 +113,13 @@ def test_after_a_crash_at_any_moment_it_is_said_again_until_it_was_done() -> Non
 
 
 def test_a_disk_without_room_for_the_registry_does_not_keep_the_start() -> None:
-    fs = written_by("0.0.1")
+    fs = written_by("0.0.1", __consumer_offsets={"cleanup.policy": "delete"})
     fs.inject(Fault("pwritev", lambda path: "seglog-topics" in path, error=errno.ENOSPC, sticky=True))
-    assert len(started(fs)) == 1
-    assert "0.0.1" in upgrade_lines(fs, "/data")[0]
+    [(other, _)] = started(fs)
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    directory = open_log_directory(fs, ManualClock(), config, "/data")
+    assert directory.registry.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
+    assert directory.close() == []
+    [first, _, *changes] = upgrade_lines(fs, "/data")
+    assert "0.0.1" in first
+    assert changes == [f"  {change}" for change in other.changes]
