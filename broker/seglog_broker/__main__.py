@@ -89,7 +89,7 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
     if (error := missing("The broker", "broker")) is not None:
         return _refuse(str(error), EXIT_USAGE)
     config, warnings, mistakes = sources.examine()
-    signals.note_configuration(has_file=bool(file_name or config.ssl_keystore_location))
+    signals.note_configuration(has_file=bool(file_name or config.ssl_keystore_location or config.listener_settings))
     if mistakes:
         others = len(mistakes) - 1
         more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""
@@ -162,19 +162,20 @@ def _with_access_warnings(examined: "Examined") -> "Examined":
 
 
 def _with_certificate(examined: "Examined") -> "Examined":
-    """With what is to be said of the certificate, where a listener has TLS."""
+    """With what is to be said of the certificates, where listeners have TLS."""
     from seglog_broker.config import has_tls  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
     if not has_tls(examined.config):
         return examined
-    from seglog_broker.security.tls import load_tls  # noqa: PLC0415 - it takes what only the broker needs
+    from seglog_broker.security.tls import ServerTls, load_all_tls  # noqa: PLC0415 - it takes what only the broker needs
 
     try:
-        problem = load_tls(examined.config).certificate.problem(time.time_ns() // 1_000_000)
+        certificates = ServerTls(load_all_tls(examined.config)).certificates
     except InvalidConfigError as error:
         return examined._replace(mistakes=[error])
-    return examined if problem is None else examined._replace(warnings=[*examined.warnings, problem])
+    problems = [certificate.problem(time.time_ns() // 1_000_000) for certificate in certificates]
+    return examined._replace(warnings=[*examined.warnings, *filter(None, problems)])
 
 
 def _with_token(examined: "Examined") -> "Examined":

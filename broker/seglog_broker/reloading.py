@@ -5,6 +5,7 @@ each is logged. Changes that need a restart are only logged. A file with a mista
 certificate that cannot be used. Settings made at run time stay over those of the file.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.security.access_warnings import access_warnings
 from seglog_broker.security.bearer_token import load_digest
-from seglog_broker.security.tls import LoadedTls, ServerTls, load_tls
+from seglog_broker.security.tls import LoadedTls, ServerTls, load_all_tls
 from seglog_protocol.errors import InvalidConfigError
 
 log = get_logger()
@@ -72,7 +73,7 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
         old, old_static = live.current, live.static
         try:
             merged = taken_over(old_static, new)
-            loaded = None if broker.tls is None else await broker.offload.configuration(load_tls, merged)
+            loaded = None if broker.tls is None else await broker.offload.configuration(load_all_tls, merged)
             digest = await broker.offload.configuration(load_digest, merged)
             broker.reconfigure(merged)
         except InvalidConfigError as error:
@@ -99,7 +100,7 @@ async def _reload_secrets(broker: Broker) -> None:
     config, failed = broker.live_config.static, broker.problems.not_reloaded
     failed.clear()
     try:
-        loaded = None if broker.tls is None else await broker.offload.configuration(load_tls, config)
+        loaded = None if broker.tls is None else await broker.offload.configuration(load_all_tls, config)
     except InvalidConfigError as error:
         log.error("certificate_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
         failed["the certificate"] = error.message
@@ -125,7 +126,13 @@ def _use_token(broker: Broker, digest: bytes | None) -> None:
         log.info("http_token_reloaded", wanted=broker.http_token.is_wanted)
 
 
-def _use(tls: ServerTls, loaded: LoadedTls) -> None:
+def _use(tls: ServerTls, loaded: Mapping[str, LoadedTls]) -> None:
     tls.replace(loaded)
-    certificate = loaded.certificate
-    log.info("certificate_reloaded", subject=certificate.subject, names=certificate.names, ends=certificate.end)
+    for certificate in tls.certificates:
+        log.info(
+            "certificate_reloaded",
+            subject=certificate.subject,
+            names=certificate.names,
+            ends=certificate.end,
+            **({"listener": certificate.listener} if certificate.listener else {}),
+        )

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import seglog
 from tests.broker.test_main import port_of, running, seglogd
+from tests.certificates import HOSTS, certificates
 
 MAPPING = "ssl.principal.mapping.rules=RULE:^CN=([^,]+),OU=clients.*$/$1/"
 
@@ -97,3 +99,63 @@ def test_a_key_that_does_not_fit_is_refused_before_the_log_directory_is_touched(
     assert started.returncode == 2, "systemd does not try again"
     assert "the private key does not fit the certificate" in started.stderr
     assert not (tmp_path / "data").exists()
+
+
+def kafka_ports(logged: list[dict[str, Any]]) -> list[int]:
+    return [int(address.rsplit(":", 1)[1]) for address in logged[-1]["kafka"].split(", ")]
+
+
+def name_shown(port: int, authority: Path) -> str:
+    """The name in the certificate that a new connection is shown."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.check_hostname = False
+    with (
+        socket.create_connection(("127.0.0.1", port)) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as tls,
+    ):
+        found = tls.getpeercert()
+        assert found is not None
+        subject: Any = found["subject"]
+        return str(dict(pair for [pair] in subject)["commonName"])
+
+
+def test_each_listener_may_have_a_certificate_of_its_own(tmp_path: Path) -> None:
+    """It is told by its listener, replaced at SIGHUP with the others, and asked of clients on that listener alone."""
+    issuer = certificates(tmp_path / "certs")
+    shared, own, alice = (issuer.issue(name, *HOSTS) for name in ("shared", "own", "alice"))
+    config = tmp_path / "seglogd.toml"
+    config.write_text(
+        '"listener.security.protocol.map" = "INTERNAL:SSL,EXTERNAL:SSL"\n'
+        f'"ssl.keystore.location" = "{shared.together}"\n'
+        f'"listener.name.external.ssl.keystore.location" = "{own.together}"\n'
+        '"listener.name.internal.ssl.client.auth" = "required"\n'
+        f'"listener.name.internal.ssl.truststore.location" = "{issuer.authority_file}"\n'
+        '"listener.name.internal.ssl.principal.mapping.rules" = "RULE:^CN=([^,]+).*$/$1/"\n',
+        encoding="utf-8",
+    )
+    listeners = "listeners=INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0"
+    where = ("--config", str(config), "--listen", "SSL://127.0.0.1:0", "--set", listeners)
+    with running(tmp_path / "data", *where) as (process, logged):
+        internal, external = kafka_ports(logged)
+        assert name_shown(external, issuer.authority_file) == "own"
+        assert name_shown(port_of(logged), issuer.authority_file) == "shared"
+        context = ssl.create_default_context(cafile=str(issuer.authority_file))
+        context.load_cert_chain(alice.together)
+        with (
+            socket.create_connection(("127.0.0.1", internal)) as raw,
+            context.wrap_socket(raw, server_hostname="localhost"),
+        ):
+            [*_, login] = events_until(process, "client_authenticated")
+        assert (login["principal"], login["listener"]) == ("User:alice", "INTERNAL")
+        issuer.issue("own", *HOSTS).together.write_bytes(shared.together.read_bytes())
+        process.send_signal(signal.SIGHUP)
+        reloaded = [
+            event for event in events_until(process, "configuration_reloaded") if "certificate" in event["event"]
+        ]
+        assert [event.get("listener") for event in reloaded] == [None, "EXTERNAL"]
+        assert name_shown(external, issuer.authority_file) == "shared"
+        own.together.write_text("nothing", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        reason = events_until(process, "configuration_not_reloaded")[-1]["reason"]
+        assert reason.startswith(f"listener EXTERNAL: ssl.keystore.location = {own.together} cannot be used")
+        assert name_shown(external, issuer.authority_file) == "shared"

@@ -60,7 +60,7 @@ class BrokerDescriber:
                 found.key: ConfigEntry(
                     _shortened(found.value), str(found.origin.kind), found.origin.where, found.shortfall
                 )
-                for found in config.describe()
+                for found in (*config.describe(), *(own.described() for own in config.listener_settings))
             },
             warnings=[_shortened(warning) for warning in warnings[:WARNINGS_MAX]],
             listeners=[_described(opened, config) for opened in self.listening],

@@ -4,6 +4,7 @@ Broker keys that only set the default of a topic key (``log.retention.hours``) a
 ``synonyms`` of the topic keys, and their values are in ``topic_defaults``.
 """
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from seglog_broker.config.keys import (
     keys_of,
     without_effect,
 )
+from seglog_broker.config.listener_keys import ListenerSetting
 from seglog_broker.config.topic_config import NO_REPLICAS, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
 from seglog_broker.config.values import (
@@ -1025,6 +1027,8 @@ class BrokerConfig:
     socket_listen_backlog_size: Annotated[int, without_effect(Int(1), "the system's own limit is asked for")] = 50
     topic_defaults: TopicConfig = field(default_factory=TopicConfig, kw_only=True)
     """The configuration of a topic without settings of its own."""
+    listener_settings: tuple[ListenerSetting, ...] = field(default=(), kw_only=True)
+    """What single listeners of Kafka's have in place of what holds for all."""
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
     """The origin of each value that is not a default, by broker key."""
 
@@ -1034,6 +1038,11 @@ class BrokerConfig:
         Raises InvalidConfigError for an unknown key or a value outside its range.
         """
         return apply_overrides(self.topic_defaults, overrides)
+
+    def of_listener(self, name: str) -> "BrokerConfig":
+        """The configuration as a listener has it; ``name`` is in capitals, and empty for those that are not Kafka's."""
+        own = {setting.key.attribute: setting.value for setting in self.listener_settings if setting.listener == name}
+        return dataclasses.replace(self, **own) if own else self  # type: ignore[arg-type] # each value is of its key's kind
 
     def validate_topic_config(self, overrides: Mapping[str, Raw]) -> tuple[dict[str, str], list[str]]:
         """``topic_overrides.validate_topic_config`` against the defaults of this broker."""

@@ -8,6 +8,7 @@ from typing import Final
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Effect, Key
+from seglog_broker.config.listener_keys import LISTENER_KEYS
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.topic_overrides import REMOVED_TOPIC_KEYS
@@ -105,6 +106,16 @@ value is given: `"log.retention.ms" = "30d"`, `SEGLOG_MESSAGE_MAX_BYTES=4MiB`, `
 `config={{"retention.ms": "7d"}}`. The number itself is stored and shown. In TOML, numbers and booleans may be written
 without quotes, and lists as arrays. *int* has 32 bits (at most {int_max}), *long* 64 (at most {long_max}).
 
+## Keys of one listener
+
+`listener.name.NAME.KEY` is for the listener `NAME` of `listeners` what `KEY` is for all, as in Kafka; `NAME` stands
+there in small letters: `listener.name.external.ssl.keystore.location=/etc/seglog/external.pem`. As a variable that is
+`{env_listener}`. The address of seglog's own protocol and that of HTTP
+have no name, and what holds for all. A listener may have these for itself, and a key of any other, or of a listener
+that is not there, is refused:
+
+{listener_keys}
+
 ## Where seglog differs from Kafka
 
 - `segment.bytes` may be as small as 1024. Apache Kafka 4 refuses values below 1048576, and a warning says so.
@@ -176,6 +187,10 @@ def render_document() -> str:
         log_dir=BROKER_KEYS["log.dir"].default,
         env_dir=variable_of("log.dir"),
         env_listen=variable_of("seglog.listen"),
+        env_listener=variable_of("listener.name.external.ssl.keystore.location"),
+        listener_keys=textwrap.fill(
+            f"{', '.join(f'`{name}`' for name in LISTENER_KEYS)}.", 120, break_on_hyphens=False
+        ),
         others=", ".join(f"`{name}`" for name in sorted(OTHER_VARIABLES)),
         removed=", ".join(f"`{name}`" for name in sorted(REMOVED_TOPIC_KEYS | REMOVED_BROKER_KEYS)),
         int_max=INT_MAX,

@@ -111,15 +111,30 @@ def all_listeners(config: "BrokerConfig") -> list[ServedListener]:
     return [native_listener(config), *served_listeners(config)]
 
 
+def listeners_with_tls(config: "BrokerConfig") -> list[ServedListener]:
+    """Those that speak TLS, that for HTTP included."""
+    http = http_listener(config)
+    return [listener for listener in (*all_listeners(config), http) if listener is not None and listener.has_tls]
+
+
 def has_tls(config: "BrokerConfig") -> bool:
     """Whether any listener speaks TLS."""
-    http = http_listener(config)
-    return any(listener.has_tls for listener in [*all_listeners(config), *([] if http is None else [http])])
+    return bool(listeners_with_tls(config))
+
+
+def listener_names(config: "BrokerConfig") -> set[str]:
+    """The names of Kafka's listeners, in capitals; those for controllers, which are not opened, included."""
+    return {listener.name for listener in map(split_listener, config.listeners)}
 
 
 def authenticates(listener: ServedListener, config: "BrokerConfig") -> bool:
     """Whether every client of a listener has to prove who it is: by an account, or by a certificate."""
-    return listener.has_sasl or (listener.has_tls and config.ssl_client_auth == "required")
+    return listener.has_sasl or asks_for_certificates(listener, config) == "required"
+
+
+def asks_for_certificates(listener: ServedListener, config: "BrokerConfig") -> str:
+    """Whether clients of a listener show certificates: "none", "requested" or "required"."""
+    return config.of_listener(listener.name).ssl_client_auth if listener.has_tls else "none"
 
 
 def is_open_to_anyone(listener: ServedListener, config: "BrokerConfig") -> bool:
@@ -132,6 +147,12 @@ def takes_any_token(listener: ServedListener, config: "BrokerConfig") -> bool:
     return config.seglog_sasl_oauthbearer_unsecured and "OAUTHBEARER" in offered_mechanisms(listener, config)
 
 
+def enables_tokens(config: "BrokerConfig") -> bool:
+    """Whether OAUTHBEARER is a mechanism of any listener."""
+    own = [config.of_listener(listener.name) for listener in all_listeners(config)]
+    return any("OAUTHBEARER" in each.sasl_enabled_mechanisms for each in (config, *own))
+
+
 def has_authentication(config: "BrokerConfig") -> bool:
     """Whether any listener authenticates its clients; then whoever comes without is not trusted to administer."""
     return any(authenticates(listener, config) for listener in all_listeners(config))
@@ -142,7 +163,8 @@ def offered_mechanisms(listener: ServedListener, config: "BrokerConfig") -> tupl
 
     Empty for one without SASL.
     """
-    return mechanisms(config, is_private=listener.has_tls or listener.is_loopback) if listener.has_sasl else ()
+    is_private = listener.has_tls or listener.is_loopback
+    return mechanisms(config.of_listener(listener.name), is_private=is_private) if listener.has_sasl else ()
 
 
 def mechanisms(config: "BrokerConfig", *, is_private: bool) -> tuple[str, ...]:
@@ -180,15 +202,25 @@ def check_listeners(config: "BrokerConfig") -> None:
         _check_http(http, config)
         listeners.append(http)
     _check_ports(config, listeners)
-    known = {listener.name for listener in map(split_listener, config.listeners)}
+    known = listener_names(config)
+    for setting in config.listener_settings:
+        if setting.listener not in known:
+            raise InvalidConfigError(
+                f"{setting.name} ({setting.origin}) cannot be used: {_no_listener(setting.listener, known)}",
+                key=setting.name,
+            )
     for address in config.advertised_listeners:
         if config.listeners and split_listener(address).name not in known:
             raise InvalidConfigError(
-                f"advertised.listeners = {','.join(config.advertised_listeners)} cannot be used: no listener is named "
-                f"{split_listener(address).name}; in listeners there {'are' if len(known) > 1 else 'is'} "
-                f"{', '.join(sorted(known))}.",
+                f"advertised.listeners = {','.join(config.advertised_listeners)} cannot be used: "
+                f"{_no_listener(split_listener(address).name, known)}",
                 key="advertised.listeners",
             )
+
+
+def _no_listener(name: str, known: set[str]) -> str:
+    there = f"there {'are' if len(known) > 1 else 'is'} {', '.join(sorted(known)) or 'none'}"
+    return f"no listener is named {name}; in listeners {there}."
 
 
 def _written(listener: ServedListener, config: "BrokerConfig") -> str:
@@ -197,7 +229,8 @@ def _written(listener: ServedListener, config: "BrokerConfig") -> str:
 
 
 def _check_certificate(listener: ServedListener, config: "BrokerConfig") -> None:
-    if listener.has_tls and not (config.ssl_keystore_location or config.ssl_keystore_key):
+    own = config.of_listener(listener.name)
+    if listener.has_tls and not (own.ssl_keystore_location or own.ssl_keystore_key):
         raise InvalidConfigError(
             f"{_written(listener, config)} cannot be used: {listener.name or 'it'} is to speak {listener.protocol}, "
             "and there is no certificate for it. Set ssl.keystore.location to a PEM file with key and chain; seglogd "
@@ -276,7 +309,7 @@ def security_warnings(config: "BrokerConfig") -> list[str]:
             "them."
         )
     if http is not None and not http.is_loopback and not config.seglog_http_token_file:
-        certificate = http.has_tls and config.ssl_client_auth == "required"
+        certificate = asks_for_certificates(http, config) == "required"
         if config.seglog_open_to_everyone and not certificate:
             warnings.append(
                 f"seglog.http.listen shows metrics and problems to everyone who reaches {http.address} "
@@ -289,7 +322,7 @@ def security_warnings(config: "BrokerConfig") -> list[str]:
                 "with a token, or clients show certificates (SSL:// and ssl.client.auth=required). /livez and /readyz "
                 "answer anybody."
             )
-    if config.seglog_sasl_oauthbearer_unsecured and "OAUTHBEARER" in config.sasl_enabled_mechanisms:
+    if config.seglog_sasl_oauthbearer_unsecured and enables_tokens(config):
         warnings.append(
             "seglog.sasl.oauthbearer.unsecured is true: anyone can make a token for any account. It is for tests."
         )

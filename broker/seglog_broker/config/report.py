@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES, BrokerConfig
-from seglog_broker.config.keys import Described, Effect, OriginKind
+from seglog_broker.config.keys import Described, Effect, Key, OriginKind
 from seglog_broker.config.listeners import (
     ServedListener,
     all_listeners,
+    asks_for_certificates,
     has_authentication,
     http_listener,
     native_listener,
@@ -43,7 +44,10 @@ _LOG_KEYS = ("log.segment.bytes", "log.retention.bytes")
 def configuration_lines(examined: Examined) -> list[str]:
     """A table of every key with its value, its origin, and when a new value is in force."""
     wrong = {error.facts.get("key") for error in examined.mistakes}
-    return list(table_lines(_COLUMNS, (_row(described, wrong) for described in examined.config.describe())))
+    config = examined.config
+    rows = [_row(described, wrong) for described in config.describe()]
+    rows += [_described_row(own.described(), own.key) for own in config.listener_settings]
+    return list(table_lines(_COLUMNS, rows))
 
 
 def verdict_lines(examined: Examined, more_warnings: Sequence[str]) -> list[str]:
@@ -89,13 +93,14 @@ def access_lines(config: BrokerConfig) -> list[str]:
 
 
 def _clients(listener: ServedListener, config: BrokerConfig) -> str:
-    certificate = {"required": "a certificate", "requested": "a certificate or none"}.get(config.ssl_client_auth, "")
+    asked = asks_for_certificates(listener, config)
+    certificate = {"required": "a certificate", "requested": "a certificate or none"}.get(asked, "")
     if takes_any_token(listener, config):
         return "anyone, as any account"
     if listener.has_sasl:
-        behind = f" and {certificate}" if listener.has_tls and certificate else ""
+        behind = f" and {certificate}" if certificate else ""
         return f"accounts, by {', '.join(offered_mechanisms(listener, config))}{behind}"
-    if listener.has_tls and certificate:
+    if certificate:
         return f"whoever has {certificate}"
     return "everyone, as User:ANONYMOUS"
 
@@ -105,7 +110,7 @@ def _readers(http: ServedListener, config: BrokerConfig) -> str:
         who = "whoever has the token"
     elif http.is_loopback or config.seglog_open_to_everyone:
         who = "everyone"
-    elif http.has_tls and config.ssl_client_auth != "none":
+    elif asks_for_certificates(http, config) != "none":
         who = "whoever has a certificate"
     else:
         who = "nobody"
@@ -118,8 +123,13 @@ def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
     names = {synonym.name for synonym in (*key.synonyms, *key.names)} | {name}
     if names & wrong:
         return name, _UNKNOWN, "see below", ""
+    return _described_row(described, key)
+
+
+def _described_row(described: Described, key: Key) -> tuple[str, str, str, str]:
     change = str(key.change) if key.effect is Effect.NOW else _NO_EFFECT[key.effect]
-    return name, with_reading(name, described.value) or '""', str(described.origin), change
+    value = with_reading(described.key, described.value) or '""'
+    return described.key, value, str(described.origin), change
 
 
 def _sentence(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, BrokerConfig
 from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
+from seglog_broker.config.listener_keys import LISTENER_KEYS, PREFIX, ListenerKey, ListenerSetting, parse_listener_key
 from seglog_broker.config.listeners import check_listeners, security_warnings
 from seglog_broker.config.properties import parse_properties
 from seglog_broker.config.tokens import check_tokens
@@ -37,7 +38,6 @@ NO_PERMISSIONS: Final = (
 
 SECURITY_KEYS: Final[Mapping[str, str]] = {
     "sasl.jaas.config": "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
-    "listener.name.": "a key holds for all listeners here: write it without listener.name. and the name.",
     "ssl.keystore.password": "a keystore in PEM has no password; ssl.key.password is that of the private key.",
     "ssl.truststore.password": "a truststore in PEM has no password.",
     "authorizer.": NO_PERMISSIONS,
@@ -163,7 +163,8 @@ def examine_config(
     topic_origins = {name: setting.origin for name, setting in topic_settings.items()}
     origins = {name: setting.origin for name, setting in settings.items()}
     defaults = dataclasses.replace(TopicConfig(), **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
-    config = BrokerConfig(**values, topic_defaults=defaults, origins=origins)  # type: ignore[arg-type] # as above
+    own = _of_listeners(layers, mistakes)
+    config = BrokerConfig(**values, topic_defaults=defaults, listener_settings=own, origins=origins)  # type: ignore[arg-type] # as above
     if not mistakes.found:  # else a default used for a wrong value might contradict a valid one
         for check in (partial(check_together, defaults), partial(check_broker_config, config)):
             with mistakes.noted():
@@ -262,16 +263,27 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
         variable.removeprefix(ENVIRONMENT_PREFIX) for variable in names
     )  # the common prefix would spoil the comparison
     layer: dict[str, Setting] = {}
-    warnings = []
+    warnings: list[str] = []
     for variable, raw in sorted(environ.items()):
-        name = names.get(variable)
-        if name is not None:
+        name = names.get(variable) or _listener_key_of(variable)
+        if name:
             layer[name] = Setting(name, raw, Origin(OriginKind.ENVIRONMENT, variable))
         elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in OTHER_VARIABLES:
             nearest = nearest_name(variable.removeprefix(ENVIRONMENT_PREFIX), short_names)
             hint = f"; did you mean {ENVIRONMENT_PREFIX}{nearest}?" if nearest else "."
             warnings.append(f"The environment variable {variable} is not a configuration key and was ignored{hint}")
     return layer, warnings
+
+
+def _listener_key_of(variable: str) -> str:
+    """The key of one listener, as of SEGLOG_LISTENER_NAME_EXTERNAL_SSL_CLIENT_AUTH; empty for other variables."""
+    begin = variable_of(PREFIX)
+    rest = variable.removeprefix(begin) if variable.startswith(begin) else ""
+    for key in LISTENER_KEYS:
+        listener = rest.removesuffix(variable_of(key).replace(ENVIRONMENT_PREFIX, "_", 1))
+        if listener and listener != rest:
+            return ListenerKey(listener, key).name
+    return ""
 
 
 def _from_flags(flags: Iterable[str], named: Mapping[str, tuple[str, str]], mistakes: _Mistakes) -> Layer:
@@ -327,6 +339,20 @@ def _resolve(
     return values, settings
 
 
+def _of_listeners(layers: Sequence[Layer], mistakes: _Mistakes) -> tuple[ListenerSetting, ...]:
+    """The settings of single listeners, each of the strongest layer that has it."""
+    found: dict[str, ListenerSetting] = {}
+    for layer in reversed(layers):
+        for setting in layer.values():
+            written = parse_listener_key(setting.name)
+            if written is not None:
+                key = BROKER_KEYS[written.key]
+                with mistakes.noted():
+                    value = key.parse(setting)
+                    found[written.name] = ListenerSetting(written.listener, key, value, setting.origin)
+    return tuple(setting for _, setting in sorted(found.items()))
+
+
 def _parsed(key: Key, found: Iterable[tuple[Setting, Synonym]], mistakes: _Mistakes) -> list[tuple[Setting, Value]]:
     parsed = []
     for setting, name in found:
@@ -366,7 +392,7 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 def _known(setting: Setting) -> Setting:
     name = setting.name
-    if name in CONFIG_NAMES or name.startswith(CLUSTER_PREFIX):
+    if name in CONFIG_NAMES or name.startswith(CLUSTER_PREFIX) or parse_listener_key(name) is not None:
         return setting
     if name in REMOVED_BROKER_KEYS:
         hint = "it was removed in Apache Kafka 4."
@@ -375,14 +401,21 @@ def _known(setting: Setting) -> Setting:
         hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
     elif name.endswith("sasl.jaas.config"):  # Kafka's accounts of PLAIN stand in listener.name.X.plain.sasl.jaas.config
         hint = SECURITY_KEYS["sasl.jaas.config"]
-    elif prefix := next((prefix for prefix in SECURITY_KEYS if name.startswith(prefix)), ""):
+    elif prefix := next((prefix for prefix in SECURITY_KEYS if _without_listener(name).startswith(prefix)), ""):
         hint = SECURITY_KEYS[prefix]
+    elif name.startswith(PREFIX):
+        hint = f"a listener may have these for itself: {', '.join(LISTENER_KEYS)}; all others hold for all listeners."
     elif _is_kafkas(name):
         hint = "it is Kafka's, and seglogd has no use for it: leave it out."
     else:
         nearest = nearest_name(name, CONFIG_NAMES)
         hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the known keys."
     raise InvalidConfigError(f"{name} ({setting.origin}) is not a broker configuration key: {hint}", key=name)
+
+
+def _without_listener(name: str) -> str:
+    """A key without the listener that it is for."""
+    return name.removeprefix(PREFIX).partition(".")[2] if name.startswith(PREFIX) else name
 
 
 def _is_kafkas(name: str) -> bool:
@@ -399,10 +432,12 @@ def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoRetu
         first = next(iter(inner))
         path.append(first)
         inner = inner[first]
-    key = next(
-        (known for first in range(len(path)) if (known := ".".join(path[first:])) in CONFIG_NAMES), ".".join(path)
-    )
-    if not isinstance(inner, Mapping) and key not in CONFIG_NAMES:
+    key = whole = ".".join(path)
+    is_known = parse_listener_key(whole) is not None
+    if not is_known:
+        key = next((known for first in range(len(path)) if (known := ".".join(path[first:])) in CONFIG_NAMES), whole)
+        is_known = key in CONFIG_NAMES
+    if not isinstance(inner, Mapping) and not is_known:
         raise InvalidConfigError(
             f'{file_name} holds a table "{name}", but the file may hold no tables: keys are written in quotes at its '
             'top, as in "num.partitions" = 3, and docs/CONFIG.md lists them.',

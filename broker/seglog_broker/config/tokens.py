@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from seglog_broker.config.listeners import enables_tokens
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ _URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 def check_tokens(config: "BrokerConfig") -> None:
     """Raise InvalidConfigError where OAUTHBEARER is offered, and no token could be told from one that anyone made."""
-    if "OAUTHBEARER" not in config.sasl_enabled_mechanisms or config.seglog_sasl_oauthbearer_unsecured:
+    if not enables_tokens(config) or config.seglog_sasl_oauthbearer_unsecured:
         return
     url = config.sasl_oauthbearer_jwks_endpoint_url
     if not url:

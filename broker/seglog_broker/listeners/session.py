@@ -25,7 +25,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.runtime.request_metrics import NATIVE
 from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
 from seglog_broker.security.sasl import Exchange
-from seglog_broker.security.tls import ServerTls
+from seglog_broker.security.tls import ListenerTls, ServerTls
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
@@ -70,13 +70,13 @@ class Listener(NamedTuple):
     """Kafka's security protocol."""
     is_loopback: bool = True
     """Whether it is reached from this machine alone."""
-    tls: ServerTls | None = None
+    tls: ListenerTls | None = None
     """With SSL and SASL_SSL."""
 
     @classmethod
     def of(cls, served: ServedListener, tls: ServerTls | None) -> "Listener":
         """What a listener of the configuration asks; ``tls`` is the broker's, where any listener has it."""
-        return cls(served.name, served.protocol, served.is_loopback, tls if served.has_tls else None)
+        return cls(served.name, served.protocol, served.is_loopback, None if tls is None else tls.of(served))
 
     @property
     def label(self) -> str:
@@ -156,7 +156,9 @@ class Session:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """The mechanisms of SASL that the client may choose from; none on a listener without accounts."""
-        return self._broker.authenticator.mechanisms(self._is_private) if self.listener.has_sasl else ()
+        if not self.listener.has_sasl:
+            return ()
+        return self._broker.authenticator.mechanisms(self.listener.name, is_private=self._is_private)
 
     @property
     def is_in_exchange(self) -> bool:
@@ -175,7 +177,7 @@ class Session:
         """
         if self.is_open and self._ends_after == math.inf:
             raise AuthenticationRequiredError(_IS_OPEN)
-        self._exchange = self._broker.authenticator.begin(mechanism, is_private=self._is_private)
+        self._exchange = self._broker.authenticator.begin(mechanism, self.listener.name, is_private=self._is_private)
         if is_alone:
             self.ends_at = -math.inf
         self._steps = 0
@@ -230,8 +232,9 @@ class Session:
     def _session_ms(self, expires_at_ms: int | None) -> int | None:
         """The shorter of what is left of the token and ``connections.max.reauth.ms``, as in Kafka."""
         limits = []
-        if self._broker.config.connections_max_reauth_ms:
-            limits.append(self._broker.config.connections_max_reauth_ms)
+        reauth_ms = self._broker.config.of_listener(self.listener.name).connections_max_reauth_ms
+        if reauth_ms:
+            limits.append(reauth_ms)
         if expires_at_ms is not None:
             limits.append(max(0, expires_at_ms - self._broker.clock.now_ms()))
         return min(limits, default=None)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from seglog_broker.config import BrokerConfig, all_listeners
-from seglog_broker.config.listeners import offered_mechanisms
+from seglog_broker.config.listeners import asks_for_certificates, offered_mechanisms
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 
@@ -30,7 +30,7 @@ def _account_warnings(config: BrokerConfig, names: Collection[str]) -> Iterator[
             f"one by seglogd init --data {config.log_dir}, as the broker's user"
         )
         return
-    if config.ssl_client_auth != "none" and any(each.has_tls and not each.has_sasl for each in listeners):
+    if any(asks_for_certificates(each, config) != "none" and not each.has_sasl for each in listeners):
         return  # the names of certificates are no accounts
     for principal in config.super_users:
         name = principal.removeprefix("User:")
@@ -42,10 +42,14 @@ def _account_warnings(config: BrokerConfig, names: Collection[str]) -> Iterator[
 
 
 def _file_warnings(config: BrokerConfig) -> Iterator[str]:
-    store = config.ssl_keystore_location
-    if store and (mode := _open_mode(store)) is not None:
+    key = "ssl.keystore.location"
+    stores = {config.ssl_keystore_location: key}
+    stores |= {str(own.value): own.name for own in config.listener_settings if own.key.name == key}
+    for store, name in stores.items():
+        if not store or (mode := _open_mode(store)) is None:
+            continue
         yield (
-            f"ssl.keystore.location = {store} can be read by other users of this machine (mode {mode:04o}), who could "
+            f"{name} = {store} can be read by other users of this machine (mode {mode:04o}), who could "
             "pose as the broker: chmod 600 it"
         )
     token = config.seglog_http_token_file

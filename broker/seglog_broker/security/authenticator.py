@@ -6,7 +6,7 @@ Out of scope are GSSAPI (Kerberos) and delegation tokens: a client that asks for
 from typing import TYPE_CHECKING
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.config.listeners import mechanisms
+from seglog_broker.config.listeners import enables_tokens, mechanisms
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.decoys import Decoys
@@ -29,24 +29,29 @@ class Authenticator:
         self._offload = offload
         self._decoys = Decoys(accounts)
         config = live_config.current
-        has_tokens = "OAUTHBEARER" in config.sasl_enabled_mechanisms
-        self._validator = _validator_for(config, clock, offload) if has_tokens else None
+        self._validator = _validator_for(config, clock, offload) if enables_tokens(config) else None
 
-    def mechanisms(self, is_private: bool) -> tuple[str, ...]:
-        """The mechanisms that a client may use: see ``config.listeners.mechanisms``."""
-        return mechanisms(self._live_config.current, is_private=is_private)
+    def mechanisms(self, listener: str = "", *, is_private: bool) -> tuple[str, ...]:
+        """The mechanisms that a client of a listener may use: see ``config.listeners.mechanisms``."""
+        return mechanisms(self._live_config.current.of_listener(listener), is_private=is_private)
 
     def load_libraries(self) -> None:
         """Import what exchanges use: at the first login it would hold the loop for a tenth of a second."""
         import seglog_broker.security.scram  # noqa: F401, PLC0415 - it is used by ``begin``
 
-    def begin(self, mechanism: str, *, is_private: bool) -> Exchange:
-        """A new exchange. Raises UnsupportedMechanismError, which lists the mechanisms that there are."""
-        offered = self.mechanisms(is_private)
+    def begin(self, mechanism: str, listener: str = "", *, is_private: bool) -> Exchange:
+        """A new exchange on a listener, by its name in capitals; empty for those that are not Kafka's.
+
+        Raises UnsupportedMechanismError, which lists the mechanisms that there are.
+        """
+        offered = self.mechanisms(listener, is_private=is_private)
         if mechanism not in offered:
             listed = ", ".join(offered) or "none"
             message = f"the mechanism {mechanism[:64]!r} is not offered here, but {listed}"
-            if mechanism == "PLAIN" and mechanism in self._live_config.current.sasl_enabled_mechanisms:
+            if (
+                mechanism == "PLAIN"
+                and mechanism in self._live_config.current.of_listener(listener).sasl_enabled_mechanisms
+            ):
                 message += ": PLAIN needs TLS, because it sends the password as it is"
             raise UnsupportedMechanismError(message, mechanisms=list(offered))
         if mechanism == "PLAIN":

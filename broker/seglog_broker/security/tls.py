@@ -1,22 +1,23 @@
 """TLS of the broker's side: its certificate and key, and what it asks of clients, as a context of OpenSSL.
 
-``load_tls`` reads what the keys ``ssl.*`` name, and checks it as a whole. ``ServerTls`` keeps what is in use; a reload
-replaces it for new connections, those that are open stay as they are.
+``load_tls`` reads what the keys ``ssl.*`` name, and checks it as a whole, ``load_all_tls`` for each listener.
+``ServerTls`` keeps what is in use; a reload replaces it for new connections, those that are open stay as they are.
 """
 
 import os
 import re
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from seglog_broker.config import BrokerConfig, has_tls
+from seglog_broker.config import BrokerConfig, ServedListener, has_tls
+from seglog_broker.config.listeners import listeners_with_tls
 from seglog_broker.security.principals import PrincipalRules
 from seglog_broker.texts import counted
 from seglog_protocol.errors import InvalidConfigError
@@ -57,6 +58,8 @@ class ServerCertificate:
     begins_ms: int
     ends_ms: int
     """When the first of its chain ends."""
+    listener: str = ""
+    """The name of the listener that has it for itself; empty for that of all others."""
 
     @property
     def end(self) -> str:
@@ -69,7 +72,10 @@ class ServerCertificate:
 
     def problem(self, now_ms: int) -> str | None:
         """A sentence where it is not valid now, or not for much longer; None if all is well."""
-        which = f"the broker's TLS certificate ({self.subject or ', '.join(self.names)})"
+        whose = (
+            f"the TLS certificate of the listener {self.listener}" if self.listener else "the broker's TLS certificate"
+        )
+        which = f"{whose} ({self.subject or ', '.join(self.names)})"
         if now_ms < self.begins_ms:
             return f"{which} is not valid before {_day(self.begins_ms)}: clients refuse it until then."
         if now_ms >= self.ends_ms:
@@ -92,31 +98,43 @@ class LoadedTls:
     """They make a name of the subject of a client's certificate."""
 
 
-class ServerTls:
-    """The TLS in use by all listeners that have it."""
+class ListenerTls:
+    """The TLS in use by one listener."""
 
     def __init__(self, loaded: LoadedTls) -> None:
-        self._loaded = loaded
-        self._replaced = trio.Event()
+        self.loaded = loaded
 
     @property
     def context(self) -> ssl.SSLContext:
         """For the next connection; do not keep it."""
-        return self._loaded.context
-
-    @property
-    def certificate(self) -> ServerCertificate:
-        """The certificate that the next connection is shown."""
-        return self._loaded.certificate
+        return self.loaded.context
 
     @property
     def rules(self) -> PrincipalRules:
         """They make a name of the subject of a client's certificate."""
-        return self._loaded.rules
+        return self.loaded.rules
 
-    def replace(self, loaded: LoadedTls) -> None:
-        """Use another certificate, or other rules, from the next connection on."""
-        self._loaded = loaded
+
+class ServerTls:
+    """The TLS in use by all listeners that have it, as ``load_all_tls`` loads it."""
+
+    def __init__(self, loaded: Mapping[str, LoadedTls]) -> None:
+        self._of = {name: ListenerTls(each) for name, each in loaded.items()}
+        self._replaced = trio.Event()
+
+    def of(self, listener: ServedListener) -> ListenerTls | None:
+        """The TLS of a listener; None for one without."""
+        return self._of[listener.name] if listener.has_tls else None
+
+    @property
+    def certificates(self) -> list[ServerCertificate]:
+        """Those that the next connections are shown, each once."""
+        return list(dict.fromkeys(tls.loaded.certificate for tls in self._of.values()))
+
+    def replace(self, loaded: Mapping[str, LoadedTls]) -> None:
+        """Use other certificates, or other rules, from the next connection on."""
+        for name, tls in self._of.items():
+            tls.loaded = loaded[name]
         self._replaced.set()
         self._replaced = trio.Event()
 
@@ -127,7 +145,35 @@ class ServerTls:
 
 def server_tls(config: BrokerConfig) -> ServerTls | None:
     """The TLS of a broker that starts; None where no listener has it. Raises as ``load_tls``."""
-    return ServerTls(load_tls(config)) if has_tls(config) else None
+    return ServerTls(load_all_tls(config)) if has_tls(config) else None
+
+
+def load_all_tls(config: BrokerConfig) -> dict[str, LoadedTls]:
+    """The TLS of each listener that has it, by its name, which is empty for those that are not Kafka's.
+
+    Listeners without settings of their own share one. Blocks, and raises, as ``load_tls``.
+    """
+    shared: LoadedTls | None = None
+    found = {}
+    for name in dict.fromkeys(listener.name for listener in listeners_with_tls(config)):
+        own = config.of_listener(name)
+        if own is not config:
+            found[name] = _load_own(own, name)
+        else:
+            shared = found[name] = load_tls(config) if shared is None else shared
+    return found
+
+
+def _load_own(config: BrokerConfig, listener: str) -> LoadedTls:
+    """The TLS of a listener with settings of its own."""
+    try:
+        loaded = load_tls(config)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(
+            f"listener {listener}: {error.message}", key=error.key
+        ) from None  # nothing of a key may get into a log
+    has_own = any(each.listener == listener and "keystore" in each.key.name for each in config.listener_settings)
+    return replace(loaded, certificate=replace(loaded.certificate, listener=listener)) if has_own else loaded
 
 
 def load_tls(config: BrokerConfig) -> LoadedTls:

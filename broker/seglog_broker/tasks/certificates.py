@@ -1,4 +1,4 @@
-"""Watches over the broker's TLS certificate: its end is told in good time."""
+"""Watches over the certificates of TLS: their end is told in good time."""
 
 from typing import Final
 
@@ -15,14 +15,15 @@ LOOK_SECONDS: Final = 86_400.0
 
 
 async def run_certificate_watch(tls: ServerTls | None, clock: Clock) -> None:
-    """Log at the start, after each reload, and once a day, where the certificate has ended or ends soon."""
+    """Log at the start, after each reload, and once a day, where a certificate has ended or ends soon."""
     if tls is None:
         await trio.sleep_forever()
     while True:
         now_ms = clock.now_ms()
-        problem = tls.certificate.problem(now_ms)
-        if problem is not None:
-            tell = log.warning if tls.certificate.is_valid(now_ms) else log.error
-            tell("certificate_problem", problem=problem)
+        for certificate in tls.certificates:
+            problem = certificate.problem(now_ms)
+            if problem is not None:
+                tell = log.warning if certificate.is_valid(now_ms) else log.error
+                tell("certificate_problem", problem=problem)
         with trio.move_on_after(LOOK_SECONDS):
             await tls.replaced()

@@ -100,7 +100,11 @@ def test_every_key_is_explained(key: Key) -> None:
 
 def test_every_attribute_but_the_bookkeeping_carries_a_key() -> None:
     topic = {field.name for field in dataclasses.fields(TopicConfig)} - {"origins"}
-    broker = {field.name for field in dataclasses.fields(BrokerConfig)} - {"origins", "topic_defaults"}
+    broker = {field.name for field in dataclasses.fields(BrokerConfig)} - {
+        "origins",
+        "topic_defaults",
+        "listener_settings",
+    }
     assert {key.attribute for key in TOPIC_KEYS.values()} == topic
     assert {key.attribute for key in BROKER_KEYS.values()} == broker
 
@@ -448,10 +452,6 @@ def test_any_other_variable_of_ours_is_a_warning_and_no_refusal() -> None:
         (
             "listener.name.sasl_ssl.plain.sasl.jaas.config",
             "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
-        ),
-        (
-            "listener.name.external.ssl.keystore.location",
-            "a key holds for all listeners here: write it without listener.name. and the name.",
         ),
         (
             "authorizer.class.name",

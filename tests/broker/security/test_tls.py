@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
-from seglog_broker.config import BrokerConfig
-from seglog_broker.security.tls import LoadedTls, ServerTls, load_tls
+from seglog_broker.config import BrokerConfig, native_listener
+from seglog_broker.security.tls import LoadedTls, ServerTls, load_all_tls, load_tls
 from seglog_protocol.errors import InvalidConfigError
 
 KINDS: Final = (b"CERTIFICATE", b"PRIVATE KEY")
@@ -331,11 +331,14 @@ def test_the_end_of_a_certificate_is_told_thirty_days_before(tmp_path: Path, aut
 
 
 def test_a_connection_stays_as_it_is_where_the_certificate_is_replaced(pem: Path, authority: trustme.CA) -> None:
-    tls = ServerTls(load_tls(config_of(pem)))
+    listening = BrokerConfig(seglog_listen="SSL://127.0.0.1:0", listeners=(), ssl_keystore_location=str(pem))
+    server_tls = ServerTls(load_all_tls(listening))
+    tls = server_tls.of(native_listener(listening))
+    assert tls is not None
     with connected(tls.context, authority) as (client, server):
         other = trustme.CA()
         written(pem, other.issue_cert("localhost").private_key_and_cert_chain_pem.bytes())
-        tls.replace(load_tls(config_of(pem)))
+        server_tls.replace(load_all_tls(listening))
         client.write(b"still here")
         assert server.read(64) == b"still here"
         with pytest.raises(ssl.SSLCertVerificationError), connected(tls.context, authority):

@@ -1,5 +1,6 @@
 """The broker's certificate while it serves: its end is told in good time, and SIGHUP replaces it."""
 
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +10,10 @@ import trio
 import trustme
 from structlog.testing import capture_logs
 
-from seglog_broker.config import ConfigSources, load_config
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import ConfigSources, load_config, served_listeners
 from seglog_broker.reloading import reload
-from seglog_broker.security.tls import ServerTls, load_tls
+from seglog_broker.security.tls import ServerTls, load_all_tls
 from seglog_broker.server import TASKS
 from tests.broker.tasks.living_broker import NO_BALLAST, START_MS, LoopClock, TimedDisk, living
 
@@ -46,7 +48,7 @@ def damage(pem: Path) -> None:
 
 
 def loaded(pem: Path) -> ServerTls:
-    return ServerTls(load_tls(load_config(None, "", {}, flags_of(pem))[0]))
+    return ServerTls(load_all_tls(load_config(None, "", {}, flags_of(pem))[0]))
 
 
 async def test_an_end_that_is_near_is_told_once_a_day(
@@ -69,6 +71,14 @@ async def test_an_end_that_is_near_is_told_once_a_day(
             nursery.cancel_scope.cancel()
     told = [entry["log_level"] for entry in logged if entry["event"] == "certificate_problem"]
     assert told == ["warning"] * 30 + ["error"]
+
+
+def context_of(broker: Broker) -> ssl.SSLContext:
+    """That for the next connection."""
+    assert broker.tls is not None
+    tls = broker.tls.of(served_listeners(broker.config)[0])
+    assert tls is not None
+    return tls.context
 
 
 def sources_of(pem: Path, content: str | None) -> ConfigSources:
@@ -99,14 +109,14 @@ async def test_a_reload_takes_the_certificate_that_is_there_now(
     sources = sources_of(pem, "" if with_file else None)
     async with living(fs, clock, *flags_of(pem), tasks=()) as broker:
         tls = broker.tls = loaded(pem)
-        before = tls.context
+        before = context_of(broker)
         issue(authority, pem, days=80)
         [entry, *rest] = await reloaded(broker, sources)
         assert entry["event"] == "certificate_reloaded"
         assert entry["names"] == ("localhost",)
         assert [other["event"] for other in rest] == ["configuration_reloaded"] * with_file
-        assert tls.context is not before
-        assert tls.certificate.ends_ms == START_MS + 80 * DAY * 1000
+        assert context_of(broker) is not before
+        assert tls.certificates[0].ends_ms == START_MS + 80 * DAY * 1000
 
 
 @pytest.mark.parametrize("with_file", [False, True])
@@ -121,14 +131,14 @@ async def test_a_certificate_that_cannot_be_used_changes_nothing(
     issue(authority, pem, days=40)
     sources = sources_of(pem, '"num.partitions" = 7\n' if with_file else None)
     async with living(fs, clock, *flags_of(pem), tasks=()) as broker:
-        tls = broker.tls = loaded(pem)
-        before = tls.context
+        broker.tls = loaded(pem)
+        before = context_of(broker)
         damage(pem)
         [entry] = await reloaded(broker, sources)
         assert entry["event"] == ("configuration_not_reloaded" if with_file else "certificate_not_reloaded")
         assert entry["log_level"] == "error"
         assert str(pem) in entry["reason"]
-        assert tls.context is before
+        assert context_of(broker) is before
         assert broker.config.num_partitions == 1
         what = "the configuration" if with_file else "the certificate"
         [problem] = broker.problems

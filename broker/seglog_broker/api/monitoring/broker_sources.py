@@ -147,7 +147,7 @@ class BrokerSources:
 
     def _certificate_end(self) -> Iterator[Sample]:
         if self.tls is not None:
-            yield Sample((), self.tls.certificate.ends_ms / 1000)
+            yield Sample((), min(certificate.ends_ms for certificate in self.tls.certificates) / 1000)
 
 
 def _resident_memory() -> Iterator[Sample]:

@@ -39,7 +39,8 @@ class Problems:
         yield from [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
         yield from self._directory.report.problems
         yield self._clock_trust.problem
-        yield None if self._tls is None else self._tls.certificate.problem(self._clock.now_ms())
+        for certificate in () if self._tls is None else self._tls.certificates:
+            yield certificate.problem(self._clock.now_ms())
         for what, reason in self.not_reloaded.items():
             yield f"{what} was not reloaded, so that the one before is still in force: {reason}"
         yield self._directory.space.problem()

@@ -112,6 +112,22 @@ async def test_a_client_asks_for_versions_then_logs_in_and_is_served() -> None:
         assert {topic.name for topic in (await metadata(peer)).topics} >= {"plain", "keyed"}
 
 
+async def test_a_listener_may_have_mechanisms_and_the_time_of_a_session_for_itself() -> None:
+    flags = (
+        "listeners=CLIENT://127.0.0.1:0",
+        "listener.security.protocol.map=CLIENT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512",
+        "listener.name.client.sasl.enabled.mechanisms=PLAIN",
+        "listener.name.client.connections.max.reauth.ms=7000",
+    )
+    async with accounts(*flags) as served:
+        peer = await served.connect()
+        refused = await handshake(peer, "SCRAM-SHA-512")
+        assert (refused.error_code, refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+        other = await served.connect()
+        assert (await log_in(other)).session_lifetime_ms == 7000
+
+
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_scram_proves_both_sides(mechanism: str) -> None:
     async with accounts() as served:
