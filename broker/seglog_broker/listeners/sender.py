@@ -110,12 +110,11 @@ class Sender:
         left = sum(map(len, chunks))
         room = SEND_STEP_BYTES
         slices = SLICES_A_STEP
-        last = len(chunks) - 1
         try:
-            for number, chunk in enumerate(chunks):
+            for chunk in chunks:
                 if isinstance(chunk, bytes | bytearray | memoryview):
-                    # Without anything behind it the flag would keep it in the kernel for 200 ms.
-                    sent = self.transport.send(chunk, more=number < last)
+                    # Without a byte behind it the flag would keep it in the kernel for 200 ms.
+                    sent = self.transport.send(chunk, more=left > len(chunk))
                 elif room and slices:
                     slices -= 1
                     sent = self.transport.send_file(chunk.file, chunk.position, min(chunk.size, room)) or 0

@@ -73,16 +73,17 @@ async def end_frame(sender: Sender, chunks: Sequence[Chunk], left: int) -> None:
     """Send the last ``left`` bytes of a frame that ``Sender.begin_frame`` has begun."""
     sent = sum(map(len, chunks)) - left
     slices = 0
-    last = len(chunks) - 1
     try:
         with sender.transfers.track(_slices(chunks)):
-            for number, chunk in enumerate(chunks):
+            for chunk in chunks:
                 if sent >= len(chunk):
                     sent -= len(chunk)
                 elif isinstance(chunk, bytes | bytearray | memoryview):
-                    await _send_all(sender, memoryview(chunk)[sent:], more=number < last)
+                    left -= len(chunk) - sent
+                    await _send_all(sender, memoryview(chunk)[sent:], more=left > 0)
                     sent = 0
                 else:
+                    left -= len(chunk) - sent
                     await _send_slice(sender, chunk, sent)
                     sent = 0
                     slices += 1
