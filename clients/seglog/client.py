@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog.producer import Producer
-    from seglog.transaction import Transaction
+    from seglog.transaction import Extend, Transaction
     from seglog_protocol.isolation import Isolation
     from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup, TransactionDescription
 
@@ -269,15 +269,22 @@ class Client:
         return self.make_producer(topic, options)
 
     def make_producer(
-        self, topic: str, options: "ProducerOptions", of_transaction: "ProducerEpoch | None" = None
+        self,
+        topic: str,
+        options: "ProducerOptions",
+        of_transaction: "ProducerEpoch | None" = None,
+        admit: "Callable[[str, list[int]], None] | None" = None,
     ) -> "Producer":
-        """As ``producer``, from options; with ``of_transaction`` for that producer's transactions."""
+        """As ``producer``, from options; with ``of_transaction`` for that producer's transactions.
+
+        ``admit`` as of ``Producer``.
+        """
         from seglog.producer import Producer  # noqa: PLC0415 - as above
 
         description, epoch = self.converse(options.begin(topic, may_create=self.broker.auto_create_topics))
         watch = self.timestamps(topic)
         return self._adopted(
-            lambda link: Producer(self._dialer, link, description, options, of_transaction or epoch, watch)
+            lambda link: Producer(self._dialer, link, description, options, of_transaction or epoch, watch, admit)
         )
 
     def transaction(
@@ -307,10 +314,10 @@ class Client:
             timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
         )
 
-        def make_producer(topic: str, epoch: "ProducerEpoch") -> "Producer":
+        def make_producer(topic: str, epoch: "ProducerEpoch", extend: "Extend") -> "Producer":
             for producer in let_go(self._of_transactions):
                 producer.abort_now()  # so that a transaction object for each block leaves no connections behind
-            return self.make_producer(topic, options, epoch)
+            return self.make_producer(topic, options, epoch, extend)
 
         transaction = Transaction(core, self.converse, make_producer)
         self._of_transactions[weakref.ref(transaction)] = transaction.producers

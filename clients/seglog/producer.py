@@ -92,13 +92,19 @@ class Producer:
         options: ProducerOptions,
         producer: ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
+        admit: Callable[[str, list[int]], None] | None = None,
     ) -> None:
+        """``admit`` is called with the topic and partitions of batches before they are written, and may wait.
+
+        Where it raises a SeglogError, they fail by it, or are tried again, as when the broker refuses them.
+        """
         self.topic = topic.name
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._owner = OwnerProcess("producer")
         self._core = ProducerCore(topic, options, producer, timestamps)
+        self._admit = admit
         self._sending = threading.Lock()
         # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
         self._lock = threading.Lock()
@@ -221,11 +227,6 @@ class Producer:
             failure = self._core.failure()
         if failure is not None:
             raise failure
-
-    def place(self, key: bytes | None) -> int:
-        """The partition that a record with this key gets, as things stand."""
-        with self._lock:
-            return self._core.place(key)
 
     def begin_epoch(self, producer: ProducerEpoch) -> bool:
         """Send in another epoch from now on; False, and nothing changes, where records before are not acknowledged."""
@@ -439,6 +440,14 @@ class Producer:
     def _write(self, link: Link, sent: Sent) -> None:
         core = self._core
         core.build(sent)
+        if self._admit is not None:
+            try:
+                self._admit(self.topic, [batch.partition for batch in sent.batches])
+            except SeglogError as error:
+                with self._lock:
+                    core.refused(sent, error, time.monotonic())
+                    self._changed.notify_all()
+                return
         now = time.monotonic()
         with self._lock:
             request = core.request(sent, now, version=append_version(link.hello))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
-from seglog.core.producer_options import Content, HeaderInput, to_bytes
+from seglog.core.producer_options import Content, HeaderInput
 from seglog.core.transactions import TransactionCore, check_in_group
 from seglog.core.wrong_face import refuse_async
 from seglog_protocol.errors import SeglogError
@@ -30,6 +30,21 @@ class Converse(Protocol):
         ...
 
 
+class Extend:
+    """Makes partitions part of the open transaction. Threads that wait for one request share the next one."""
+
+    def __init__(self, core: TransactionCore, converse: Converse) -> None:
+        self._core = core
+        self._converse = converse
+        self._asking = threading.Lock()
+
+    def __call__(self, topic: str, partitions: list[int]) -> None:
+        """Return when batches of these partitions may be sent. Raises TransactionFenced and the broker's errors."""
+        self._core.want(topic, partitions)
+        with self._asking:
+            self._converse(self._core.extending(topic, *partitions))
+
+
 class Transaction:
     """The transactions of one transactional id, one after the other: each ``with`` block is one.
 
@@ -41,15 +56,16 @@ class Transaction:
         self,
         core: TransactionCore,
         converse: Converse,
-        make_producer: "Callable[[str, ProducerEpoch], Producer]",
+        make_producer: "Callable[[str, ProducerEpoch, Extend], Producer]",
     ) -> None:
-        """``make_producer`` makes the producer of a topic."""
+        """``make_producer`` makes the producer of a topic, whose partitions the last argument adds to transactions."""
         self._core = core
         self._converse = converse
         self._make_producer = make_producer
         self.producers: dict[str, Producer] = {}
         """By topic. Whoever made this closes them when it is let go of."""
-        self._extending = threading.Lock()
+        self._extend = Extend(core, converse)
+        self._making = threading.Lock()
         self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
 
     @property
@@ -73,22 +89,16 @@ class Transaction:
 
         Raises what ``Producer.send`` raises, UnknownTopicError, and TransactionFenced.
         """
-        producer = self._producer(topic)
-        if partition is None:
-            partition = producer.place(to_bytes(key, "key"))
-        if not self._core.is_part(topic, partition):
-            with self._extending:
-                if not self._core.is_part(topic, partition):
-                    self._converse(self._core.extending(topic, partition))
-        return producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
+        epoch = self._core.open_epoch
+        return self._producer(topic, epoch).send(value, key, timestamp=timestamp, partition=partition, headers=headers)
 
-    def _producer(self, topic: str) -> "Producer":
+    def _producer(self, topic: str, epoch: ProducerEpoch) -> "Producer":
         producer = self.producers.get(topic)
         if producer is None:
-            with self._extending:
+            with self._making:
                 producer = self.producers.get(topic)
                 if producer is None:
-                    producer = self.producers[topic] = self._make_producer(topic, self._core.open_epoch)
+                    producer = self.producers[topic] = self._make_producer(topic, epoch, self._extend)
         return producer
 
     def commit_offsets(self, consumer: "GroupConsumer", offsets: Mapping[int, int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Transactions of both faces of the client, with a real broker."""
+"""Transactions of all faces of the client, with a real broker."""
 
 import asyncio
 import gc
@@ -14,6 +14,7 @@ import pytest
 import seglog
 import seglog.asyncio
 from seglog.testing import Broker
+from seglog_protocol.errors import InvalidTopicError
 from tests.clients.faces import Connect
 from tests.processes import daemon
 
@@ -327,6 +328,52 @@ async def test_a_client_is_closed_also_where_no_broker_can_abort_what_is_open(co
             await txn.__aenter__()
             await (await txn.send("in", "lost"))
             gone.crash()
+
+
+async def extended(client: Any) -> Any:
+    """How many requests there were so far to make partitions part of transactions."""
+    (requests,) = await client.samples(["seglog_requests_total"])
+    return sum(each.value for each in requests.samples if "extend_transaction" in each.labels)
+
+
+async def test_many_partitions_become_part_of_a_transaction_by_few_requests(client: Any) -> None:
+    await client.create_topic("many", 60)
+    before = await extended(client)
+    async with client.transaction("app", linger_ms=60_000) as txn:  # so that all are sent by the commit
+        for number in range(120):
+            await txn.send("many", f"{number:03}", partition=number % 60)
+    assert await extended(client) == before + 1
+    assert await values(client, "many") == [f"{number:03}" for number in range(120)]
+
+
+async def test_a_batch_whose_partition_does_not_become_part_fails_with_the_reason(client: Any) -> None:
+    await client.create_topic("goes", 1)
+
+    async def lose_the_topic() -> None:
+        async with client.transaction("app", linger_ms=60_000) as txn:
+            await txn.send("goes", "x")
+            await client.delete_topic("goes")
+
+    with pytest.raises(seglog.TransactionAborted, match="goes"):
+        await lose_the_topic()
+
+
+@pytest.mark.parametrize("bad", [None, 7, b"in"])
+async def test_a_topic_is_named_by_text(client: Any, bad: Any) -> None:
+    async with client.transaction("app") as txn:
+        with pytest.raises(TypeError, match="a topic's name is text, not "):
+            await txn.send(bad, "x")
+    with pytest.raises(TypeError, match="a topic's name is text, not "):
+        async with client.producer(bad):
+            pass
+
+
+async def test_a_topic_to_which_the_broker_alone_writes_is_refused_before_anything_is_sent(client: Any) -> None:
+    async with client.transaction("app") as txn:
+        await txn.send("in", "x")
+        with pytest.raises(InvalidTopicError, match="it alone writes to it"):
+            await txn.send("__transaction_state", "y")
+    assert await values(client, "in") == ["x"]
 
 
 async def test_what_cannot_be_part_of_a_transaction_is_refused_as_such(client: Any) -> None:

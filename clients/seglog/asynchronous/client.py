@@ -12,7 +12,7 @@ from seglog.asynchronous.group_consumer import GroupConsumer
 from seglog.asynchronous.link import Dialer, Link
 from seglog.asynchronous.loop import Loop, Opener
 from seglog.asynchronous.producer import Producer
-from seglog.asynchronous.transaction import Transaction
+from seglog.asynchronous.transaction import Extend, Transaction
 from seglog.core import topics
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.connection import Reply
@@ -258,14 +258,18 @@ class Client:
         return Opening(lambda: self._make_producer(topic, options))
 
     async def _make_producer(
-        self, topic: str, options: ProducerOptions, of_transaction: ProducerEpoch | None = None
+        self,
+        topic: str,
+        options: ProducerOptions,
+        of_transaction: ProducerEpoch | None = None,
+        admit: Callable[[str, list[int]], Awaitable[None]] | None = None,
     ) -> Producer:
         beginning = options.begin(topic, may_create=self.broker.auto_create_topics)
         description, epoch = await self.converse(beginning)
         link = await self._dial()
         watch = self.timestamps(topic)
         epoch = of_transaction or epoch
-        producer = Producer(self._dialer, link, description, options, epoch, watch)
+        producer = Producer(self._dialer, link, description, options, epoch, watch, admit)
         self._producers.add(producer)
         producer.on_closed = lambda: self._producers.discard(producer)
         return producer
@@ -287,11 +291,11 @@ class Client:
             timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
         )
 
-        async def make_producer(topic: str, epoch: ProducerEpoch) -> Producer:
+        async def make_producer(topic: str, epoch: ProducerEpoch, extend: Extend) -> Producer:
             self._loop.check()
             for producer in let_go(self._of_transactions):
                 producer.abort_now()  # so that a transaction object for each block leaves no connections behind
-            return await self._make_producer(topic, options, epoch)
+            return await self._make_producer(topic, options, epoch, extend)
 
         transaction = Transaction(core, self.converse, make_producer, self._loop)
         self._of_transactions[weakref.ref(transaction)] = transaction.producers

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -88,13 +88,16 @@ class Producer:
         options: ProducerOptions,
         producer: ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
+        admit: Callable[[str, list[int]], Awaitable[None]] | None = None,
     ) -> None:
+        """``admit`` as of ``seglog.producer.Producer``."""
         self.topic = topic.name
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._loop = loop = dialer.loop
         self._link: Link | None = None
         self._core = ProducerCore(topic, options, producer, timestamps)
+        self._admit = admit
         self._core.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, Event] = {}
         self._line: deque[Event] = deque()
@@ -188,10 +191,6 @@ class Producer:
         failure = self._core.failure()
         if failure is not None:
             raise failure
-
-    def place(self, key: bytes | None) -> int:
-        """The partition that a record with this key gets, as things stand."""
-        return self._core.place(key)
 
     def begin_epoch(self, producer: ProducerEpoch) -> bool:
         """As ``seglog.Producer.begin_epoch``."""
@@ -380,6 +379,12 @@ class Producer:
     async def _write(self, link: Link, sent: Sent) -> None:
         core = self._core
         core.build(sent)
+        if self._admit is not None:
+            try:
+                await self._admit(self.topic, [batch.partition for batch in sent.batches])
+            except SeglogError as error:
+                core.refused(sent, error, self._loop.now())
+                return
         now = self._loop.now()
         request = core.request(sent, now, version=append_version(link.hello))
         if request is None:

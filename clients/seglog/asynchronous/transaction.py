@@ -13,7 +13,7 @@ from seglog.asynchronous.loop import Loop
 from seglog.asynchronous.producer import Delivery, Producer
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
-from seglog.core.producer_options import Content, HeaderInput, to_bytes
+from seglog.core.producer_options import Content, HeaderInput
 from seglog.core.transactions import END_SECONDS, TransactionCore, check_in_group
 from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import SeglogError, TransactionUnanswered
@@ -29,6 +29,21 @@ class Converse(Protocol):
         ...
 
 
+class Extend:
+    """Makes partitions part of the open transaction. Tasks that wait for one request share the next one."""
+
+    def __init__(self, core: TransactionCore, converse: Converse, loop: Loop) -> None:
+        self._core = core
+        self._converse = converse
+        self._asking = loop.lock()
+
+    async def __call__(self, topic: str, partitions: list[int]) -> None:
+        """Return when batches of these partitions may be sent. Raises TransactionFenced and the broker's errors."""
+        self._core.want(topic, partitions)
+        async with self._asking:
+            await self._converse(self._core.extending(topic, *partitions))
+
+
 class Transaction:
     """The transactions of one transactional id, one after the other: each ``async with`` block is one.
 
@@ -39,17 +54,18 @@ class Transaction:
         self,
         core: TransactionCore,
         converse: Converse,
-        make_producer: Callable[[str, ProducerEpoch], Awaitable[Producer]],
+        make_producer: Callable[[str, ProducerEpoch, Extend], Awaitable[Producer]],
         loop: Loop,
     ) -> None:
-        """``make_producer`` makes the producer of a topic."""
+        """``make_producer`` as of ``seglog.transaction.Transaction``."""
         self._core = core
         self._converse = converse
         self._loop = loop
         self._make_producer = make_producer
         self.producers: dict[str, Producer] = {}
         """By topic. Whoever made this closes them when it is let go of."""
-        self._extending = loop.lock()
+        self._extend = Extend(core, converse, loop)
+        self._making = loop.lock()
         self._committed: list[tuple[GroupConsumer, dict[int, int]]] = []
 
     @property
@@ -70,22 +86,17 @@ class Transaction:
         headers: HeaderInput = (),
     ) -> Delivery:
         """Send a record to a topic, as ``seglog.transaction.Transaction.send``."""
+        epoch = self._core.open_epoch
         producer = self.producers.get(topic)
         if producer is None:
-            producer = await self._producer(topic)
-        if partition is None:
-            partition = producer.place(to_bytes(key, "key"))
-        if not self._core.is_part(topic, partition):
-            async with self._extending:
-                if not self._core.is_part(topic, partition):
-                    await self._converse(self._core.extending(topic, partition))
+            producer = await self._producer(topic, epoch)
         return await producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
 
-    async def _producer(self, topic: str) -> Producer:
-        async with self._extending:
+    async def _producer(self, topic: str, epoch: ProducerEpoch) -> Producer:
+        async with self._making:
             producer = self.producers.get(topic)
             if producer is None:
-                producer = self.producers[topic] = await self._make_producer(topic, self._core.open_epoch)
+                producer = self.producers[topic] = await self._make_producer(topic, epoch, self._extend)
             return producer
 
     async def commit_offsets(self, consumer: GroupConsumer, offsets: Mapping[int, int] | None = None) -> None:

@@ -73,7 +73,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A request in flight, since ``at``."""
+    """A request in flight: written at ``at``, or taken then and not written yet."""
 
     batches: list[ProducerBatch]
     at: float
@@ -171,10 +171,6 @@ class ProducerCore:
             self._partitioner.batch_closed(target)
         return added
 
-    def place(self, key: bytes | None) -> int:
-        """The partition of a record with this key."""
-        return self._partitioner.place(key)
-
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
         """Add a batch that is already built; None when there is no room."""
         if self._ending is not None:
@@ -234,6 +230,7 @@ class ProducerCore:
         """
         if sent not in self.in_flight:
             return None  # the connection was lost meanwhile
+        sent.at = now
         payload: list[bytes] = []
         for batch in list(sent.batches):
             data = batch.data
@@ -318,6 +315,13 @@ class ProducerCore:
             for found in decode_descriptions(reply.payload):
                 if found.id == self.topic_id:
                     self.note_partitions(found.partitions)
+
+    def refused(self, sent: Sent, error: SeglogError, now: float) -> None:
+        """None of the batches of a request may be sent, because of ``error``."""
+        if sent in self.in_flight:
+            for batch in sent.batches:
+                self.accumulator.refuse(batch, error, now)
+            self._settle(sent)
 
     def _settle(self, sent: Sent) -> None:
         self.in_flight.remove(sent)

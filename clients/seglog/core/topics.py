@@ -6,7 +6,8 @@ from typing import Final
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import count_of
 from seglog_protocol import messages
-from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
+from seglog_protocol.errors import InvalidTopicError, RemoteProtocolError, TopicExistsError, UnknownTopicError
+from seglog_protocol.internal_topics import is_internal
 
 NAMES_PER_REQUEST: Final = 1_000
 
@@ -52,7 +53,15 @@ def truncate_topic(name: str, before: Mapping[int, int | None]) -> Conversation[
 
 
 def describe_for_producing(name: str, *, may_create: bool) -> Conversation[messages.TopicDescription]:
-    """The topic to produce to; a missing one is created if ``may_create``."""
+    """The topic to produce to; a missing one is created if ``may_create``.
+
+    Raises TypeError for what is no text, InvalidTopicError for a topic to which the broker alone writes.
+    """
+    text: object = name
+    if not isinstance(text, str):
+        raise TypeError(f"a topic's name is text, not {name!r}")
+    if is_internal(name):
+        raise InvalidTopicError(f"topic {name} is the broker's own: it alone writes to it", topic=name)
     try:
         return (yield from describe_topic(name))
     except UnknownTopicError:

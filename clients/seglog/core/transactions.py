@@ -6,12 +6,14 @@ the transactional id: stop).
 """
 
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Final, TypeVar
 
 from seglog.core.accumulator import ProducerEpoch
-from seglog.core.conversations import Conversation, ask
+from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import copied, seconds_of
 from seglog.core.group_membership import Member
 from seglog.core.retries import backoff_seconds
@@ -41,6 +43,9 @@ END_SECONDS: Final = 5.0
 
 ID_BYTES_MAX: Final = 32_767
 """The limit of a transactional id in UTF-8: that of a string in Kafka's records."""
+
+PARTITIONS_A_REQUEST: Final = 1_000
+"""The most partitions that one request makes part of a transaction: its header has a limit."""
 
 _FENCED: Final = ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError
 _UNANSWERED: Final = ClientError, ProtocolError, AuthenticationError
@@ -101,6 +106,7 @@ class TransactionCore:
         """None before the first transaction, and where the broker is to be asked for it again."""
         self.is_open = False
         self._partitions: set[tuple[str, int]] = set()
+        self._wanted_partitions: deque[tuple[str, int]] = deque()
         self._may_have_begun = False  # at the broker, by a request that was answered or not
         self._fenced: TransactionFenced | None = None
         self._is_doubtful = False  # whether a commit was asked for by a request that was not answered
@@ -145,20 +151,29 @@ class TransactionCore:
         """Whether a partition is part of the open transaction, so that its batches may be sent."""
         return (topic, partition) in self._partitions
 
+    def want(self, topic: str, partitions: Iterable[int]) -> None:
+        """Have the next ``extending``, whoever asks for it, take these partitions along. Any thread may call this."""
+        self._wanted_partitions.extend((topic, partition) for partition in partitions)
+
     def extending(self, topic: str, *partitions: int) -> Conversation[None]:
-        """Make partitions, which are not, part of the open transaction."""
+        """Make partitions part of the open transaction, and with them those that are wanted by others.
+
+        One at a time. Nothing is asked where these partitions are part of it already.
+        """
+        part = self._partitions  # another one when this transaction has ended
+        new = {(topic, partition) for partition in partitions} - part
+        if not new:
+            return
         producer_id, epoch = self.open_epoch
-        parts = [messages.TransactionPartition(topic, partition) for partition in partitions]
-        request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
+        with suppress(IndexError):
+            while True:
+                new.add(self._wanted_partitions.popleft())
         self._may_have_begun = True
-        try:
-            yield from self._patiently(request, messages.ExtendTransactionReply)
-        except TransactionFenced as error:
-            if self.epoch is None or self.epoch == (producer_id, epoch):
-                raise
-            self._fenced = None  # it is this producer itself that has ended that transaction since
-            raise ClientError(f"the transaction of {self.transactional_id} has ended meanwhile") from error
-        self._partitions.update((topic, partition) for partition in partitions)  # whose batches are taken from now on
+        for some in pages(sorted(new - part), PARTITIONS_A_REQUEST):
+            parts = [messages.TransactionPartition(*each) for each in some]
+            request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
+            yield from self._patiently(request, messages.ExtendTransactionReply, ProducerEpoch(producer_id, epoch))
+            part.update(some)  # whose batches are taken from now on
 
     def committing_offsets(
         self,
@@ -299,13 +314,18 @@ class TransactionCore:
 
     def _close(self, epoch: ProducerEpoch | None, *, is_commit: bool) -> None:
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
-        self._partitions.clear()
+        self._partitions, self._wanted_partitions = set(), deque()
         self._may_have_begun = self._is_doubtful = False
 
-    def _told(self, error: SeglogError) -> SeglogError:
-        """An error of the broker as the program gets it; where the producer is fenced, it stays so."""
+    def _told(self, error: SeglogError, asked: ProducerEpoch | None = None) -> SeglogError:
+        """An error of the broker as the program gets it; where the producer is fenced, it stays so.
+
+        ``asked`` is the epoch of a request that may come too late: after this producer's own end of the transaction.
+        """
         if not isinstance(error, _FENCED):
             return error
+        if None not in {asked, self.epoch} and asked != self.epoch:
+            return ClientError(f"the transaction of {self.transactional_id} has ended meanwhile")
         what_counts = (
             "whether the commit that was not answered counts, is seen in what was written"
             if self._is_doubtful
@@ -320,15 +340,20 @@ class TransactionCore:
         fenced.__cause__ = error
         return fenced
 
-    def _patiently(self, request: messages.Request, reply_type: type[MessageT]) -> Conversation[MessageT]:
-        """The reply, asked for again for as long as a transaction may take while the broker says to try again."""
+    def _patiently(
+        self, request: messages.Request, reply_type: type[MessageT], asked: ProducerEpoch | None = None
+    ) -> Conversation[MessageT]:
+        """The reply, asked for again for as long as a transaction may take while the broker says to try again.
+
+        ``asked`` as of ``_told``.
+        """
         pause = waited = 0.0
         for attempt in count():
             try:
                 # A commit is repeated here alone, where it is known that there was one before.
                 reply, _ = yield from ask(request, reply_type, is_repeatable=not self._wanted, after_seconds=pause)
             except SeglogError as error:
-                told = self._told(error)
+                told = self._told(error, asked)
                 if told is not error:
                     raise told from error
                 self._is_doubtful = self._is_doubtful or self._wanted is True

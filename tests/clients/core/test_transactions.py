@@ -1,6 +1,7 @@
 """Transactions as conversations: what the broker is asked for, and what is told of an end that it did not answer."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, converse
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
-from seglog.core.transactions import TransactionCore
+from seglog.core.transactions import PARTITIONS_A_REQUEST, TransactionCore
 from seglog_protocol.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -23,6 +24,7 @@ from seglog_protocol.errors import (
     TransactionAborted,
     TransactionFenced,
     TransactionUnanswered,
+    UnknownTopicError,
     UnsupportedApiError,
     UnsupportedVersionError,
 )
@@ -255,6 +257,59 @@ def test_a_partition_is_part_of_it_only_when_the_broker_has_said_so() -> None:
     assert not core.is_part("t", 0)
     coordinator.run(core.extending("t", 0))
     assert core.is_part("t", 0)
+
+
+def partitions_of(question: Ask) -> list[tuple[str, int]]:
+    assert isinstance(question.request, ExtendTransactionRequest)
+    return [(each.topic, each.partition) for each in question.request.partitions]
+
+
+def test_partitions_that_wait_while_others_are_asked_for_share_the_next_request() -> None:
+    core = opened(Coordinator())
+    first = core.extending("t", 1)
+    assert partitions_of(next(first)) == [("t", 1)]
+    for topic, partition in (("t", 2), ("u", 0), ("t", 0), ("t", 1)):  # by threads that wait for their turn
+        core.want(topic, [partition])
+    with pytest.raises(StopIteration):
+        first.send(_reply(ExtendTransactionReply()))
+    second = core.extending("u", 0)
+    assert partitions_of(next(second)) == [("t", 2), ("u", 0)], "not those that are part of it already"
+    with pytest.raises(StopIteration):
+        second.send(_reply(ExtendTransactionReply()))
+    assert list(core.extending("t", 2, 0, 1)) == [], "nothing is left to ask for"
+
+
+def test_partitions_whose_request_failed_with_that_of_another_are_asked_for_again() -> None:
+    core = opened(Coordinator())
+    core.want("t", [2])
+    first = core.extending("gone", 0)
+    assert partitions_of(next(first)) == [("gone", 0), ("t", 2)]
+    with pytest.raises(UnknownTopicError):
+        first.throw(UnknownTopicError("gone"))
+    assert partitions_of(next(core.extending("t", 2))) == [("t", 2)]
+
+
+def test_more_partitions_than_a_header_holds_are_asked_for_by_several_requests() -> None:
+    extending = opened(Coordinator()).extending("t" * 249, *range(2 * PARTITIONS_A_REQUEST + 1))
+    sizes = [len(partitions_of(next(extending)))]
+    with suppress(StopIteration):
+        while True:
+            sizes.append(len(partitions_of(extending.send(_reply(ExtendTransactionReply())))))
+    assert sizes == [PARTITIONS_A_REQUEST, PARTITIONS_A_REQUEST, 1]
+
+
+def test_partitions_of_a_transaction_that_has_ended_are_not_those_of_the_next_one() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    late = core.extending("t", 1)
+    next(late)
+    core.want("t", [2])
+    coordinator.run(core.ending(is_commit=False))
+    coordinator.run(core.beginning())
+    with pytest.raises(StopIteration):
+        late.send(_reply(ExtendTransactionReply()))
+    assert not core.is_part("t", 1)
+    assert partitions_of(next(core.extending("t", 3))) == [("t", 3)]
 
 
 def test_a_partition_that_is_asked_for_while_the_transaction_ends_does_not_fence_its_own_producer() -> None:
