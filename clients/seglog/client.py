@@ -95,7 +95,8 @@ class Client:
         self._adopting = threading.Lock()  # guards what follows
         self._is_closed = False
         self._of_transactions: dict[weakref.ref[Transaction], dict[str, Producer]] = {}
-        self._children: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        # Of none but C: in a callback of Python's, as a WeakSet has, an interrupt would be lost.
+        self._children: set[weakref.ref[Producer | Consumer]] = set()
         self._timestamps: dict[str, TimestampWatch] = {}
 
     @property
@@ -418,7 +419,7 @@ class Client:
             child = self._made(make)
         with self._adopting:
             if not self._is_closed:
-                self._children.add(child)
+                self._children.add(weakref.ref(child, self._children.discard))
                 return child
         child.close()
         raise ClientClosedError("the client is closed")
@@ -508,10 +509,9 @@ class Client:
                 if self._is_closed:
                     return
                 self._is_closed = True
-                children = list(self._children)
         else:
             self._is_closed = True
-            children = list(self._children)
+        children = [child for kept in list(self._children) if (child := kept()) is not None]
         first: SeglogError | None = None
         try:
             if ends_transactions and self._owner.is_here:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -105,6 +106,22 @@ def test_an_interrupt_at_any_moment_leaves_the_connection_in_step() -> None:
         assert (done.returncode, done.stdout) == (0, "in step\n"), done.stderr
         arrived = list(dict.fromkeys(int(value or b"") for value in broker.values()))
         assert arrived == sorted(arrived), "some of them twice, but in order"
+
+
+def test_nothing_of_python_runs_as_a_consumer_is_dropped_where_an_interrupt_would_be_lost() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        consumer = client.consumer("t", start="earliest")
+        assert not list(consumer)
+        consumer.close()
+        dropped = weakref.ref(consumer)
+        called: list[str] = []
+        sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            del consumer
+        finally:
+            sys.setprofile(None)
+        assert dropped() is None
+        assert not called
 
 
 def run_python(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Final
 
 INTERRUPTED_SECONDS_MAX: Final = 5.0
@@ -31,8 +31,8 @@ def uninterrupted(fn: Callable[[], None]) -> None:
         failure = done.exception()
         thread.join()
     except KeyboardInterrupt:
-        if thread.ident is not None:
-            thread.join(INTERRUPTED_SECONDS_MAX)
+        if wait([done], INTERRUPTED_SECONDS_MAX).done:  # join() raises for a thread whose start() was cut short
+            thread.join()
         raise
     if failure is not None:
         raise failure

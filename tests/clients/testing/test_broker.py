@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -265,6 +266,28 @@ def test_an_interrupt_while_it_ends_is_passed_on_and_nothing_stays() -> None:
             timer.join()
             broker.close()
             assert not Path(broker.directory).parent.exists()
+
+
+def test_an_interrupt_while_the_thread_starts_that_ends_it_is_passed_on_and_it_ends() -> None:
+    def interrupt(frame: FrameType, _event: str, _argument: object) -> None:
+        if frame.f_code is threading.Event.wait.__code__:  # start() waits for the thread to run
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    with unchanged():
+        broker = Broker()
+        broker.start()
+        traced, interval = sys.gettrace(), sys.getswitchinterval()
+        sys.setswitchinterval(10)  # the thread does not run until this one waits
+        try:
+            sys.settrace(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                broker.stop()
+        finally:
+            sys.settrace(traced)
+            sys.setswitchinterval(interval)
+        assert not broker.is_running
+        broker.close()
 
 
 def test_one_that_nobody_closed_says_so_and_is_closed() -> None:
