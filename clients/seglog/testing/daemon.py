@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from seglog.testing.configuration import in_words_of_a_test
@@ -25,8 +26,6 @@ class Daemon:
         self._lines: deque[dict[str, Any]] = deque(maxlen=LINES_MAX)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._facts: dict[str, Any] = {}
 
     @property
     def is_running(self) -> bool:
@@ -57,8 +56,6 @@ class Daemon:
 
         Raises BrokerStoppedError with what it said when it did not start.
         """
-        self._ready.clear()
-        self._facts = {}
         settings = [part for name, value in flags.items() for part in ("--set", f"{name}={value}")]
         places = ["--data", log_dir, "--listen", listen, "--kafka", kafka]
         self._process = subprocess.Popen(  # noqa: S603 - the daemon of this installation
@@ -68,13 +65,17 @@ class Daemon:
             text=True,
             start_new_session=True,  # Ctrl-C is for the tests
         )
-        self._reader = threading.Thread(target=self._read, name="seglogd's log", daemon=True)
+        started: Future[dict[str, Any]] = Future()  # of this run: the end of the log of one that was killed may be late
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process, started), name="seglogd's log", daemon=True
+        )
         self._reader.start()
-        if not self._ready.wait(START_SECONDS_MAX) or not self._facts:
+        facts = started.result() if wait([started], START_SECONDS_MAX).done else {}
+        if not facts:
             self.crash()
             said = "\n".join(str(line.get("reason") or line.get("event")) for line in list(self._lines)[-5:])
             raise BrokerStoppedError(in_words_of_a_test(f"seglogd did not start:\n{said}"))
-        return str(self._facts["listen"]), str(self._facts["kafka"])
+        return str(facts["listen"]), str(facts["kafka"])
 
     def stop(self) -> None:
         """SIGTERM, a stop in order."""
@@ -99,17 +100,17 @@ class Daemon:
         self._reader.join()
         self._process = None
 
-    def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stderr is not None
-        with self._process.stderr as stderr:
+    def _read(self, process: "subprocess.Popen[str]", started: Future[dict[str, Any]]) -> None:
+        """Keep the lines of its log; ``started`` is the one that says where it listens, or is empty."""
+        assert process.stderr is not None
+        with process.stderr as stderr:
             for text in stderr:
                 try:
                     line = json.loads(text)
                 except ValueError:
                     line = {"event": text.rstrip()}
                 self._lines.append(line)
-                if line["event"] == "broker_ready":
-                    self._facts = line
-                    self._ready.set()
-        self._ready.set()
+                if line["event"] == "broker_ready" and not started.done():
+                    started.set_result(line)
+        if not started.done():
+            started.set_result({})

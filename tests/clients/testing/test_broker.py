@@ -113,6 +113,25 @@ def test_several_run_at_once() -> None:
         assert [line["event"] for line in second.log].count("broker_ready") == 1
 
 
+def test_a_daemon_starts_while_the_log_of_the_one_that_was_killed_has_no_end_yet() -> None:
+    def end_log(pid: int, log: int) -> None:
+        while not broker.is_running or broker.pid == pid:
+            time.sleep(0.001)
+        os.close(log)
+
+    with Broker(process=True) as broker:
+        killed = broker.pid
+        log = os.open(f"/proc/{killed}/fd/2", os.O_WRONLY)
+        os.kill(killed, signal.SIGKILL)
+        while broker.is_running:
+            time.sleep(0.01)
+        thread = threading.Thread(target=end_log, args=(killed, log))
+        thread.start()
+        broker.start()
+        thread.join()
+        broker.client.ping()
+
+
 def test_a_daemon_can_be_killed() -> None:
     with Broker(process=True) as broker:
         broker.produce("t", b"one", ack="disk")
@@ -635,7 +654,7 @@ def test_a_group_is_waited_for_until_its_members_share_the_partitions() -> None:
         broker.create_topic("t", 2)
         with pytest.raises(NotArrivedError, match=r"no group 'g' .* 1 member that shares its partitions was wait"):
             broker.wait_for_group("g", timeout=0.01)
-        consumer = client.consumer("t", group="g", session_timeout=0.5)
+        consumer = client.consumer("t", group="g", session_timeout=5)
 
         def follow() -> None:
             with suppress(ClientClosedError):
