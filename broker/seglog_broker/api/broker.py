@@ -205,7 +205,7 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
-        self.users = UserService(directory.accounts, directory.space, offload, self.scheduler)
+        self.users = UserService(directory.accounts, self.live_config, directory.space, offload, self.scheduler)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
         dynamic = DynamicConfigs(self.live_config, directory, fs, offload, self.scheduler, self.reconfigured)
         self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)

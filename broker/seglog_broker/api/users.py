@@ -1,7 +1,7 @@
 """The accounts, described and changed: one change after the other, each on the disk before it is answered."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,9 @@ import trio
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.security.access_warnings import needed_accounts
 from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, from_salted, why_not_prepared
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,
@@ -72,6 +74,7 @@ class UserService:
     """Describes and changes accounts, for both wires."""
 
     _accounts: AccountStore
+    _config: LiveConfig
     _space: FreeSpace
     _offload: Offload
     _scheduler: Scheduler
@@ -121,7 +124,7 @@ class UserService:
         those without an error survive a power cut. Raises StorageError when they cannot be kept: nothing is changed.
         """
         async with self._lock:
-            judged = _Judged(self._accounts, once=once)
+            judged = _Judged(self._accounts, needed_accounts(self._config.current), once=once)
             turns = budget.Turns(self._scheduler.turn)
             asked: list[UserDeletion | UserUpsertion] = [*deletions, *upsertions]
             for each in asked:
@@ -148,8 +151,10 @@ class UserService:
 class _Judged:
     """Changes that are asked for, and those of them that are possible."""
 
-    def __init__(self, accounts: AccountStore, *, once: bool) -> None:
+    def __init__(self, accounts: AccountStore, needed: Collection[str], *, once: bool) -> None:
+        """One of the accounts ``needed`` has to remain, if any is there."""
         self._accounts = accounts
+        self._needed = needed
         self._once = once
         self._changes: dict[str, dict[str, Credential | None]] = {}
         self.errors: dict[str, SeglogError | None] = {}
@@ -176,6 +181,14 @@ class _Judged:
         """The changes of the accounts without an error, of which there are not too many afterwards."""
         possible = {name: changes for name, changes in self._changes.items() if self.errors[name] is None}
         gone = [name for name, changes in possible.items() if not self._remains(name, changes)]
+        if not any(name not in gone and (name in possible or self._accounts.has(name)) for name in self._needed):
+            for name in [name for name in gone if name in self._needed]:
+                gone.remove(name)
+                del possible[name]
+                self.errors[name] = PolicyViolationError(
+                    f"{name} is the last account of super.users: without it nobody could administer this broker. Make "
+                    "another one of super.users first, or stop the broker and use seglogd user delete"
+                )
         room = ACCOUNTS_MAX - len(self._accounts) + len(gone)
         new = [name for name in possible if not self._accounts.has(name)]
         for name in new[max(room, 0) :]:

@@ -10,6 +10,22 @@ from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 
 
+def takes_accounts_alone(config: BrokerConfig) -> bool:
+    """Whether nobody has a name but by an account: no listener takes tokens, or certificates in place of a login."""
+    return not any(
+        "OAUTHBEARER" in offered_mechanisms(each, config)
+        or (asks_for_certificates(each, config) != "none" and not each.has_sasl)
+        for each in all_listeners(config)
+    )
+
+
+def needed_accounts(config: BrokerConfig) -> frozenset[str]:
+    """The accounts of which one has to be there, so that somebody administers; empty where others may, too."""
+    if ANONYMOUS in config.super_users or not takes_accounts_alone(config):
+        return frozenset()
+    return frozenset(principal.removeprefix("User:") for principal in config.super_users)
+
+
 def access_warnings(config: BrokerConfig, names: Collection[str] | None) -> list[str]:
     """Sentences about accounts and files of a configuration that can be used; looks at files, so it blocks.
 
@@ -30,7 +46,7 @@ def _account_warnings(config: BrokerConfig, names: Collection[str]) -> Iterator[
             f"one by seglogd init --data {config.log_dir}, as the broker's user"
         )
         return
-    if any(asks_for_certificates(each, config) != "none" and not each.has_sasl for each in listeners):
+    if not takes_accounts_alone(config):
         return  # the names of certificates are no accounts
     for principal in config.super_users:
         name = principal.removeprefix("User:")

@@ -32,8 +32,8 @@ SALT: Final = b"salt of 16 bytes"
 ADMIN: Final = "User:admin"
 
 
-def opened(fs: ForgetfulFileSystem) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+def opened(fs: ForgetfulFileSystem, *flags: str) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
     return Broker.open(config, fs, ManualClock(1), InlineOffload())
 
 
@@ -238,3 +238,38 @@ async def test_beyond_the_most_accounts_none_is_made_and_the_rest_is_done(broker
     assert answer == {"u1": None, "x": None, "y": "POLICY_VIOLATION"}
     assert await alter(broker, upsertion("y"), UserDeletion("x")) == {"x": None, "y": None}
     assert len(accounts) == ACCOUNTS_MAX
+
+
+SUPER_USERS: Final = ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "super.users=User:admin;User:root")
+
+
+@pytest.mark.parametrize("by_mechanism", [False, True])
+async def test_the_last_account_that_administers_is_not_deleted(by_mechanism: bool) -> None:
+    """Nor are all of them in one request; another one of super.users that is made before, or with it, is enough."""
+    broker = opened(ForgetfulFileSystem(), *SUPER_USERS)
+    gone = UserDeletion("admin", "SCRAM-SHA-256") if by_mechanism else UserDeletion("admin")
+    await alter(broker, upsertion("admin"), upsertion("alice"))
+    assert await alter(broker, gone, UserDeletion("alice")) == {"admin": "POLICY_VIOLATION", "alice": None}
+    assert broker.users.names() == ["admin"]
+    assert await alter(broker, gone, upsertion("root")) == {"admin": None, "root": None}
+    await alter(broker, upsertion("admin"))
+    refused = await alter(broker, gone, UserDeletion("root"))
+    assert refused == {"admin": "POLICY_VIOLATION", "root": "POLICY_VIOLATION"}
+    assert await alter(broker, gone) == {"admin": None}
+    broker.close()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["super.users=User:admin;User:ANONYMOUS"],
+        ["sasl.enabled.mechanisms=SCRAM-SHA-256,OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true"],
+    ],
+)
+async def test_the_last_account_goes_where_others_may_administer(flags: list[str]) -> None:
+    """Everyone, those without an account, or those with a token."""
+    broker = opened(ForgetfulFileSystem(), *(SUPER_USERS if flags else ()), *flags)
+    await alter(broker, upsertion("admin"))
+    assert await alter(broker, UserDeletion("admin")) == {"admin": None}
+    broker.close()
