@@ -19,6 +19,7 @@ from seglog_broker.config.broker_config import (
 from seglog_broker.config.consequences import consequences
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Change, Effect, Key, Origin, OriginKind, Setting, nearest_name
+from seglog_broker.config.listener_keys import parse_listener_key
 from seglog_broker.config.sources import check_broker_config
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_together
@@ -154,7 +155,11 @@ def why_not_dynamic(names: Sequence[str]) -> str:
 def _why_not_dynamic(name: str) -> str:
     if name in TOPIC_DEFAULT_NAMES:
         return f"is set under its other name, {TOPIC_DEFAULT_NAMES[name][0].synonyms[0].name}"
-    if name in BROKER_NAMES and BROKER_NAMES[name].effect is Effect.NOW:
+    own = parse_listener_key(name)
+    key = BROKER_NAMES.get(name if own is None else own.key)
+    if key is not None and key.effect is Effect.NOW and key.change is Change.RELOAD:
+        return "is set in the configuration file alone, and in force after SIGHUP (systemctl reload)"
+    if key is not None and key.effect is Effect.NOW:
         return (
             "needs a restart: set it in the configuration file, the environment or a flag, and start the broker again"
         )
