@@ -59,7 +59,7 @@ class CheckpointWriter:
         return self._pause
 
     async def sync(self, partition: Partition) -> int | None:
-        """Sync closed segments and their indexes. Returns the new recovery point.
+        """Sync closed segments and their indexes. Returns the new recovery point, at once where all of them are synced.
 
         None if the disk failed, or the topic was deleted.
         """
@@ -71,7 +71,10 @@ class CheckpointWriter:
                 continue
             if flush is None:
                 return None
-            await self._sync_some(partition, flush)
+            if flush.is_empty:
+                partition.end_flush(flush, None)  # without a thread's turn, and counted as no sync
+            else:
+                await self._sync_some(partition, flush)
             if partition.log.state.read_only:
                 return None
             if flush.end_offset >= wanted:
@@ -151,6 +154,8 @@ class CheckpointWriter:
 
 async def save_state(partition: Partition, offload: Offload) -> None:
     """Save the state of a partition, if it has changed. After an OSError the next call tries again."""
+    if partition.log.state_file.needs_nothing:
+        return
     async with partition.maintenance:
         await _save_state(partition, offload, _just_run)
 

@@ -91,3 +91,30 @@ async def test_a_waiting_state_of_a_recreated_topic(autojump_clock: object, cloc
         assert await broker.checkpoints.sync(old) is None
         assert broker.hello().problems == []
         assert fs.stat(f"/data/t-0/{log_name(0)}").size == 0
+
+
+async def test_a_checkpoint_of_very_many_partitions_without_changes_takes_few_turns_and_counts_no_sync(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    partitions = 1000
+
+    class Turns(trio.abc.Instrument):
+        count = 0
+
+        def after_io_wait(self, timeout: float) -> None:
+            self.count += 1
+
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=partitions, segment_bytes=1024)
+        append(broker)
+        await trio.sleep(61)  # the first one saves what is new
+        before, turns = broker.metrics.fsyncs, Turns()
+        trio.lowlevel.add_instrument(turns)
+        await trio.sleep(60)
+        trio.lowlevel.remove_instrument(turns)
+        assert turns.count < partitions / 10
+        assert broker.metrics.fsyncs == before
+        append(broker, 9)
+        await trio.sleep(60)
+        assert broker.metrics.fsyncs == before + 1, "the partition that has closed segments"
+        assert not any(segment.log.is_dirty for segment in broker.partitions["t", 0].log.segments[:-1])

@@ -20,6 +20,11 @@ class Flush:
         self.end_offset = end_offset
         self.files_are_synced = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to sync, so that it need not be run."""
+        return not self.leases and self.directory is None
+
     def run(self) -> None:
         """Return when everything is on the disk.
 

@@ -93,6 +93,11 @@ class StateFile:
         return not self._is_dirty
 
     @property
+    def needs_nothing(self) -> bool:
+        """Whether ``prepare`` would return None, no write is in flight, and the log is not being restarted."""
+        return self._in_flight is None and bool(self._segments) and not self._is_due()
+
+    @property
     def is_expendable(self) -> bool:
         """Whether there is no file yet, and a start finds in others what it would have."""
         state = self.state
@@ -119,9 +124,7 @@ class StateFile:
 
         Give its ``run`` to a thread, then call ``finish`` whatever happened.
         """
-        if not (self._is_dirty or self._checksum_is_due()):
-            return None
-        return self._prepare()
+        return self._prepare() if self._is_due() else None
 
     def prepare_last(self) -> StateWrite | None:
         """As ``prepare``, whatever has changed, for a stop; None if the last stop has written the same.
@@ -178,7 +181,9 @@ class StateFile:
         with suppress(OSError):
             self.save()
 
-    def _checksum_is_due(self) -> bool:
+    def _is_due(self) -> bool:
+        if self._is_dirty:
+            return True
         active = self._segments.active
         running, saved = active.checksum.running, self.state.checksum
         if running is None:
