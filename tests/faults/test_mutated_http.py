@@ -13,7 +13,8 @@ from tests.processes import daemon
 from tests.support import soak_scaled, soak_seed
 
 SEEDS: Final = (
-    b"GET /metrics HTTP/1.1\r\nHost: localhost:9193\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n",
+    b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n",
+    b"GET /metrics HTTP/1.1\r\nHost: localhost:9193\r\nAccept-Encoding: deflate;q=0.1,gzip;q=0.5\r\n\r\n",
     b"GET /metrics?name[]=seglog_topics&name[]=seglog_problems HTTP/1.1\r\nHost: x\r\n\r\n",
     b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\nGET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
     b"GET http://localhost/readyz HTTP/1.0\r\nAuthorization: Bearer abc\r\n\r\n",

@@ -19,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from seglog_broker.api.monitoring.families import Family, Kind
 from seglog_broker.api.monitoring.samples import Buckets, Column, Rows, Slice
+from seglog_broker.listeners.http.accepting import accepted
 
 END: Final = b"# EOF\n"
 """Stands behind everything in OpenMetrics."""
@@ -90,25 +91,15 @@ class Exposition:
 def format_of(accept: str) -> Format:
     """The format that a client likes best, by its header Accept: OpenMetrics if it names it, else the text."""
     best = {Format.OPENMETRICS: 0.0, Format.TEXT: 0.0}
-    for entry in accept.split(","):
-        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
-        values = {name.strip(): value.strip() for name, _, value in (p.partition("=") for p in parameters)}
-        if kind == _OPENMETRICS_TYPE and values.get("version", "") in _OPENMETRICS_VERSIONS:
+    for entry in accepted(accept):
+        if entry.value == _OPENMETRICS_TYPE and entry.parameters.get("version", "") in _OPENMETRICS_VERSIONS:
             found = Format.OPENMETRICS
-        elif kind == "text/plain":
+        elif entry.value == "text/plain":
             found = Format.TEXT
         else:
             continue
-        best[found] = max(best[found], _quality(values.get("q", "1")))
+        best[found] = max(best[found], entry.quality)
     return Format.OPENMETRICS if best[Format.OPENMETRICS] > best[Format.TEXT] else Format.TEXT
-
-
-def _quality(written: str) -> float:
-    try:
-        quality = float(written)
-    except ValueError:
-        return 0.0
-    return quality if 0 <= quality <= 1 else 0.0
 
 
 def _lines(family: Family, column: Column) -> bytes:

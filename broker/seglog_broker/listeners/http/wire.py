@@ -23,6 +23,7 @@ from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.http import pages
 from seglog_broker.listeners.http.access import Access
 from seglog_broker.listeners.http.answers import Answer, text
+from seglog_broker.listeners.http.coding import Plain, coding_of
 from seglog_broker.listeners.http.exposition import Exposition, format_of
 from seglog_broker.listeners.http.scrapes import Scrape, Scrapes
 from seglog_broker.listeners.kafka.first_bytes import native_client
@@ -225,9 +226,12 @@ class HttpWire(Wire):
             sentence = "So many others are asking for metrics that none can wait any more: ask again in a few seconds."
             self._answer(text(HTTPStatus.SERVICE_UNAVAILABLE, sentence, ("Retry-After", "5")))
             return
-        accept = b",".join(value for name, value in request.headers if name == b"accept")
-        wanted = format_of(accept.decode("latin-1"))
-        head = self._head(HTTPStatus.OK, [("Content-Type", wanted.value)])
+        wanted = format_of(_joined(request, b"accept"))
+        coding = coding_of(_joined(request, b"accept-encoding"))
+        headers = [("Content-Type", wanted.value)]
+        if coding.name is not None:
+            headers.append(("Content-Encoding", coding.name))
+        head = self._head(HTTPStatus.OK, headers)
         if self._is_head:
             connection.sender.queue(head)
             self._end_answer()
@@ -235,7 +239,7 @@ class HttpWire(Wire):
         async with self._scrapes.place() as scrape:
             connection.sender.queue(head)
             try:
-                await self._send_slices(connection, scrape, Exposition(wanted), names)
+                await self._send_slices(connection, scrape, Exposition(wanted), coding, names)
             except (OSError, CutError):
                 raise  # the connection is lost, or to be
             except Exception as error:  # noqa: BLE001 - logged; the page has begun, and its end is missing
@@ -245,21 +249,26 @@ class HttpWire(Wire):
         self._end_answer()
 
     async def _send_slices(
-        self, connection: Connection, scrape: Scrape, exposition: Exposition, names: Sequence[str]
+        self, connection: Connection, scrape: Scrape, exposition: Exposition, coding: Plain, names: Sequence[str]
     ) -> None:
         sender = connection.sender
-        turns = in_turns(self._broker.monitoring.slices(names), exposition.encode)
+        slices = self._broker.monitoring.slices(names)
+        turns = in_turns(slices, lambda piece: coding.add(exposition.encode(piece)))
         while True:
-            await self._scrapes.turn(connection.ready.is_busy)
+            await self._scrapes.turn(connection.ready.is_busy, self._is_disk_awaited)
             parts = next(turns, None)
             if parts is None:
                 break
-            if parts:
-                sender.queue(self._encoded(h11.Data(data=b"".join(parts))))
+            data = b"".join(parts)
+            if data:
+                sender.queue(self._encoded(h11.Data(data=data)))
                 await scrape.send(partial(flush, sender))
-        end = exposition.end()
-        if end:
-            sender.queue(self._encoded(h11.Data(data=end)))
+        data = coding.end(exposition.end())
+        if data:
+            sender.queue(self._encoded(h11.Data(data=data)))
+
+    def _is_disk_awaited(self) -> bool:
+        return self._broker.offload.is_awaited
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
@@ -332,6 +341,11 @@ class HttpWire(Wire):
             return self._for_stranger
         status = self._refused if isinstance(error, RemoteProtocolError) else HTTPStatus.SERVICE_UNAVAILABLE
         return self._last(text(status, f"{status.phrase}: {error.message}."))
+
+
+def _joined(request: h11.Request, name: bytes) -> str:
+    """The values of all headers of that name, which is in small letters, as one."""
+    return b",".join(value for header, value in request.headers if header == name).decode("latin-1")
 
 
 def _failure(error: Exception, request: h11.Request) -> Answer:

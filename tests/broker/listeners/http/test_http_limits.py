@@ -17,7 +17,13 @@ from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
 from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Sample, Slice
 from seglog_broker.listeners.acceptor import UNREAD_SECONDS
 from seglog_broker.listeners.http.listener import CONNECTIONS_MAX, serve_http
-from seglog_broker.listeners.http.scrapes import PATIENCE_SECONDS, SCRAPES_MAX, TURNS_GIVEN_MAX, Scrapes
+from seglog_broker.listeners.http.scrapes import (
+    PATIENCE_SECONDS,
+    REST_SECONDS,
+    SCRAPES_MAX,
+    TURNS_GIVEN_MAX,
+    Scrapes,
+)
 from seglog_broker.listeners.http.wire import IDLE_SECONDS, REQUEST_SECONDS
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
 from seglog_broker.runtime.slow_readers import CutError
@@ -275,8 +281,21 @@ async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
         asked += 1
         return asked <= busy
 
-    await Scrapes(CONNECTIONS_MAX).turn(is_busy)
+    await Scrapes(CONNECTIONS_MAX).turn(is_busy, lambda: False)
     assert asked == min(busy + 1, TURNS_GIVEN_MAX)
+
+
+@pytest.mark.trio
+async def test_a_page_lets_the_loop_rest_before_each_part_while_a_sync_is_awaited(autojump_clock: MockClock) -> None:
+    scrapes = Scrapes(CONNECTIONS_MAX)
+    awaited = [True, False, True]
+    began = trio.current_time()
+    rests = []
+    for is_awaited in awaited:
+        await scrapes.turn(lambda: False, lambda is_awaited=is_awaited: is_awaited)  # type: ignore[misc]
+        rests.append(trio.current_time() - began)
+        began = trio.current_time()
+    assert rests == pytest.approx([REST_SECONDS if is_awaited else 0.0 for is_awaited in awaited])
 
 
 @pytest.mark.trio
