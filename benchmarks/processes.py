@@ -192,9 +192,9 @@ def daemon(bench: Bench, *arguments: str, build: Build | None = None) -> Iterato
 
 
 @contextmanager
-def bare_server(*arguments: str) -> Iterator[int]:
-    """A bare loop of ``benchmarks.bare`` in a process of its own; its port."""
-    with worker("benchmarks.bare", *arguments) as process:
+def bare_server(*arguments: str, module: str = "benchmarks.bare") -> Iterator[int]:
+    """A bare loop, as that module has it, in a process of its own; its port."""
+    with worker(module, *arguments) as process:
         assert process.stdout is not None
         text = process.stdout.readline()
         if not text:
