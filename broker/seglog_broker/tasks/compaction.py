@@ -121,17 +121,19 @@ class Compaction:
         for partition in [partition for partition in self._failures if partition.is_deleted]:
             del self._failures[partition]
         due: list[tuple[float, Partition]] = []
-        for partition in list(self.partitions.values()):
-            await trio.lowlevel.checkpoint()  # there may be thousands
-            if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
-                continue
-            try:
-                cleanable = await self.scheduler.retry_after_cold_read(partition.log.cleaning.find_cleanable)
-            except (OSError, StorageError) as error:
-                self._boundary.note_failure(partition, error)
-                continue
-            if cleanable.is_worth_it(partition.log.config):
-                due.append((cleanable.dirty_ratio, partition))
+        for part in self.partitions.in_parts():
+            for partition in part:
+                if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
+                    continue
+                try:
+                    cleanable = await self.scheduler.retry_after_cold_read(partition.log.cleaning.find_cleanable)
+                except (OSError, StorageError) as error:
+                    self._boundary.note_failure(partition, error)
+                    continue
+                if cleanable.is_worth_it(partition.log.config):
+                    due.append((cleanable.dirty_ratio, partition))
+                await trio.lowlevel.checkpoint()  # to look takes time, and there may be thousands
+            await trio.lowlevel.checkpoint()
         due.sort(key=itemgetter(0), reverse=True)
         # Meanwhile another cleaner may have begun with the first ones.
         return next((partition for _, partition in due if partition.can_be_cleaned), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -49,6 +49,23 @@ class TimedDisk(ForgetfulFileSystem):
 
     @now_ms.setter
     def now_ms(self, _: int) -> None: ...
+
+
+class Turns(trio.abc.Instrument):
+    """Counts the turns of the loop within its block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def after_io_wait(self, timeout: float) -> None:  # the method's name is trio's
+        self.count += 1
+
+    def __enter__(self) -> Self:
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        trio.lowlevel.remove_instrument(self)
 
 
 class HeldOffload(InlineOffload):

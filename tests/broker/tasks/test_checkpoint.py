@@ -9,7 +9,16 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.messages import DeleteTopicRequest
-from tests.broker.tasks.living_broker import HeldOffload, LoopClock, TimedDisk, append, living, log_name, with_topic
+from tests.broker.tasks.living_broker import (
+    HeldOffload,
+    LoopClock,
+    TimedDisk,
+    Turns,
+    append,
+    living,
+    log_name,
+    with_topic,
+)
 
 EVERY_MINUTE = "log.flush.offset.checkpoint.interval.ms=60000"
 ONLY = ("checkpoints",)
@@ -97,21 +106,13 @@ async def test_a_checkpoint_of_very_many_partitions_without_changes_takes_few_tu
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     partitions = 1000
-
-    class Turns(trio.abc.Instrument):
-        count = 0
-
-        def after_io_wait(self, timeout: float) -> None:
-            self.count += 1
-
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await with_topic(broker, partitions=partitions, segment_bytes=1024)
         append(broker)
         await trio.sleep(61)  # the first one saves what is new
-        before, turns = broker.metrics.fsyncs, Turns()
-        trio.lowlevel.add_instrument(turns)
-        await trio.sleep(60)
-        trio.lowlevel.remove_instrument(turns)
+        before = broker.metrics.fsyncs
+        with Turns() as turns:
+            await trio.sleep(60)
         assert turns.count < partitions / 10
         assert broker.metrics.fsyncs == before
         append(broker, 9)

@@ -32,6 +32,7 @@ from tests.broker.tasks.living_broker import (
     HeldOffload,
     LoopClock,
     TimedDisk,
+    Turns,
     alter,
     bases,
     fetch,
@@ -193,6 +194,18 @@ async def test_topics_without_compaction_are_left_alone(
         fill(broker)
         await trio.sleep(100)
         assert offload.jobs == []
+
+
+async def test_very_many_partitions_without_compaction_take_few_turns_of_each_look(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+) -> None:
+    partitions, seconds = 1000, 10
+    async with living(fs, clock, BACKOFF, "log.cleaner.threads=1", offload=offload, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=partitions)
+        await trio.sleep(60)
+        with Turns() as turns:
+            await trio.sleep(seconds)
+    assert seconds < turns.count < seconds * partitions / 10
 
 
 async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
