@@ -95,7 +95,9 @@ def summary(checks: Sequence[Check]) -> str:
 def _print(check: Check) -> None:
     style = _STYLES.get(check.verdict, {})
     for line in lines_of(check, columns_of_terminal()):
-        print_line(line, **(style if not line.lstrip().startswith("->") else {}))
+        if line.lstrip().startswith("->"):
+            style = {}  # the remedy, to its end
+        print_line(line, **style)
 
 
 COMMAND: Final = Command(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from seglog.cli import doctor
+from seglog.cli.checkups.model import problem
 from seglog.cli.checkups.told import OFFSET_SECONDS_WARNED, OFFSET_SECONDS_WRONG, SECTIONS
 from seglog_protocol.errors import UnsupportedApiError
 from seglog_protocol.messages import DescribeBrokerRequest, DescribedListener, Request
@@ -62,6 +64,17 @@ def test_a_healthy_broker_is_found_healthy(home: Path) -> None:
         lines = seglog(running.address, "doctor").stdout.decode().splitlines()
         count = sum(map(len, checks.values()))
         assert lines[-1].startswith(f"{count} checks: ")
+
+
+def test_what_to_do_is_not_in_the_colour_of_what_is_wrong_on_any_of_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, bool]] = []
+    monkeypatch.setattr(doctor, "columns_of_terminal", lambda: 80)
+    monkeypatch.setattr(doctor, "print_line", lambda line, **style: shown.append((line, bool(style))))
+    doctor._print(problem("disk", "word " * 40, "remedy " * 40))
+    assert {is_coloured for line, is_coloured in shown if "word" in line} == {True}
+    remedy = [is_coloured for line, is_coloured in shown if "remedy" in line]
+    assert len(remedy) > 1
+    assert not any(remedy)
 
 
 @pytest.mark.parametrize("columns", [80, 160])
