@@ -82,7 +82,7 @@ def _scraped(port: int, http_port: int, ack: Ack, seconds: float, pages: list[fl
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    """Rows for each ack level: beside the broker's page, and beside the other's; then what a page costs."""
+    """Rows for each ack level: beside the broker's pages, and beside those of the control; then what a page costs."""
     seconds = bench.pick(10.0, 1.5)
     topics, groups = bench.pick(10, 1), bench.pick(1_000, 10)
     with bench.fresh_directory() as directory, daemon(bench, "--set", f"seglog.http.listen={_PORT}") as running:
@@ -91,7 +91,7 @@ def run(bench: Bench) -> Iterator[Row]:
         cost = statistics.median(_page_cost(running) for _ in range(3))
         page = directory / "page"
         page.write_bytes(_response(running.http_port))
-        pages: dict[str, list[float]] = {"the broker's page": [], "a page that another process sends": []}
+        pages: dict[str, list[float]] = {"scraped": [], "control": []}
         with bare_server("serve", str(page), str(cost), module=_MODULE) as control_port:
             for ack, rate in RATES.items():
                 plain, *scraped = take_turns(
@@ -103,11 +103,11 @@ def run(bench: Bench) -> Iterator[Row]:
                     ),
                 )
                 for what, latencies in zip(pages, scraped, strict=True):
-                    yield from latency_rows(f"{rate} appends/s, ack {ack}, {what}", latencies, plain, "no scrape")
+                    yield from latency_rows(f"{rate}/s, ack {ack}, {what}", latencies, plain, "no scrape")
         longest = _value(running.http_port, "seglog_loop_longest_turn_seconds")
         yield Row("processor time of a page", "ms", [cost * 1000], note=f"{page.stat().st_size:,} bytes")
         for what, took in pages.items():
-            yield Row(f"{what} beside the load, p50", "ms", [percentile(took, 0.5) * 1000])
+            yield Row(f"a page beside the load, {what}, p50", "ms", [percentile(took, 0.5) * 1000])
         yield Row("longest turn of the loop in the last minute", "ms", [longest * 1000])
 
 
