@@ -54,6 +54,11 @@ class Scheduler:
         async with self._turns:
             await trio.lowlevel.checkpoint()
 
+    async def quiet_turn(self) -> None:
+        """As ``turn``, for work that nobody waits for: syncs go first."""
+        await self._offload.rest()
+        await self.turn()
+
     async def in_turns(self, steps: Steps[AnswerT]) -> AnswerT:
         """Run ``steps`` to their end and return their answer; other tasks run in between."""
         try:

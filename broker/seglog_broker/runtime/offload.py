@@ -59,6 +59,11 @@ LOOKS_AT_ONCE: Final = 2
 LOOK_SECONDS: Final = 0.001
 """Then they are looked for as often as this."""
 
+REST_SECONDS: Final = 0.001
+"""How long the loop rests before a part of long work while a sync is awaited. The kernel does much of a sync on the
+processor that has asked for it, the loop's: were it never idle until that work ends, syncs and whoever waits for them
+would wait for all of it. Where there is always one under way 1,000 parts take a second longer for it."""
+
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
@@ -104,6 +109,14 @@ class Offload:
         """Whether a task waits for the disk."""
         waits = self._commit.borrowed_tokens or self._fsync.borrowed_tokens or self._cold_read.borrowed_tokens
         return bool(self._rounds or waits)
+
+    async def rest(self) -> None:
+        """Let the loop rest if a sync is awaited; returns at once if none is.
+
+        For each part of long work for which no producer or consumer waits: pages of metrics, measurements, checkpoints.
+        """
+        if self.is_awaited:
+            await trio.sleep(REST_SECONDS)
 
     @asynccontextmanager
     async def ending_processes(self) -> AsyncIterator[None]:

@@ -109,6 +109,7 @@ async def run_checkpoints(
             for number, partition in enumerate(part):
                 await boundary.run(partition, work)
                 if number % CHECKPOINTS_A_TURN == 0:
+                    await offload.rest()
                     await trio.lowlevel.checkpoint()
         await checkpoints.write()
         save_clock = clock_trust.prepare_save()

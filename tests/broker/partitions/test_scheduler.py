@@ -113,3 +113,26 @@ async def test_requests_are_served_where_the_system_cannot_say_what_is_in_memory
         assert answer.slices[0].size > 0
     assert offload.cold_reads == 1
     broker.close()
+
+
+class Resting(InlineOffload):
+    """Counts what rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests = 0
+
+    async def rest(self) -> None:
+        self.rests += 1
+
+
+@pytest.mark.trio
+async def test_work_that_nobody_waits_for_lets_syncs_go_first() -> None:
+    fs, offload = ForgetfulFileSystem(), Resting()
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, fs, ManualClock(), offload)
+    await broker.scheduler.turn()
+    assert offload.rests == 0
+    await broker.scheduler.quiet_turn()
+    assert offload.rests == 1
+    broker.close()

@@ -3,14 +3,15 @@
 import errno
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from seglog_broker.runtime import offload as module
-from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.offload import REST_SECONDS, Offload
 from seglog_broker.storage.io.filesystem import SYNCS_BEGUN_MAX, File, PendingSync, PosixFileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.fsync_queue import begin_in_kernel
@@ -184,3 +185,20 @@ async def test_inline_rounds_run_on_the_loop_and_say_what_failed(begins_syncs: b
     fs.sync_directory("/")
     found = fs.found_after(POWER_LOSS).snapshot()
     assert (found["/0"], found["/2"]) == (b"some bytes", b"some bytes")
+
+
+@pytest.mark.trio
+async def test_the_loop_rests_while_a_sync_is_awaited_and_only_then() -> None:
+    offload = Offload()
+    with assert_no_checkpoints():
+        await offload.rest()
+    done = threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(offload.fsync, done.wait))
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        await offload.rest()
+        assert trio.current_time() - began >= REST_SECONDS
+        done.set()
+    with assert_no_checkpoints():
+        await offload.rest()

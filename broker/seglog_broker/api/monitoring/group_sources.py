@@ -206,7 +206,7 @@ class GroupSources:
 
     async def measure(self) -> None:
         """Find the groups with the largest lag, and of those that are shown what they read next, in turns."""
-        turns = budget.Turns(self._scheduler.turn)
+        turns = budget.Turns(self._scheduler.quiet_turn)
         lags: dict[str, int] = {}
         offsets: dict[str, int] = {}
         for name in self._groups.names():

@@ -133,7 +133,7 @@ class TopicSources:
 
     async def measure(self) -> None:
         """Find the sizes of all logs, the largest topics, and the dirty ratios of those that are shown, in turns."""
-        turns = budget.Turns(self._scheduler.turn)
+        turns = budget.Turns(self._scheduler.quiet_turn)
         sizes: dict[str, int] = {}
         for partition in chain.from_iterable(self._table.in_parts()):
             log = partition.log

@@ -23,12 +23,6 @@ TURNS_GIVEN_MAX: Final = 4
 has some 400 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by some 4 s at most."""
 
 
-REST_SECONDS: Final = 0.001
-"""How long the loop rests before a part of a page while a sync is awaited. The kernel does much of a sync on the
-processor that has asked for it, the loop's: were it never idle for as long as a page is made, syncs and whoever waits
-for them would wait for all of the page. Where there is always one under way a page takes a second longer for it."""
-
-
 class Scrapes:
     """The places of the pages that are made now, for one listener."""
 
@@ -55,15 +49,15 @@ class Scrapes:
         """Whether no other page may wait."""
         return self._taken + len(self._waiting) >= self.asked_max
 
-    async def turn(self, is_busy: Callable[[], bool], is_disk_awaited: Callable[[], bool]) -> None:
+    async def turn(self, is_busy: Callable[[], bool], rest: Callable[[], Awaitable[None]]) -> None:
         """Wait for a turn of the loop in which ``is_busy`` says that nothing else is to be done.
 
-        That is the next one, or one of TURNS_GIVEN_MAX behind it. If ``is_disk_awaited`` the loop rests first, unless
-        other pages wait for a place. Of all pages one waits for a turn at a time: else they would keep each other busy.
+        That is the next one, or one of TURNS_GIVEN_MAX behind it, after the ``rest`` of ``Offload``, unless other pages
+        wait for a place. Of all pages one waits for a turn at a time: else they would keep each other busy.
         """
         async with self._turns:  # also a free lock gives others a turn
-            if not self._waiting and is_disk_awaited():
-                await trio.sleep(REST_SECONDS)
+            if not self._waiting:
+                await rest()
             for _ in range(TURNS_GIVEN_MAX):
                 if not is_busy():
                     return

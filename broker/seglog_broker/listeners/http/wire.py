@@ -255,7 +255,7 @@ class HttpWire(Wire):
         slices = self._broker.monitoring.slices(names)
         turns = in_turns(slices, lambda piece: coding.add(exposition.encode(piece)))
         while True:
-            await self._scrapes.turn(connection.ready.is_busy, self._is_disk_awaited)
+            await self._scrapes.turn(connection.ready.is_busy, self._broker.offload.rest)
             parts = next(turns, None)
             if parts is None:
                 break
@@ -266,9 +266,6 @@ class HttpWire(Wire):
         data = coding.end(exposition.end())
         if data:
             sender.queue(self._encoded(h11.Data(data=data)))
-
-    def _is_disk_awaited(self) -> bool:
-        return self._broker.offload.is_awaited
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from seglog_broker.listeners.acceptor import UNREAD_SECONDS
 from seglog_broker.listeners.http.listener import CONNECTIONS_MAX, serve_http
 from seglog_broker.listeners.http.scrapes import (
     PATIENCE_SECONDS,
-    REST_SECONDS,
     SCRAPES_MAX,
     TURNS_GIVEN_MAX,
     Scrapes,
@@ -281,21 +280,31 @@ async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
         asked += 1
         return asked <= busy
 
-    await Scrapes(CONNECTIONS_MAX).turn(is_busy, lambda: False)
+    await Scrapes(CONNECTIONS_MAX).turn(is_busy, trio.lowlevel.cancel_shielded_checkpoint)
     assert asked == min(busy + 1, TURNS_GIVEN_MAX)
 
 
 @pytest.mark.trio
-async def test_a_page_lets_the_loop_rest_before_each_part_while_a_sync_is_awaited(autojump_clock: MockClock) -> None:
+async def test_the_loop_rests_before_each_part_of_a_page_unless_others_wait_for_a_place() -> None:
     scrapes = Scrapes(CONNECTIONS_MAX)
-    awaited = [True, False, True]
-    began = trio.current_time()
-    rests = []
-    for is_awaited in awaited:
-        await scrapes.turn(lambda: False, lambda is_awaited=is_awaited: is_awaited)  # type: ignore[misc]
-        rests.append(trio.current_time() - began)
-        began = trio.current_time()
-    assert rests == pytest.approx([REST_SECONDS if is_awaited else 0.0 for is_awaited in awaited])
+    scrapes.scrapes_max = 1
+    rests: list[int] = []
+
+    async def rest() -> None:
+        rests.append(scrapes.waiting)
+
+    async def wait() -> None:
+        async with scrapes.place():
+            pass
+
+    async with trio.open_nursery() as nursery, scrapes.place():
+        await scrapes.turn(lambda: False, rest)
+        await scrapes.turn(lambda: False, rest)
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert scrapes.waiting == 1
+        await scrapes.turn(lambda: False, rest)
+    assert rests == [0, 0]
 
 
 @pytest.mark.trio
