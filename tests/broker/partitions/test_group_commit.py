@@ -112,7 +112,8 @@ class Running:
 
     def roll(self, partition: int) -> None:
         log = self.broker.partitions["t", partition].log
-        while len(log.segments) == 1:
+        count = len(log.segments)
+        while len(log.segments) == count:
             self.append(partition, data=batch_of_size(512))
 
     async def flush(self, *partitions: int, topic: str = "t") -> list[messages.FlushResult]:
@@ -393,12 +394,16 @@ async def test_a_checkpoint_and_a_round_never_sync_the_same_log_at_once() -> Non
         nursery.start_soon(running.append(1).wait)
         await wait_all_tasks_blocked()
         assert (running.offload.checkpoints, running.offload.rounds) == (1, 1), "the other partition does not wait"
+        running.roll(0)  # so that there is something to sync for the second one, too, and a later record for a round
+        last = running.append(0)
+        nursery.start_soon(last.wait)
         nursery.start_soon(running.broker.checkpoints.sync, partition)
         while running.offload.waiting:  # the log asserts that they do not meet
             running.offload.let_one_go()
             await wait_all_tasks_blocked()
         assert (running.offload.checkpoints, running.offload.rounds) == (2, 2)
         assert pending.reply is not None
+        assert last.reply is not None
         assert partition.log.durable_end_offset == partition.log.log_end_offset
 
 
