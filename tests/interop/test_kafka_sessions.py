@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGHUP
+from threading import Event
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.interop.sasl_conversation import USERS
 from tests.interop.test_kafka_security import CLIENTS
 from tests.processes import Daemon, daemon, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 SECONDS = 7.0
 REAUTH_MS = 2000
@@ -62,8 +63,10 @@ def test_a_client_goes_on_beyond_the_end_of_its_session(
     create(plain, topic)
     told = {"protocol": "SASL_PLAINTEXT", "mechanism": mechanism, "user": "alice", "password": USERS["alice"]}
     with client(program, f"127.0.0.1:{sasl}", told) as running:
-        assert running.keep_on(topic, SECONDS) > SECONDS  # far more than one a second
-        assert running.ends(topic, 0)[1] >= SECONDS
+        sent = 0
+        while sent <= SECONDS:  # once, but on a busy machine
+            sent += running.keep_on(topic, SECONDS)
+        assert running.ends(topic, 0)[1] >= sent
 
 
 def test_certificates_change_under_a_client(program: Program, tmp_path: Path) -> None:
@@ -75,15 +78,22 @@ def test_certificates_change_under_a_client(program: Program, tmp_path: Path) ->
         create(plain, "t")
         before = ssl.get_server_certificate(("127.0.0.1", secure))
         told = {"protocol": "SSL", "authority": str(issuer.authority_file)}
+        changed = Event()
         with client(program, f"127.0.0.1:{secure}", told) as foreign, ThreadPoolExecutor(1) as pool:
-            kept = pool.submit(foreign.keep_on, "t", SECONDS)
+
+            def keep_on() -> int:
+                sent = 0
+                while not changed.is_set():
+                    sent += foreign.keep_on("t", SECONDS)
+                return sent + foreign.keep_on("t", SECONDS)
+
+            kept = pool.submit(keep_on)
             time.sleep(SECONDS / 3)
             issuer.issue("broker", *HOSTS)
             assert running.process is not None
             running.process.send_signal(SIGHUP)
             wait_until(lambda: ssl.get_server_certificate(("127.0.0.1", secure)) != before, "another certificate")
-            assert not kept.done()
+            changed.set()
             sent = kept.result()
-            assert sent > SECONDS
             assert foreign.ends("t", 0) == (0, sent)
         assert "Traceback" not in running.log_text()

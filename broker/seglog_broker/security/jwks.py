@@ -78,13 +78,24 @@ def parse_keys(content: bytes) -> list[SigningKey]:
     return keys
 
 
+class _TlsRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to addresses with TLS alone: on any other, somebody could lead to keys of their own."""
+
+    def redirect_request(self, *args: Any, **named: Any) -> urllib.request.Request | None:
+        """See the class. Raises ValueError."""
+        request = super().redirect_request(*args, **named)
+        if request is not None and request.type != "https":
+            raise ValueError("it leads to an address without TLS")
+        return request
+
+
 def read_url(url: str, bytes_max: int = BYTES_MAX) -> bytes:
     """What is at a ``file:`` or ``https:`` address, ``bytes_max`` at most. Raises OSError, or ValueError."""
-    context = ssl.create_default_context() if url.startswith("https:") else None
+    handlers: list[urllib.request.BaseHandler] = [_TlsRedirects()]
+    if url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context()))
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS, context=context) as answer:  # noqa: S310 - checked
-            if not answer.url.startswith(("https:", "file:")):
-                raise ValueError("it leads to an address without TLS")
+        with urllib.request.build_opener(*handlers).open(url, timeout=TIMEOUT_SECONDS) as answer:
             content: bytes = answer.read(bytes_max + 1)
     except urllib.error.HTTPError as error:
         raise OSError(f"its server answers {error.code}") from None

@@ -2,13 +2,18 @@
 
 import hmac
 import json
-from collections.abc import Mapping
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
 import jwt
 import pytest
 import trio
+import trustme
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
@@ -285,6 +290,57 @@ def test_a_file_and_nothing_without_end_is_read(tmp_path: Path) -> None:
         read_url(f"file://{file}", 9)
     with pytest.raises(OSError):
         read_url(f"file://{tmp_path}/none")
+
+
+@contextmanager
+def https_server(authority: trustme.CA, replies: Mapping[str, tuple[int, str, bytes]]) -> Iterator[str]:
+    """A server on this machine, which answers each path with a status, where else to look, and a body; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, location, body = replies[self.path]
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"https://localhost:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_keys_are_read_over_tls_alone_whose_certificate_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a redirect leads over HTTP, it is not followed, also where that would lead back to TLS."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    body = key_set(*public_keys())
+    replies = {"/keys": (200, "", body), "/moved": (302, "/keys", b""), "/gone": (404, "", b"no")}
+    replies["/plain"] = (302, "http://localhost:9/keys", b"")
+    with https_server(authority, replies) as address:
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            read_url(f"{address}/keys")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert len(parse_keys(read_url(f"{address}/keys"))) == len(parse_keys(body))
+        assert read_url(f"{address}/moved") == body
+        with pytest.raises(OSError, match="answers 404"):
+            read_url(f"{address}/gone")
+        with pytest.raises(ValueError, match="an address without TLS"):
+            read_url(f"{address}/plain")
 
 
 class _Provider:
