@@ -124,7 +124,7 @@ def test_other_partitions_are_served_during_a_recovery(killed: Daemon) -> None:
         assert _values(client, "big") == [*expected, b"right through it"]
         assert client.metrics()["partitions_recovering"] == 0
         assert "recovery" not in seglog_json(killed.address, "ping")
-    assert '"event": "recovery_finished"' in killed.log_text()
+    wait_until(lambda: '"event": "recovery_finished"' in killed.log_text(), "the line, which a thread writes")
 
 
 def test_readyz_answers_503_with_the_progress_until_all_is_recovered(killed: Daemon) -> None:
