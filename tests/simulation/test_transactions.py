@@ -40,10 +40,13 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
 from seglog_protocol.errors import CoordinatorNotAvailableError, DiskFullError, SeglogError
 from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC
-from seglog_protocol.messages import AppendRequest
+from seglog_protocol.kafka.messages import TransactionLogValue
+from seglog_protocol.messages import Ack, AppendRequest
 from seglog_protocol.record_batch import BatchHeader
 from tests.simulation.transactions.simulation import simulate
 from tests.support import some_seeds
+
+ENDS: Final = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 
 SEEDS_UNTIL_CAUGHT: Final = 200
 """A crash has to come between two syncs of one round for some: one run in forty finds them."""
@@ -90,6 +93,29 @@ def state_before_fsync(patch: pytest.MonkeyPatch) -> None:
         del ack
         return AppendRequest(partitions, "os", create=create)  # type: ignore[arg-type]
 
+    patch.setattr("seglog_broker.coordinators.topic.AppendRequest", request)
+
+
+def place_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    """Records are taken when it is written, and not on the disk, that their partition is part of the transaction."""
+    write_some = StateTopic._write_some
+    begins: list[bool] = []
+
+    def is_place(record: Any) -> bool:
+        value = getattr(record, "value", None)
+        return isinstance(value, TransactionLogValue) and TransactionState(value.transaction_status) not in {
+            TransactionState.EMPTY,
+            *ENDS,
+        }
+
+    async def write(topic: StateTopic, writes: deque[Any]) -> None:
+        begins[:] = [all(is_place(record) for write in topic._queue for record in write.records)]
+        await write_some(topic, writes)
+
+    def request(partitions: list[object], ack: Ack, *, create: bool) -> AppendRequest:
+        return AppendRequest(partitions, "os" if begins == [True] else ack, create=create)  # type: ignore[arg-type]
+
+    patch.setattr(StateTopic, "_write_some", write)
     patch.setattr("seglog_broker.coordinators.topic.AppendRequest", request)
 
 
@@ -294,6 +320,7 @@ def end_written_behind_what_comes_next(patch: pytest.MonkeyPatch) -> None:
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
+    place_before_fsync,
     fence_not_checked,
     commit_of_what_is_not_durable,
     last_stable_offset_too_high,
