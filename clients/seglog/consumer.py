@@ -4,13 +4,14 @@ There is no thread: while the program processes one reply's records, the next fe
 in the socket.
 """
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
+from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
 from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
@@ -62,14 +63,31 @@ class Consumer(ConsumerBase):
         while (batch := self._next_batch()) is not None:
             yield self._whole(batch)
 
+    def poll(self, timeout: float) -> list[Record]:
+        """The records of the next batch; none if none came within ``timeout`` seconds, or at the end.
+
+        For a loop with something else to do where there are few records. Raises what iteration raises. Joining a group,
+        and a broker that is away, are waited for as by iteration, however long that takes.
+        """
+        self._wait_until = time.monotonic() + poll_seconds(timeout)
+        try:
+            while (batch := self._next_batch()) is not None:
+                if records := self._listed(batch):
+                    return records
+        finally:
+            self._wait_until = math.inf
+        return []
+
     def _next_batch(self) -> FetchedBatch | None:
         self._owner.check()
         retries = Retries(self.options.reconnect_timeout)
+        is_last = False
         while True:
             batch = self._queued()
-            if batch is not None or self._fetcher.is_finished:
+            if batch is not None or self._fetcher.is_finished or is_last:
                 return batch
             self._fetch_or_reconnect(retries)
+            is_last = time.monotonic() >= self._wait_until
 
     def _fetch_or_reconnect(self, retries: Retries) -> None:
         """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
@@ -105,8 +123,8 @@ class Consumer(ConsumerBase):
 
     def _is_answered(self, link: Link, asked: PendingFetch) -> bool:
         """Wait for the reply; false if there may be something else to do before it comes."""
-        link.wait(lambda: asked.reply is not None, asked.deadline - time.monotonic())
-        return True
+        until = min(asked.deadline, self._wait_until)
+        return link.wait(lambda: asked.reply is not None, until - time.monotonic()) or until == asked.deadline
 
     def _ask(self, link: Link) -> bool:
         asked = self._next_fetch(time.monotonic(), link.hello)

@@ -53,6 +53,11 @@ class GroupConsumer(Consumer):
         self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
         return super()._records(batch)
 
+    def _listed(self, batch: FetchedBatch) -> list[Record]:
+        found = super()._listed(batch)
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
+        return found
+
     def _whole(self, batch: FetchedBatch) -> FetchedBatch:
         self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
         return super()._whole(batch)
@@ -67,6 +72,7 @@ class GroupConsumer(Consumer):
 
     def _next_batch_of_group(self) -> FetchedBatch | None:
         retries = Retries(self.options.reconnect_timeout)
+        is_last = False
         while True:
             self._sleep(0)
             self._is_interrupted = self._is_closed
@@ -78,16 +84,18 @@ class GroupConsumer(Consumer):
                 target = self._run(self._session.restart(error))
                 self._fetcher.skip_to(self._fetcher.states[error.partition], target, error)
                 continue
-            if batch is not None or self._session.is_finished:
+            if batch is not None or self._session.is_finished or is_last:
                 return batch
             if self._fetcher.states:
                 self._fetch_or_reconnect(retries)
             else:
-                self._sleep(SLICE_SECONDS)
+                self._sleep(max(0.0, min(SLICE_SECONDS, self._wait_until - time.monotonic())))
+            is_last = time.monotonic() >= self._wait_until
 
     def _is_answered(self, link: Link, asked: PendingFetch) -> bool:
-        remaining = asked.deadline - time.monotonic()
-        return link.wait(lambda: asked.reply is not None, min(SLICE_SECONDS, remaining)) or remaining <= 0
+        now = time.monotonic()
+        until = min(asked.deadline, self._wait_until, now + SLICE_SECONDS)
+        return link.wait(lambda: asked.reply is not None, until - now) or now >= asked.deadline
 
     def _pause_seconds(self, now: float) -> float:
         return min(SLICE_SECONDS, super()._pause_seconds(now))

@@ -4,12 +4,13 @@ There is no background task: while the program processes one reply's records, th
 cancelled wait loses nothing; the next wait continues with the same fetch.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from seglog.asynchronous.link import Answer, Dialer, Link
-from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch
+from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
 from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.offsets import PartitionLag, Place
@@ -63,6 +64,18 @@ class Consumer(ConsumerBase):
         """Verified batches with their header fields and raw bytes, as ``seglog.Consumer.batches``."""
         return Items(self, lambda batch: iter([self._whole(batch)]))
 
+    async def poll(self, timeout: float) -> list[Record]:  # noqa: ASYNC109 - as the blocking one; it returns
+        """The records of the next batch, or none, as ``seglog.Consumer.poll``. A cancelled call loses none."""
+        await self.loop.turn()
+        self._wait_until = self.loop.now() + poll_seconds(timeout)
+        try:
+            while (batch := await self.next_batch()) is not None:
+                if records := self._listed(batch):
+                    return records
+        finally:
+            self._wait_until = math.inf
+        return []
+
     async def next_batch(self) -> FetchedBatch | None:
         """The next batch with records to return, None at the end."""
         if self._is_busy:
@@ -75,11 +88,13 @@ class Consumer(ConsumerBase):
 
     async def _next_batch(self) -> FetchedBatch | None:
         retries = Retries(self.options.reconnect_timeout)
+        is_last = False
         while True:
             batch = self._queued()
-            if batch is not None or self._fetcher.is_finished:
+            if batch is not None or self._fetcher.is_finished or is_last:
                 return batch
             await self._fetch_or_reconnect(retries)
+            is_last = self.loop.now() >= self._wait_until
 
     async def _fetch_or_reconnect(self, retries: Retries) -> None:
         """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
@@ -124,8 +139,8 @@ class Consumer(ConsumerBase):
 
     async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
         """Wait for the reply; false if there may be something else to do before it comes."""
-        await answer.wait(asked.deadline)
-        return True
+        until = min(asked.deadline, self._wait_until)
+        return await answer.wait(until) or until == asked.deadline
 
     async def _ask(self, link: Link) -> bool:
         """Send the next fetch; False when there is nothing to fetch at this time."""

@@ -52,6 +52,11 @@ class GroupConsumer(Consumer):
         self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
         return super()._records(batch)
 
+    def _listed(self, batch: FetchedBatch) -> list[Record]:
+        found = super()._listed(batch)
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
+        return found
+
     def _whole(self, batch: FetchedBatch) -> FetchedBatch:
         self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
         return super()._whole(batch)
@@ -65,6 +70,7 @@ class GroupConsumer(Consumer):
 
     async def _next_batch_of_group(self) -> FetchedBatch | None:
         retries = Retries(self.options.reconnect_timeout)
+        is_last = False
         while True:
             if self._is_leaving:
                 raise self._closed()
@@ -77,15 +83,16 @@ class GroupConsumer(Consumer):
                 target = await self._run(self._session.restart(error))
                 self._fetcher.skip_to(self._fetcher.states[error.partition], target, error)
                 continue
-            if batch is not None or self._session.is_finished:
+            if batch is not None or self._session.is_finished or is_last:
                 return batch
             if self._fetcher.states:
                 await self._fetch_or_reconnect(retries)
             else:
-                await self.loop.sleep(SLICE_SECONDS)
+                await self.loop.sleep(max(0.0, min(SLICE_SECONDS, self._wait_until - self.loop.now())))
+            is_last = self.loop.now() >= self._wait_until
 
     async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
-        deadline = min(asked.deadline, self.loop.now() + SLICE_SECONDS)
+        deadline = min(asked.deadline, self._wait_until, self.loop.now() + SLICE_SECONDS)
         return await answer.wait(deadline) or self.loop.now() >= asked.deadline
 
     def _pause_seconds(self, now: float) -> float:

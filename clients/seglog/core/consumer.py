@@ -3,6 +3,7 @@
 One fetch is pending while the program processes the records of the previous one; ``PendingFetch`` is that fetch.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ from seglog.core.records import FetchedBatch, GapLog, Record
 from seglog_protocol.errors import (
     ClientClosedError,
     ConnectionLostError,
+    SeglogError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -25,6 +27,14 @@ from seglog_protocol.record_batch import INT64_MAX
 
 ANSWER_SECONDS: Final = 30.0
 """Time for a reply beyond the fetch's own ``max_wait_ms``; after it the connection counts as broken."""
+
+
+def poll_seconds(timeout: float) -> float:
+    """The timeout of ``poll``. Raises ValueError for what is none."""
+    number: object = timeout
+    if not isinstance(number, int | float) or not number >= 0:
+        raise ValueError(f"timeout is a number of seconds, 0 or more, not {timeout!r}")
+    return float(number)
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +61,8 @@ class ConsumerBase:
         self._pending: PendingFetch | None = None
         self._cancellations: list[CancelRequest] = []
         """For dropped fetches that still wait at the broker; sent before the next fetch, their replies ignored."""
+        self._wait_until = math.inf
+        """When ``poll`` waits no longer, by the clock of the face."""
         self._is_closed = False
         self._is_interrupted = False
         """Whether a loop over records has to come back before the next one: set by ``close``, at the latest."""
@@ -110,6 +122,17 @@ class ConsumerBase:
         self._fetcher.finish(batch)
         self._report_gaps()
 
+    def _listed(self, batch: FetchedBatch) -> list[Record]:
+        """The records of a batch, which count as read when they are returned."""
+        found: list[Record] = []
+        try:
+            for record in self._records(batch):
+                found.append(record)  # noqa: PERF402 - what came before an error is to be returned
+        except SeglogError:
+            if not found:
+                raise  # else the next call meets it
+        return found
+
     def _whole(self, batch: FetchedBatch) -> FetchedBatch:
         """The batch itself, which counts as read when it is returned."""
         state = self._fetcher.states[batch.partition]
@@ -152,7 +175,7 @@ class ConsumerBase:
         """Seconds until there is something to fetch."""
         next_fetch_at = self._fetcher.next_fetch_at()
         assert next_fetch_at is not None, "nothing to ask, nothing queued, and not finished"
-        return max(0.0, next_fetch_at - now)
+        return max(0.0, min(next_fetch_at, self._wait_until) - now)
 
     def _report_gaps(self) -> None:
         met = self._fetcher.new_gaps

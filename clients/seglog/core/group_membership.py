@@ -225,21 +225,24 @@ class Membership:
             if self.member is None or self._is_joining:
                 self._polled_at = now
                 return Watch(None, self.options.heartbeat_interval)
+            left = self.options.max_poll_interval
             if progress is None or progress != self._polled:
                 self._polled, self._polled_at = progress, now
-            elif now - self._polled_at >= self.options.max_poll_interval:
+            else:
+                left += self._polled_at - now
+            if left <= 0:
                 return Watch(self._leave_slow_program(self.member), self.options.heartbeat_interval)
             if self._heartbeat_at < 0:  # just joined
                 self._heartbeat_at = now + self.options.heartbeat_interval
                 self._counts_at = now + METADATA_SECONDS
             if now < self._heartbeat_at:
-                return Watch(None, self._heartbeat_at - now)
+                return Watch(None, min(left, self._heartbeat_at - now))
             self._heartbeat_at = now + self.options.heartbeat_interval
             member, options = self.member, self.options
             request = messages.GroupHeartbeatRequest(
                 options.group, member.member_id, member.generation, options.instance_id
             )
-            return Watch(request, options.heartbeat_interval)
+            return Watch(request, min(left, options.heartbeat_interval))
 
     def _leave_slow_program(self, member: Member) -> messages.LeaveGroupRequest | None:
         options = self.options

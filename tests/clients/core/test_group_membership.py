@@ -418,6 +418,20 @@ def test_a_program_that_does_not_come_back_leaves_and_learns_of_it(caplog: pytes
         caplog.clear()
 
 
+@pytest.mark.parametrize("limit", [0.7, 1.0, 3.1])
+def test_a_program_that_does_not_come_back_leaves_when_its_time_is_over(limit: float) -> None:
+    """Not with the heartbeat after that: the watch looks whenever it has said that it will."""
+    group = Coordinator(max_poll_interval=limit, auto_commit=False).joined()
+    group.session.hand_out(group.states[0], 0)
+    watch = group.session.watch(group.now)
+    began = group.now
+    while not isinstance(watch.request, messages.LeaveGroupRequest):
+        assert watch.seconds > 0
+        group.now += watch.seconds
+        watch = group.session.watch(group.now)
+    assert group.now - began == pytest.approx(limit)
+
+
 def test_a_program_that_comes_back_or_waits_is_not_too_slow() -> None:
     group = Coordinator(max_poll_interval=10).joined()
     group.session.hand_out(group.states[0], 0)
