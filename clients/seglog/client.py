@@ -651,10 +651,13 @@ class Client:
     # --- Transactions of any producer ---------------------------------------------------------------------------------
 
     def transactions(self) -> "list[TransactionDescription]":
-        """All producers that have transactions, by their transactional ids, each without its partitions."""
+        """All producers that have transactions, by their transactional ids, each without its partitions.
+
+        Raises CoordinatorNotAvailableError where the broker cannot read what some of them were.
+        """
         from seglog.core.transaction_admin import list_transactions  # noqa: PLC0415 - seldom asked
 
-        return self.converse(list_transactions())[0]
+        return self.converse(list_transactions()).whole()
 
     def describe_transaction(self, transactional_id: str) -> "TransactionDescription":
         """The transaction of a producer, with its partitions. Raises a RequestError for an id that is not known."""

@@ -44,7 +44,7 @@ def texts(records: list[seglog.Record]) -> list[str]:
 async def test_poll_returns_a_batch_or_nothing_when_its_time_is_over(client: Any, options: dict[str, Any]) -> None:
     await send(client, "1", "2")
     await send(client, "3")
-    async with client.consumer("t", follow=True, **options) as consumer:
+    async with client.consumer("t", start="earliest", follow=True, **options) as consumer:
         assert texts(await consumer.poll(LONG)) == ["1", "2"]
         assert texts(await consumer.poll(LONG)) == ["3"]
         for timeout in (0, 0.01, 0.3):

@@ -1,6 +1,6 @@
 """Loads the state of a coordinator from its topic after a start, in turns with the requests that are served."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, Generic, TypeVar
 
 import trio
@@ -85,6 +85,11 @@ class StateLoader(Generic[ReplayT]):
     def failure(self, key: str) -> str | None:
         """Why the state of a coordinator key cannot be loaded; None if it can, or is."""
         return self._failed.get(self._topic.partition_of(key)) if self._failed else None
+
+    @property
+    def failed(self) -> Collection[int]:
+        """The partitions that cannot be loaded."""
+        return self._failed.keys()
 
     @property
     def any_failure(self) -> str | None:

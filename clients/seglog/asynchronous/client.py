@@ -601,7 +601,7 @@ class Client:
 
     async def transactions(self) -> list[messages.TransactionDescription]:
         """As ``seglog.Client.transactions``."""
-        return (await self.converse(list_transactions()))[0]
+        return (await self.converse(list_transactions())).whole()
 
     async def describe_transaction(self, transactional_id: str) -> messages.TransactionDescription:
         """As ``seglog.Client.describe_transaction``."""

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def _list(client: "Client", options: Options) -> int:
+    """List transactions; 1 where the broker cannot read what some of them were."""
     from seglog.core.transaction_admin import OPEN, list_transactions
 
-    found, now_ms = client.converse(list_transactions())
+    found, now_ms, missing = client.converse(list_transactions())
     if options.open:
         found = [each for each in found if each.state == OPEN]
     if options.json:
@@ -31,7 +32,9 @@ def _list(client: "Client", options: Options) -> int:
     elif found:
         titles = ["TRANSACTIONAL ID", "STATE", ">PRODUCER", ">EPOCH", ">PARTITIONS", "OPEN FOR", "TIMEOUT"]
         print_table(titles, [_row(each, now_ms) for each in found])
-    return OK
+    if missing is not None:
+        warn(missing)
+    return OK if missing is None else FAILED
 
 
 def _row(each: "TransactionDescription", now_ms: int) -> list[Any]:
@@ -119,7 +122,8 @@ COMMAND: Final = Group(
         client_command(
             "list",
             _list,
-            "List producers that have transactions, by their transactional ids.",
+            "List producers that have transactions, by their transactional ids.\n\n"
+            "It exits with 1 where the broker cannot read what some of them were, as a partition is offline.",
             Option(["--open"], is_flag=True, help="Only those with a transaction that is open."),
         ),
         client_command(

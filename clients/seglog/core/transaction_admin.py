@@ -1,10 +1,10 @@
 """What people ask about transactions: which there are, what one does, and its end."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog.core.conversations import Conversation, ask
 from seglog_protocol import messages
-from seglog_protocol.errors import UnsupportedApiError
+from seglog_protocol.errors import CoordinatorNotAvailableError, UnsupportedApiError
 from seglog_protocol.messages import MessageT
 
 OPEN: Final = "Ongoing"
@@ -29,8 +29,22 @@ def _ask(
     return reply
 
 
-def list_transactions() -> Conversation[tuple[list[messages.TransactionDescription], int]]:
-    """As ``Client.transactions``, and the broker's time in epoch ms."""
+class Listed(NamedTuple):
+    """Transactions at ``now_ms``, the broker's time in epoch ms; ``missing`` says which it does not know, and why."""
+
+    transactions: list[messages.TransactionDescription]
+    now_ms: int
+    missing: str | None
+
+    def whole(self) -> list[messages.TransactionDescription]:
+        """The transactions. Raises CoordinatorNotAvailableError where some are missing."""
+        if self.missing is not None:
+            raise CoordinatorNotAvailableError(self.missing)
+        return self.transactions
+
+
+def list_transactions() -> Conversation[Listed]:
+    """All transactions that the broker knows."""
     found: list[messages.TransactionDescription] = []
     after: str | None = None
     while True:
@@ -38,7 +52,7 @@ def list_transactions() -> Conversation[tuple[list[messages.TransactionDescripti
         reply = yield from _ask(request, messages.TransactionsReply, is_repeatable=True)
         found += reply.transactions
         if not reply.more or not reply.transactions:
-            return found, reply.now_ms
+            return Listed(found, reply.now_ms, reply.missing)
         after = reply.transactions[-1].transactional_id
 
 

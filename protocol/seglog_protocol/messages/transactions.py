@@ -80,11 +80,15 @@ class TransactionDescription(Message):
 
 
 class TransactionsReply(Message):
-    """Transactions by their ids, at ``now_ms``; with ``more`` others follow the last one."""
+    """Transactions by their ids, at ``now_ms``; with ``more`` others follow the last one.
+
+    ``missing`` says of which ids it is not known what they do, and why, where that cannot be read.
+    """
 
     transactions: list[TransactionDescription]
     now_ms: Int64
     more: bool | None = None
+    missing: str | None = None
 
 
 class AbortTransactionRequest(Request):

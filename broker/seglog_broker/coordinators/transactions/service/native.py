@@ -131,7 +131,8 @@ class NativeTransactions:
         after = request.after
         rest = [each for each in listed if after is None or each.transactional_id > after]
         found += [_described(each) for each in rest[:limit]]
-        return messages.TransactionsReply(found, now_ms, more=True if len(rest) > limit else None)
+        has_more = True if len(rest) > limit else None
+        return messages.TransactionsReply(found, now_ms, has_more, self._transactions.missing)
 
 
 def _described(

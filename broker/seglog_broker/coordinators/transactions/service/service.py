@@ -459,6 +459,15 @@ class TransactionService:
             producer_id=found.producer_id,
         )
 
+    @property
+    def missing(self) -> str | None:
+        """Of which transactional ids it cannot be known what they do, and why; None where all are known."""
+        failure = self._loader.any_failure
+        if failure is None:
+            return None
+        names = ", ".join(f"{TRANSACTIONS_TOPIC}-{number}" for number in sorted(self._loader.failed))
+        return f"transactional ids of {names} are missing, because {failure}"
+
     def describe(self, transactional_id: str) -> TransactionDescription:
         """What is known of an id. Raises UnknownTransactionalIdError."""
         self.check(transactional_id)
