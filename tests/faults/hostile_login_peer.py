@@ -101,11 +101,14 @@ def send_failing(facts: Facts, count: int, dice: random.Random) -> int:
         sent += len(trying)
         second = []
         for sock, talk, mechanism, tokens in trying:
-            if talk is KAFKA:
-                assert received_frame(sock) is not None  # of the handshake
+            if talk is KAFKA and received_frame(sock) is None:  # of the handshake: on a busy machine its time is over
+                facts.answers["closed"] += 1
+                sock.close()
+                continue
             answer = _answered(facts, sock, talk)
             if answer is not None:
-                sock.sendall(talk.step(mechanism, tokens.send(answer)))
+                with contextlib.suppress(ConnectionError):  # as above, which the answer tells
+                    sock.sendall(talk.step(mechanism, tokens.send(answer)))
                 second.append((sock, talk))
         for sock, talk in second:
             assert _answered(facts, sock, talk) is None, "it was let in"

@@ -129,7 +129,9 @@ def fail(folder: Path, count: int, seed: int) -> None:
         judge(attacked.running, found)
         lines = attacked.log_lines()
         failures = [line for line in lines if line["event"] == "authentication_failed"]
-        assert sum(line.get("more", 1) for line in failures) == found["sent"]
+        too_late = sum(line.get("more", 1) for line in lines if line["event"] == "connection_refused")
+        failed = sum(line.get("more", 1) for line in failures)
+        assert found["sent"] - too_late <= failed <= found["sent"]  # on a quiet machine none is too late
         assert len(failures) <= (LINES_MAX + 1) * (2 + found["seconds"] // WINDOW_SECONDS)
         assert len(lines) < 100 + 20 * (2 + found["seconds"] // WINDOW_SECONDS)
         for line in failures:
