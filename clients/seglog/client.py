@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from seglog.consumer import Consumer
-    from seglog.core.accumulator import ProducerEpoch
     from seglog.core.explaining import PartitionExplanation
     from seglog.core.fetcher import OutOfRange
     from seglog.core.moments import Moment
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from seglog.core.records import ConsumerGap
     from seglog.core.security import Mechanism, Tls
     from seglog.core.timestamps import TimestampWatch
+    from seglog.core.transactions import OpenTransaction
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog.producer import Producer
@@ -273,19 +273,16 @@ class Client:
         self,
         topic: str,
         options: "ProducerOptions",
-        of_transaction: "ProducerEpoch | None" = None,
-        admit: "Callable[[str, list[int]], None] | None" = None,
+        transaction: "OpenTransaction | None" = None,
+        admit: "Extend | None" = None,
     ) -> "Producer":
-        """As ``producer``, from options; with ``of_transaction`` for that producer's transactions.
-
-        ``admit`` as of ``Producer``.
-        """
+        """As ``producer``, from options; ``transaction`` and ``admit`` as of ``Producer``."""
         from seglog.producer import Producer  # noqa: PLC0415 - as above
 
         description, epoch = self.converse(options.begin(topic, may_create=self.broker.auto_create_topics))
         watch = self.timestamps(topic)
         return self._adopted(
-            lambda link: Producer(self._dialer, link, description, options, of_transaction or epoch, watch, admit)
+            lambda link: Producer(self._dialer, link, description, options, epoch, watch, transaction, admit)
         )
 
     def transaction(
@@ -315,10 +312,10 @@ class Client:
             timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
         )
 
-        def make_producer(topic: str, epoch: "ProducerEpoch", extend: "Extend") -> "Producer":
+        def make_producer(topic: str, part_of: "OpenTransaction", extend: "Extend") -> "Producer":
             for producer in let_go(self._of_transactions):
                 producer.abort_now()  # so that a transaction object for each block leaves no connections behind
-            return self.make_producer(topic, options, epoch, extend)
+            return self.make_producer(topic, options, part_of, extend)
 
         transaction = Transaction(core, self.converse, make_producer)
         self._of_transactions[weakref.ref(transaction)] = transaction.producers

@@ -36,6 +36,9 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import TopicDescription
 
+if TYPE_CHECKING:
+    from seglog.core.transactions import OpenTransaction
+
 EXIT_WAIT_SECONDS: Final = 30.0
 FOREVER_SECONDS: Final = 1e9
 
@@ -92,10 +95,12 @@ class Producer:
         options: ProducerOptions,
         producer: ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
-        admit: Callable[[str, list[int]], None] | None = None,
+        transaction: "OpenTransaction | None" = None,
+        admit: "Callable[[OpenTransaction, str, list[int]], None] | None" = None,
     ) -> None:
-        """``admit`` is called with the topic and partitions of batches before they are written, and may wait.
+        """With ``transaction`` its records are part of that one, and its producer id and epoch are those of it.
 
+        Then ``admit`` is called with it, the topic and partitions of batches before they are written, and may wait.
         Where it raises a SeglogError, they fail by it, or are tried again, as when the broker refuses them.
         """
         self.topic = topic.name
@@ -103,7 +108,9 @@ class Producer:
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._owner = OwnerProcess("producer")
-        self._core = ProducerCore(topic, options, producer, timestamps)
+        self._core = ProducerCore(topic, options, producer if transaction is None else transaction.epoch, timestamps)
+        self.transaction = transaction
+        """That of which records are part from now on."""
         self._admit = admit
         self._sending = threading.Lock()
         # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
@@ -136,6 +143,7 @@ class Producer:
 
         Warns (TimestampWarning, once per topic) of a timestamp past the topic's retention, or that looks like seconds.
         """
+        transaction = self.transaction
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         try:
@@ -143,10 +151,10 @@ class Producer:
         except UnknownPartitionError:
             self._refresh_partitions()  # the partition may be new
             record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = self._append(partition, record, size)
+        added = self._append(partition, record, size, transaction)
         while added is None:
             self._wait_for_room(size)
-            added = self._append(partition, record, size)
+            added = self._append(partition, record, size, transaction)
         batch, index, has_full = added
         if self._thread is None:
             self._drive(lambda: batch.is_sent or batch.is_resolved, FOREVER_SECONDS)
@@ -165,12 +173,16 @@ class Producer:
             with self._lock:
                 self._core.note_partitions(found.partitions)
 
-    def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``ProducerCore.append``."""
+    def _append(
+        self, partition: int | None, record: NewRecord, size: int, transaction: "OpenTransaction | None"
+    ) -> tuple[ProducerBatch, int, bool] | None:
+        """As ``ProducerCore.append``, in the transaction that there was when the record came."""
         self._owner.check()
         with self._lock:
             if self._is_closed:
                 raise self._closed()
+            if transaction is not None:
+                transaction.check()
             added = self._core.append(partition, record, size, time.monotonic())
             if added is not None and added[1] == 0:
                 self._changed.notify_all()  # wakes the daemon thread if it was idle
@@ -228,12 +240,13 @@ class Producer:
         if failure is not None:
             raise failure
 
-    def begin_epoch(self, producer: ProducerEpoch) -> bool:
-        """Send in another epoch from now on; False, and nothing changes, where records before are not acknowledged."""
+    def begin(self, transaction: "OpenTransaction") -> bool:
+        """Send in another transaction from now on; False, and nothing changes, where records are unacknowledged."""
         with self._lock:
             if self._core.accumulator.unresolved:
                 return False
-            self._core.accumulator.begin_epoch(producer)
+            self._core.accumulator.begin_epoch(transaction.epoch)
+            self.transaction = transaction
             return True
 
     def wait_for(self, batch: ProducerBatch, timeout: float | None) -> bool:
@@ -440,9 +453,9 @@ class Producer:
     def _write(self, link: Link, sent: Sent) -> None:
         core = self._core
         core.build(sent)
-        if self._admit is not None:
+        if self._admit is not None and self.transaction is not None:
             try:
-                self._admit(self.topic, [batch.partition for batch in sent.batches])
+                self._admit(self.transaction, self.topic, [batch.partition for batch in sent.batches])
             except SeglogError as error:
                 with self._lock:
                     core.refused(sent, error, time.monotonic())

@@ -7,10 +7,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput
-from seglog.core.transactions import TransactionCore, check_in_group
+from seglog.core.transactions import OpenTransaction, TransactionCore, check_in_group
 from seglog.core.wrong_face import refuse_async
 from seglog_protocol.errors import SeglogError
 
@@ -31,18 +30,21 @@ class Converse(Protocol):
 
 
 class Extend:
-    """Makes partitions part of the open transaction. Threads that wait for one request share the next one."""
+    """Makes partitions part of a transaction. Threads that wait for one request share the next one."""
 
     def __init__(self, core: TransactionCore, converse: Converse) -> None:
         self._core = core
         self._converse = converse
         self._asking = threading.Lock()
 
-    def __call__(self, topic: str, partitions: list[int]) -> None:
-        """Return when batches of these partitions may be sent. Raises TransactionFenced and the broker's errors."""
-        self._core.want(topic, partitions)
+    def __call__(self, transaction: OpenTransaction, topic: str, partitions: list[int]) -> None:
+        """Return when batches of these partitions may be sent.
+
+        Raises TransactionFenced, ClientError if the transaction has ended, and the broker's errors.
+        """
+        transaction.wanted.extend((topic, partition) for partition in partitions)
         with self._asking:
-            self._converse(self._core.extending(topic, *partitions))
+            self._converse(self._core.extending(transaction, topic, partitions))
 
 
 class Transaction:
@@ -56,7 +58,7 @@ class Transaction:
         self,
         core: TransactionCore,
         converse: Converse,
-        make_producer: "Callable[[str, ProducerEpoch, Extend], Producer]",
+        make_producer: "Callable[[str, OpenTransaction, Extend], Producer]",
     ) -> None:
         """``make_producer`` makes the producer of a topic, whose partitions the last argument adds to transactions."""
         self._core = core
@@ -87,18 +89,24 @@ class Transaction:
     ) -> "Delivery":
         """Send a record to a topic, as ``Producer.send``; it can be read at "read_committed" after the commit.
 
-        Raises what ``Producer.send`` raises, UnknownTopicError, and TransactionFenced.
+        Raises what ``Producer.send`` raises, UnknownTopicError, TransactionFenced, and ClientError where no transaction
+        is open, or where it has ended before the record was part of it.
         """
-        epoch = self._core.open_epoch
-        return self._producer(topic, epoch).send(value, key, timestamp=timestamp, partition=partition, headers=headers)
-
-    def _producer(self, topic: str, epoch: ProducerEpoch) -> "Producer":
+        transaction = self._core.open
         producer = self.producers.get(topic)
-        if producer is None:
-            with self._making:
-                producer = self.producers.get(topic)
-                if producer is None:
-                    producer = self.producers[topic] = self._make_producer(topic, epoch, self._extend)
+        if producer is None or producer.transaction is not transaction:
+            producer = self._producer(topic, transaction)
+        return producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
+
+    def _producer(self, topic: str, transaction: OpenTransaction) -> "Producer":
+        with self._making:
+            transaction.check()
+            producer = self.producers.get(topic)
+            if producer is None or producer.transaction is not transaction:
+                if producer is not None:  # one that was made while its transaction ended
+                    producer.abort_now()
+                producer = self.producers[topic] = self._make_producer(topic, transaction, self._extend)
+        transaction.check()  # its end may not have come to a producer that was being made
         return producer
 
     def commit_offsets(self, consumer: "GroupConsumer", offsets: Mapping[int, int] | None = None) -> None:
@@ -108,8 +116,9 @@ class Transaction:
         others meanwhile: leave the block by it, then nothing of the transaction counts.
         """
         check_in_group(consumer)
-        places = consumer.commit_in_transaction(self._core, offsets)
-        self._committed.append((consumer, places))
+        transaction, committed = self._core.open, self._committed
+        places = consumer.commit_in_transaction(self._core, transaction, offsets)
+        committed.append((consumer, places))  # which is another list from the next transaction on
 
     # --- Ends ---------------------------------------------------------------------------------------------------------
 
@@ -131,7 +140,7 @@ class Transaction:
         self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
             consumer.note_committed(places)
-        self._committed.clear()
+        self._committed = []
 
     def abort(self) -> None:
         """Abort: nothing of it counts. What is on its way is dropped.
@@ -139,11 +148,11 @@ class Transaction:
         Raises TransactionUnanswered (call ``abort`` again), and ClientError after a commit, also after one that the
         broker has not answered.
         """
-        if not self._core.is_to_end(is_commit=False):
+        if not self._core.begin_end(is_commit=False):
             return
         producers = list(self.producers.values())
         self.producers.clear()
-        self._committed.clear()
+        self._committed = []
         for producer in producers:
             producer.abort()
         self._converse(self._core.ending(is_commit=False))
@@ -161,8 +170,8 @@ class Transaction:
         __aenter__ = __aexit__ = refuse_async
 
     def __enter__(self) -> Self:
-        epoch = self._converse(self._core.beginning())
-        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin_epoch(epoch)]
+        transaction = self._converse(self._core.beginning())
+        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin(transaction)]
         if late:
             self.abort()
             raise self._core.sent_too_late(late)

@@ -119,9 +119,9 @@ class TransactionalTask(Task):
         """Send batches as part of the transaction; returns while some of them are on their way."""
         producer = self._producer
         assert producer is not None or not pending
-        new = {p.partition for p in pending if not self._core.is_part(self._target, p.partition)}
-        if new:
-            self.client.converse(self._core.extending(self._target, *sorted(new)))
+        if pending:
+            partitions = {each.partition for each in pending}
+            self.client.converse(self._core.extending(self._core.open, self._target, partitions))
         for each in pending:
             assert producer is not None
             self._sent.append(producer.send_batch(each.partition, each.data, each.rows[1] - each.rows[0]))
@@ -139,7 +139,10 @@ class TransactionalTask(Task):
             self._writing.epoch, self.written.rows, self._topic_id, self.written.content if self._is_job else None
         )
         core = self._core
-        self.client.converse(core.committing_offsets(self._name, TASKS_TOPIC, {"": {0: 0}}, None, None, note.encode()))
+        place = {"": {0: 0}}
+        self.client.converse(
+            core.committing_offsets(core.open, self._name, TASKS_TOPIC, place, None, None, note.encode())
+        )
         patiently(lambda: self.client.converse(core.ending(is_commit=True)))
         self._producer.close()
         return self.written
@@ -159,7 +162,7 @@ class TransactionalTask(Task):
     def _begin(self) -> None:
         """Fence earlier attempts, then look once more: one of them may have committed meanwhile."""
         self._began = time.monotonic()
-        epoch = self.client.converse(self._core.beginning())
+        transaction = self.client.converse(self._core.beginning())
         self._note = self._look_up(stable=True)
         if self._is_done:
             self.client.converse(self._core.ending(is_commit=False))  # of nothing
@@ -174,7 +177,7 @@ class TransactionalTask(Task):
             may_create=self.options.create_topic,
             transactional=True,
         )
-        self._producer = self.client.make_producer(self._target, options, epoch)
+        self._producer = self.client.make_producer(self._target, options, transaction)
 
     def _look_up(self, *, stable: bool = False) -> Note | None:
         """What was committed last for the target there is; None for nothing."""

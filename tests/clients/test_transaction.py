@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -407,14 +407,24 @@ async def test_an_object_for_each_block_leaves_no_connections_behind(client: Any
     assert len(await values(client, "in")) == 21
 
 
-def test_what_a_thread_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(broker: Broker) -> None:
+def test_what_a_thread_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with seglog.connect(broker.address) as client:
         client.create_topic("ends", 1)
         txn = client.transaction("ends", linger_ms=60_000)
         with txn:
             txn.send("ends", "kept")
             producer = txn.producers["ends"]
-        producer.send("late", partition=0)  # as by a thread that had looked before the end
+            flush = producer.flush
+
+            def flush_before_another_thread_sends() -> None:
+                flush()
+                producer.send("late")
+
+            monkeypatch.setattr(producer, "flush", flush_before_another_thread_sends)
+        with pytest.raises(seglog.ClientError, match="ended meanwhile"):
+            producer.send("later")  # as by a thread that had looked before the end
         with pytest.raises(seglog.ClientError, match=r"sent to ends while .* part of none"), txn:
             pass
         with txn:
@@ -423,7 +433,9 @@ def test_what_a_thread_sends_while_another_one_ends_is_part_of_none_and_said_to_
             assert [record.value for record in consumer] == [b"kept", b"after"]
 
 
-def test_what_a_task_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(broker: Broker) -> None:
+def test_what_a_task_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         async with seglog.asyncio.connect(broker.address) as client:
             await client.create_topic("tasks", 1)
@@ -431,7 +443,15 @@ def test_what_a_task_sends_while_another_one_ends_is_part_of_none_and_said_to_be
             async with txn:
                 await txn.send("tasks", "kept")
                 producer = txn.producers["tasks"]
-            await producer.send("late", partition=0)
+                flush = producer.flush
+
+                async def flush_before_another_task_sends() -> None:
+                    await flush()
+                    await producer.send("late")
+
+                monkeypatch.setattr(producer, "flush", flush_before_another_task_sends)
+            with pytest.raises(seglog.ClientError, match="ended meanwhile"):
+                await producer.send("later")
             with pytest.raises(seglog.ClientError, match=r"sent to tasks while .* part of none"):
                 async with txn:
                     pass
@@ -439,5 +459,70 @@ def test_what_a_task_sends_while_another_one_ends_is_part_of_none_and_said_to_be
                 await txn.send("tasks", "after")
             async with client.consumer("tasks", isolation="read_committed") as consumer:
                 assert [record.value async for record in consumer] == [b"kept", b"after"]
+
+    asyncio.run(main())
+
+
+def test_a_thread_whose_block_is_left_by_an_exception_sends_nothing_into_the_next_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seglog.connect(broker.address) as client, ThreadPoolExecutor(1) as pool:
+        client.create_topic("ghosts", 1)
+        txn = client.transaction("ghosts")
+        asked, may_go_on = Event(), Event()
+        make_producer = client.make_producer
+
+        def make_producer_slowly(*arguments: Any) -> Any:
+            asked.set()
+            may_go_on.wait(WAIT_SECONDS)
+            return make_producer(*arguments)
+
+        monkeypatch.setattr(client, "make_producer", make_producer_slowly)
+        with suppress(ZeroDivisionError), txn:
+            sent = pool.submit(txn.send, "ghosts", "of the aborted block")
+            asked.wait(WAIT_SECONDS)
+            raise ZeroDivisionError
+        with txn:
+            may_go_on.set()
+            with pytest.raises(seglog.ClientError, match="ended meanwhile"):
+                sent.result(WAIT_SECONDS)
+            txn.send("ghosts", "of the next one")
+        with txn:
+            txn.send("ghosts", "of the last one")
+        with client.consumer("ghosts", isolation="read_committed") as consumer:
+            assert [record.value for record in consumer] == [b"of the next one", b"of the last one"]
+
+
+def test_tasks_whose_block_is_left_by_an_exception_do_nothing_in_the_next_one(broker: Broker) -> None:
+    """``gather`` does not cancel what it has begun when one of its parts fails."""
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with seglog.asyncio.connect(broker.address) as client:
+            await client.create_topic("read", 1)
+            await client.create_topic("gathered", 1)
+            async with client.producer("read") as producer:
+                await producer.send("x")
+            txn = client.transaction("gathered")
+            async with client.consumer("read", group="gathered", auto_commit=False) as consumer:
+                async for _ in consumer:
+                    break
+                for call in (
+                    lambda: txn.send("gathered", "of an aborted block"),
+                    lambda: txn.commit_offsets(consumer),
+                    lambda: asyncio.gather(txn.commit_offsets(consumer), txn.send("gathered", "likewise")),
+                ):
+                    with suppress(ZeroDivisionError):
+                        async with txn:
+                            late = asyncio.ensure_future(call())
+                            await asyncio.gather(late, fail())
+                    async with txn:
+                        await txn.send("gathered", "kept")
+                    await asyncio.wait([late])
+            async with client.consumer("gathered", isolation="read_committed") as reader:
+                assert [record.value async for record in reader] == [b"kept"] * 3
+            assert await client.group_offsets("gathered") == []
 
     asyncio.run(main())

@@ -14,7 +14,6 @@ from seglog.asynchronous.loop import Loop, Opener
 from seglog.asynchronous.producer import Producer
 from seglog.asynchronous.transaction import Extend, Transaction
 from seglog.core import topics
-from seglog.core.accumulator import ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import GroupOptions, consumer_options, group_options
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
@@ -30,7 +29,7 @@ from seglog.core.samples import read_samples
 from seglog.core.security import Secret, Target
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
-from seglog.core.transactions import END_SECONDS, TIMEOUT_SECONDS, TransactionCore, let_go
+from seglog.core.transactions import END_SECONDS, TIMEOUT_SECONDS, OpenTransaction, TransactionCore, let_go
 from seglog.core.users import create_user, delete_user, list_users, set_password
 from seglog.core.wrong_face import refuse_await, refuse_with
 from seglog.groups import (
@@ -261,15 +260,14 @@ class Client:
         self,
         topic: str,
         options: ProducerOptions,
-        of_transaction: ProducerEpoch | None = None,
-        admit: Callable[[str, list[int]], Awaitable[None]] | None = None,
+        transaction: OpenTransaction | None = None,
+        admit: Extend | None = None,
     ) -> Producer:
         beginning = options.begin(topic, may_create=self.broker.auto_create_topics)
         description, epoch = await self.converse(beginning)
         link = await self._dial()
         watch = self.timestamps(topic)
-        epoch = of_transaction or epoch
-        producer = Producer(self._dialer, link, description, options, epoch, watch, admit)
+        producer = Producer(self._dialer, link, description, options, epoch, watch, transaction, admit)
         self._producers.add(producer)
         producer.on_closed = lambda: self._producers.discard(producer)
         return producer
@@ -291,11 +289,11 @@ class Client:
             timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
         )
 
-        async def make_producer(topic: str, epoch: ProducerEpoch, extend: Extend) -> Producer:
+        async def make_producer(topic: str, part_of: OpenTransaction, extend: Extend) -> Producer:
             self._loop.check()
             for producer in let_go(self._of_transactions):
                 producer.abort_now()  # so that a transaction object for each block leaves no connections behind
-            return await self._make_producer(topic, options, epoch, extend)
+            return await self._make_producer(topic, options, part_of, extend)
 
         transaction = Transaction(core, self.converse, make_producer, self._loop)
         self._of_transactions[weakref.ref(transaction)] = transaction.producers

@@ -23,7 +23,7 @@ from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
-from seglog.core.transactions import TransactionCore
+from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
 from seglog_protocol.messages import Request
 
@@ -117,13 +117,16 @@ class GroupConsumer(Consumer):
         return await self._run(look_up_committed(self.options.group, self.topic, partitions))
 
     async def commit_in_transaction(
-        self, transaction: TransactionCore, offsets: Mapping[int, int] | Mapping[str, int] | None
+        self,
+        core: TransactionCore,
+        transaction: OpenTransaction,
+        offsets: Mapping[int, int] | Mapping[str, int] | None,
     ) -> dict[int, int]:
         """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
         await self.loop.turn()
         if self._is_closed:
             raise self._closed()
-        return await self._run(self._session.in_transaction(transaction, offsets))
+        return await self._run(self._session.in_transaction(core, transaction, offsets))
 
     def note_committed(self, offsets: Mapping[int, int]) -> None:
         """The transaction is committed in which these offsets were."""

@@ -25,6 +25,7 @@ from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, Pr
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
+from seglog.core.transactions import OpenTransaction
 from seglog.core.wrong_face import refuse_with
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartitionError
@@ -88,15 +89,18 @@ class Producer:
         options: ProducerOptions,
         producer: ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
-        admit: Callable[[str, list[int]], Awaitable[None]] | None = None,
+        transaction: OpenTransaction | None = None,
+        admit: Callable[[OpenTransaction, str, list[int]], Awaitable[None]] | None = None,
     ) -> None:
-        """``admit`` as of ``seglog.producer.Producer``."""
+        """``transaction`` and ``admit`` as of ``seglog.producer.Producer``."""
         self.topic = topic.name
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._loop = loop = dialer.loop
         self._link: Link | None = None
-        self._core = ProducerCore(topic, options, producer, timestamps)
+        self._core = ProducerCore(topic, options, producer if transaction is None else transaction.epoch, timestamps)
+        self.transaction = transaction
+        """That of which records are part from now on."""
         self._admit = admit
         self._core.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, Event] = {}
@@ -126,6 +130,7 @@ class Producer:
         Arguments, errors and warnings as of ``seglog.Producer.send``. Waits while the buffer is full. A cancelled call
         has sent nothing. With ``linger_ms=0`` the record has been sent on return, unless five requests are in flight.
         """
+        transaction = self.transaction
         await self._loop.cancel_point()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
@@ -134,9 +139,9 @@ class Producer:
         except UnknownPartitionError:
             await self._refresh_partitions()  # the partition may be new
             record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = None if self._line else self._append(partition, record, size)
+        added = None if self._line else self._append(partition, record, size, transaction)
         if added is None:
-            added = await self._append_when_there_is_room(partition, record, size)
+            added = await self._append_when_there_is_room(partition, record, size, transaction)
         batch, index, has_full = added
         self._sends += 1
         if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
@@ -155,17 +160,21 @@ class Producer:
                 found = await self._link.converse(describe_topic(self.topic), seconds=REQUEST_TIMEOUT_SECONDS)
                 self._core.note_partitions(found.partitions)
 
-    def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``ProducerCore.append``."""
+    def _append(
+        self, partition: int | None, record: NewRecord, size: int, transaction: OpenTransaction | None
+    ) -> tuple[ProducerBatch, int, bool] | None:
+        """As ``ProducerCore.append``, in the transaction that there was when the record came."""
         if self._is_ending:
             raise ClientClosedError("the producer is closed")
+        if transaction is not None:
+            transaction.check()
         added = self._core.append(partition, record, size, self._loop.now())
         if added is None:
             self._work_to_do.set()  # open batches are sent at once, because only answers make room
         return added
 
     async def _append_when_there_is_room(
-        self, partition: int | None, record: NewRecord, size: int
+        self, partition: int | None, record: NewRecord, size: int, transaction: OpenTransaction | None
     ) -> tuple[ProducerBatch, int, bool]:
         place = self._loop.event()
         self._line.append(place)
@@ -173,7 +182,7 @@ class Producer:
             with self._loop.until(self._loop.now() + self.options.delivery_timeout):
                 while True:
                     await place.wait()
-                    added = self._append(partition, record, size)
+                    added = self._append(partition, record, size, transaction)
                     if added is not None:
                         return added
                     self._line[0] = place = self._loop.event()
@@ -192,11 +201,12 @@ class Producer:
         if failure is not None:
             raise failure
 
-    def begin_epoch(self, producer: ProducerEpoch) -> bool:
-        """As ``seglog.Producer.begin_epoch``."""
+    def begin(self, transaction: OpenTransaction) -> bool:
+        """As ``seglog.Producer.begin``."""
         if self._core.accumulator.unresolved:
             return False
-        self._core.accumulator.begin_epoch(producer)
+        self._core.accumulator.begin_epoch(transaction.epoch)
+        self.transaction = transaction
         return True
 
     async def settled(self, batch: ProducerBatch) -> None:
@@ -379,9 +389,9 @@ class Producer:
     async def _write(self, link: Link, sent: Sent) -> None:
         core = self._core
         core.build(sent)
-        if self._admit is not None:
+        if self._admit is not None and self.transaction is not None:
             try:
-                await self._admit(self.topic, [batch.partition for batch in sent.batches])
+                await self._admit(self.transaction, self.topic, [batch.partition for batch in sent.batches])
             except SeglogError as error:
                 core.refused(sent, error, self._loop.now())
                 return

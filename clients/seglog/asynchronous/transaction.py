@@ -11,10 +11,9 @@ from seglog.asynchronous.group_consumer import GroupConsumer
 from seglog.asynchronous.link import Link
 from seglog.asynchronous.loop import Loop
 from seglog.asynchronous.producer import Delivery, Producer
-from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput
-from seglog.core.transactions import END_SECONDS, TransactionCore, check_in_group
+from seglog.core.transactions import END_SECONDS, OpenTransaction, TransactionCore, check_in_group
 from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import SeglogError, TransactionUnanswered
 
@@ -30,18 +29,21 @@ class Converse(Protocol):
 
 
 class Extend:
-    """Makes partitions part of the open transaction. Tasks that wait for one request share the next one."""
+    """Makes partitions part of a transaction. Tasks that wait for one request share the next one."""
 
     def __init__(self, core: TransactionCore, converse: Converse, loop: Loop) -> None:
         self._core = core
         self._converse = converse
         self._asking = loop.lock()
 
-    async def __call__(self, topic: str, partitions: list[int]) -> None:
-        """Return when batches of these partitions may be sent. Raises TransactionFenced and the broker's errors."""
-        self._core.want(topic, partitions)
+    async def __call__(self, transaction: OpenTransaction, topic: str, partitions: list[int]) -> None:
+        """Return when batches of these partitions may be sent.
+
+        Raises TransactionFenced, ClientError if the transaction has ended, and the broker's errors.
+        """
+        transaction.wanted.extend((topic, partition) for partition in partitions)
         async with self._asking:
-            await self._converse(self._core.extending(topic, *partitions))
+            await self._converse(self._core.extending(transaction, topic, partitions))
 
 
 class Transaction:
@@ -54,7 +56,7 @@ class Transaction:
         self,
         core: TransactionCore,
         converse: Converse,
-        make_producer: Callable[[str, ProducerEpoch, Extend], Awaitable[Producer]],
+        make_producer: Callable[[str, OpenTransaction, Extend], Awaitable[Producer]],
         loop: Loop,
     ) -> None:
         """``make_producer`` as of ``seglog.transaction.Transaction``."""
@@ -86,24 +88,29 @@ class Transaction:
         headers: HeaderInput = (),
     ) -> Delivery:
         """Send a record to a topic, as ``seglog.transaction.Transaction.send``."""
-        epoch = self._core.open_epoch
+        transaction = self._core.open
         producer = self.producers.get(topic)
-        if producer is None:
-            producer = await self._producer(topic, epoch)
+        if producer is None or producer.transaction is not transaction:
+            producer = await self._producer(topic, transaction)
         return await producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
 
-    async def _producer(self, topic: str, epoch: ProducerEpoch) -> Producer:
+    async def _producer(self, topic: str, transaction: OpenTransaction) -> Producer:
         async with self._making:
+            transaction.check()
             producer = self.producers.get(topic)
-            if producer is None:
-                producer = self.producers[topic] = await self._make_producer(topic, epoch, self._extend)
-            return producer
+            if producer is None or producer.transaction is not transaction:
+                if producer is not None:  # one that was made while its transaction ended
+                    producer.abort_now()
+                producer = self.producers[topic] = await self._make_producer(topic, transaction, self._extend)
+        transaction.check()  # its end may not have come to a producer that was being made
+        return producer
 
     async def commit_offsets(self, consumer: GroupConsumer, offsets: Mapping[int, int] | None = None) -> None:
         """Commit what a consumer in a group has read, as ``seglog.transaction.Transaction.commit_offsets``."""
         check_in_group(consumer)
-        places = await consumer.commit_in_transaction(self._core, offsets)
-        self._committed.append((consumer, places))
+        transaction, committed = self._core.open, self._committed
+        places = await consumer.commit_in_transaction(self._core, transaction, offsets)
+        committed.append((consumer, places))  # which is another list from the next transaction on
 
     # --- Ends ---------------------------------------------------------------------------------------------------------
 
@@ -119,16 +126,16 @@ class Transaction:
         await self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
             consumer.note_committed(places)
-        self._committed.clear()
+        self._committed = []
 
     async def abort(self) -> None:
         """Abort, as ``seglog.transaction.Transaction.abort``."""
         self._loop.check()
-        if not self._core.is_to_end(is_commit=False):
+        if not self._core.begin_end(is_commit=False):
             return
         producers = list(self.producers.values())
         self.producers.clear()
-        self._committed.clear()
+        self._committed = []
         for producer in producers:
             await producer.abort()
         await self._converse(self._core.ending(is_commit=False))
@@ -147,8 +154,8 @@ class Transaction:
         __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> Self:
-        epoch = await self._converse(self._core.beginning())
-        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin_epoch(epoch)]
+        transaction = await self._converse(self._core.beginning())
+        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin(transaction)]
         if late:
             await self.abort()
             raise self._core.sent_too_late(late)

@@ -20,7 +20,7 @@ from seglog.core.group_membership import Member, Membership, MembershipOptions, 
 from seglog.core.moments import Edge, to_positions
 from seglog.core.offsets import to_moment
 from seglog.core.retries import Retries
-from seglog.core.transactions import TransactionCore
+from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog_protocol import errors, messages
 from seglog_protocol.isolation import READ_UNCOMMITTED
 
@@ -398,7 +398,10 @@ class GroupSession:
         return given, member
 
     def in_transaction(
-        self, transaction: TransactionCore, offsets: Mapping[int, int] | Mapping[str, int] | None
+        self,
+        core: TransactionCore,
+        transaction: OpenTransaction,
+        offsets: Mapping[int, int] | Mapping[str, int] | None,
     ) -> Conversation[dict[int, int]]:
         """Commit in a transaction, as ``Transaction.commit_offsets``; returns the offsets, for ``note_committed``."""
         if self._options.auto_commit:
@@ -412,8 +415,8 @@ class GroupSession:
                 group=self._options.group,
             )
         try:
-            yield from transaction.committing_offsets(
-                self._options.group, self._topic, self._by_id(places), member, self._options.instance_id
+            yield from core.committing_offsets(
+                transaction, self._options.group, self._topic, self._by_id(places), member, self._options.instance_id
             )
         except errors.SeglogError as error:
             self.membership.refused(error, member)

@@ -16,7 +16,7 @@ from seglog.core.accumulator import ProducerEpoch
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import copied, seconds_of
 from seglog.core.group_membership import Member
-from seglog.core.retries import backoff_seconds
+from seglog.core.retries import Waiting, backoff_seconds
 from seglog.core.transaction_admin import without_transactions
 from seglog_protocol import messages
 from seglog_protocol.errors import (
@@ -81,8 +81,43 @@ def let_go(kept: dict[weakref.ref[TransactionT], dict[str, ProducerT]]) -> list[
     ]
 
 
+class OpenTransaction:
+    """A transaction from its begin to its end, and what is part of it.
+
+    A call that began in it becomes part of no later one, however long it waits. Any thread may use it.
+    """
+
+    def __init__(self, transactional_id: str, epoch: ProducerEpoch) -> None:
+        self.transactional_id = transactional_id
+        self.epoch = epoch
+        self.partitions: set[tuple[str, int]] = set()
+        """Those whose batches may be sent."""
+        self.wanted: deque[tuple[str, int]] = deque()
+        """Partitions that the next request for some, whoever sends it, takes along."""
+        self.may_have_begun = False
+        """At the broker, by a request that was answered or not."""
+        self.is_ending = False
+
+    def enter(self) -> None:
+        """Call this before each request that makes something part of it. Raises ClientError if its end has begun."""
+        self.may_have_begun = True  # first, so that an end that begins now is one of the broker, too
+        self.check()
+
+    def check(self) -> None:
+        """Raise ClientError if its end has begun: nothing becomes part of it any more."""
+        if self.is_ending:
+            raise self.ended()
+
+    def ended(self) -> ClientError:
+        """The error of a call that came too late."""
+        return ClientError(
+            f"the transaction of {self.transactional_id} has ended meanwhile, and this is part of none: end a "
+            "transaction when every call for it has returned"
+        )
+
+
 class TransactionCore:
-    """The producer of a transactional id: its epoch, and what is part of its open transaction.
+    """The producer of a transactional id: its epoch, and its open transaction.
 
     Conversations raise TransactionFenced, and ``ending`` TransactionUnanswered; others raise the broker's errors.
     """
@@ -105,16 +140,14 @@ class TransactionCore:
         self.epoch: ProducerEpoch | None = None
         """None before the first transaction, and where the broker is to be asked for it again."""
         self.is_open = False
-        self._partitions: set[tuple[str, int]] = set()
-        self._wanted_partitions: deque[tuple[str, int]] = deque()
-        self._may_have_begun = False  # at the broker, by a request that was answered or not
+        self._open: OpenTransaction | None = None  # also None while it begins
         self._fenced: TransactionFenced | None = None
         self._is_doubtful = False  # whether a commit was asked for by a request that was not answered
         self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
         self._end: bool | None = None  # how the last transaction has ended, likewise
 
-    def beginning(self) -> Conversation[ProducerEpoch]:
-        """Begin a transaction; the first one fences all other producers of the transactional id.
+    def beginning(self) -> Conversation[OpenTransaction]:
+        """Begin a transaction, and return it; the first one fences all other producers of the transactional id.
 
         Raises UnsupportedApiError where the broker has no transactions, and InvalidTransactionTimeoutError.
         """
@@ -136,7 +169,8 @@ class TransactionCore:
             self.is_open = False
             raise
         self._end = None
-        return self.epoch
+        self._open = OpenTransaction(self.transactional_id, self.epoch)
+        return self._open
 
     def _new_epoch(self) -> Conversation[ProducerEpoch]:
         timeout_ms = max(1, round(self.timeout_seconds * 1000))
@@ -147,36 +181,28 @@ class TransactionCore:
             raise without_transactions(messages.ExtendTransactionRequest.api) from error
         return ProducerEpoch(reply.producer_id, reply.producer_epoch)
 
-    def is_part(self, topic: str, partition: int) -> bool:
-        """Whether a partition is part of the open transaction, so that its batches may be sent."""
-        return (topic, partition) in self._partitions
+    def extending(self, transaction: OpenTransaction, topic: str, partitions: Iterable[int]) -> Conversation[None]:
+        """Make partitions part of a transaction, and with them those that are wanted by others.
 
-    def want(self, topic: str, partitions: Iterable[int]) -> None:
-        """Have the next ``extending``, whoever asks for it, take these partitions along. Any thread may call this."""
-        self._wanted_partitions.extend((topic, partition) for partition in partitions)
-
-    def extending(self, topic: str, *partitions: int) -> Conversation[None]:
-        """Make partitions part of the open transaction, and with them those that are wanted by others.
-
-        One at a time. Nothing is asked where these partitions are part of it already.
+        One at a time. Nothing is asked where these partitions are part of it already. Raises ClientError if the
+        transaction has ended.
         """
-        part = self._partitions  # another one when this transaction has ended
+        part = transaction.partitions
         new = {(topic, partition) for partition in partitions} - part
         if not new:
             return
-        producer_id, epoch = self.open_epoch
         with suppress(IndexError):
             while True:
-                new.add(self._wanted_partitions.popleft())
-        self._may_have_begun = True
+                new.add(transaction.wanted.popleft())
         for some in pages(sorted(new - part), PARTITIONS_A_REQUEST):
             parts = [messages.TransactionPartition(*each) for each in some]
-            request = messages.ExtendTransactionRequest(self.transactional_id, producer_id, epoch, parts)
-            yield from self._patiently(request, messages.ExtendTransactionReply, ProducerEpoch(producer_id, epoch))
+            request = messages.ExtendTransactionRequest(self.transactional_id, *transaction.epoch, parts)
+            yield from self._patiently(request, messages.ExtendTransactionReply, transaction)
             part.update(some)  # whose batches are taken from now on
 
     def committing_offsets(
         self,
+        transaction: OpenTransaction,
         group: str,
         topic: str,
         by_id: OffsetsById,
@@ -184,10 +210,11 @@ class TransactionCore:
         instance_id: str | None,
         metadata: str | None = None,
     ) -> Conversation[None]:
-        """Commit offsets of a group that count when the transaction is committed. Raises a GroupError."""
-        producer_id, epoch = self.open_epoch
+        """Commit offsets of a group that count when the transaction is committed.
+
+        Raises a GroupError, and ClientError if the transaction has ended.
+        """
         for topic_id, offsets in by_id.items():
-            self._may_have_begun = True
             request = messages.CommitOffsetsRequest(
                 group,
                 [
@@ -199,13 +226,12 @@ class TransactionCore:
                 instance_id,
                 {topic: topic_id} if topic_id else None,
                 self.transactional_id,
-                producer_id,
-                epoch,
+                *transaction.epoch,
             )
-            reply = yield from self._patiently(request, messages.CommitOffsetsReply)
+            reply = yield from self._patiently(request, messages.CommitOffsetsReply, transaction)
             for result in reply.offsets:
                 if result.error is not None:
-                    raise self._told(result.error)
+                    raise self._told(result.error, transaction)
 
     def ending(self, *, is_commit: bool) -> Conversation[None]:
         """Commit or abort the transaction, unless it has ended so. Raises TransactionAborted if a commit is refused.
@@ -213,13 +239,15 @@ class TransactionCore:
         After TransactionUnanswered the same end may be asked for again. Raises ClientError where the other end has come
         or was asked for, or where none began.
         """
-        if not self.is_to_end(is_commit=is_commit):
+        if not self.begin_end(is_commit=is_commit):
             return
-        if not self._may_have_begun:
+        if self._open is None:
+            raise ClientError(f"the transaction of {self.transactional_id} has not begun yet, so it cannot end")
+        self._open.is_ending = True  # first: a call that does not see it is seen by the next line
+        if not self._open.may_have_begun:
             self._close(self.epoch, is_commit=is_commit)
             return
-        producer_id, epoch = self.open_epoch
-        request = messages.EndTransactionRequest(self.transactional_id, producer_id, epoch, is_commit)
+        request = messages.EndTransactionRequest(self.transactional_id, *self._open.epoch, is_commit)
         self._wanted = is_commit
         try:
             reply = yield from self._patiently(request, messages.EndTransactionReply)
@@ -240,13 +268,14 @@ class TransactionCore:
     @property
     def is_to_leave(self) -> bool:
         """Whether something may be open at the broker that nobody has begun to commit."""
-        return self.is_open and self._may_have_begun and not self._wanted and self._fenced is None
+        has_begun = self._open is not None and self._open.may_have_begun
+        return self.is_open and has_begun and not self._wanted and self._fenced is None
 
     def leaving(self) -> Conversation[None]:
         """Abort what ``is_to_leave`` by one request: its client is closed. The broker aborts in time where it fails."""
-        producer_id, epoch = self.open_epoch
+        transaction = self.open
         self._close(None, is_commit=False)
-        request = messages.EndTransactionRequest(self.transactional_id, producer_id, epoch, commit=False)
+        request = messages.EndTransactionRequest(self.transactional_id, *transaction.epoch, commit=False)
         yield from ask(request, messages.EndTransactionReply)
 
     @property
@@ -254,13 +283,18 @@ class TransactionCore:
         """Whether the broker was asked for a commit and has not answered: the transaction may be committed."""
         return self._wanted is True
 
-    def is_to_end(self, *, is_commit: bool) -> bool:
-        """Whether the transaction is still to be committed or aborted; False where that is done. Raises ClientError."""
+    def begin_end(self, *, is_commit: bool) -> bool:
+        """Whether the transaction is still to be committed or aborted; False where that is done. Raises ClientError.
+
+        From the begin of an abort on nothing becomes part of it. What has to be sent before a commit may still.
+        """
         if self._wanted is not None and self._wanted is not is_commit:
             if self._wanted:
                 raise ClientError(f"{self._whether_committed}, so it cannot be aborted: call commit() again")
             raise ClientError(f"the transaction of {self.transactional_id} was to be aborted: call abort() again")
         if self.is_open:
+            if self._open is not None and not is_commit:
+                self._open.is_ending = True
             return True
         if self._fenced is not None and is_commit:
             raise copied(self._fenced) from self._fenced
@@ -270,14 +304,14 @@ class TransactionCore:
         return False
 
     @property
-    def open_epoch(self) -> ProducerEpoch:
-        """The producer's id and epoch. Raises ClientError if no transaction is open, TransactionFenced."""
+    def open(self) -> OpenTransaction:
+        """The open transaction. Raises ClientError if there is none, TransactionFenced."""
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
-        if self.epoch is None or not (self.is_open or self._wanted is not None):
+        if self._open is None:
             ended = "" if self._end is None else f": the last one was {'committed' if self._end else 'aborted'}"
             raise ClientError(f"no transaction of {self.transactional_id} is open{ended}; each with block of it is one")
-        return self.epoch
+        return self._open
 
     def sent_too_late(self, topics: list[str]) -> ClientError:
         """The error of a transaction that begins while records that were sent at the end of the one before wait."""
@@ -313,19 +347,20 @@ class TransactionCore:
         )
 
     def _close(self, epoch: ProducerEpoch | None, *, is_commit: bool) -> None:
+        if self._open is not None:
+            self._open.is_ending = True
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
-        self._partitions, self._wanted_partitions = set(), deque()
-        self._may_have_begun = self._is_doubtful = False
+        self._open, self._is_doubtful = None, False
 
-    def _told(self, error: SeglogError, asked: ProducerEpoch | None = None) -> SeglogError:
+    def _told(self, error: SeglogError, late: OpenTransaction | None = None) -> SeglogError:
         """An error of the broker as the program gets it; where the producer is fenced, it stays so.
 
-        ``asked`` is the epoch of a request that may come too late: after this producer's own end of the transaction.
+        ``late`` is the transaction of a request that may come too late: after this producer's own end of it.
         """
         if not isinstance(error, _FENCED):
             return error
-        if None not in {asked, self.epoch} and asked != self.epoch:
-            return ClientError(f"the transaction of {self.transactional_id} has ended meanwhile")
+        if late is not None and late.is_ending:
+            return late.ended()
         what_counts = (
             "whether the commit that was not answered counts, is seen in what was written"
             if self._is_doubtful
@@ -341,19 +376,23 @@ class TransactionCore:
         return fenced
 
     def _patiently(
-        self, request: messages.Request, reply_type: type[MessageT], asked: ProducerEpoch | None = None
+        self, request: messages.Request, reply_type: type[MessageT], part_of: OpenTransaction | None = None
     ) -> Conversation[MessageT]:
         """The reply, asked for again for as long as a transaction may take while the broker says to try again.
 
-        ``asked`` as of ``_told``.
+        The wait is logged from time to time. ``part_of`` is the transaction of which something becomes part by it;
+        ClientError is raised when that has ended.
         """
         pause = waited = 0.0
+        waiting = Waiting()
         for attempt in count():
+            if part_of is not None:
+                part_of.enter()
             try:
                 # A commit is repeated here alone, where it is known that there was one before.
                 reply, _ = yield from ask(request, reply_type, is_repeatable=not self._wanted, after_seconds=pause)
             except SeglogError as error:
-                told = self._told(error, asked)
+                told = self._told(error, part_of)
                 if told is not error:
                     raise told from error
                 self._is_doubtful = self._is_doubtful or self._wanted is True
@@ -361,6 +400,8 @@ class TransactionCore:
                 waited += pause
                 if not error.retriable or waited > self.timeout_seconds:
                     raise
+                waiting.failed(error, 0.0, waited)
             else:
+                waiting.ended(waited)
                 return reply
         raise AssertionError("there is always another attempt")

@@ -9,7 +9,7 @@ import pytest
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, converse
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
-from seglog.core.transactions import PARTITIONS_A_REQUEST, TransactionCore
+from seglog.core.transactions import PARTITIONS_A_REQUEST, OpenTransaction, TransactionCore
 from seglog_protocol.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -75,7 +75,7 @@ def fails_with(error: SeglogError) -> Callable[[], None]:
 def opened(coordinator: Coordinator) -> TransactionCore:
     core = TransactionCore("app", 60)
     coordinator.run(core.beginning())
-    coordinator.run(core.extending("t", 0))
+    coordinator.run(core.extending(core.open, "t", [0]))
     return core
 
 
@@ -250,13 +250,13 @@ def test_a_partition_is_part_of_it_only_when_the_broker_has_said_so() -> None:
     coordinator = Coordinator()
     core = TransactionCore("app", 60)
     coordinator.run(core.beginning())
-    extending = core.extending("t", 0)
+    extending = core.extending(core.open, "t", [0])
     next(extending)
-    assert not core.is_part("t", 0)
+    assert ("t", 0) not in core.open.partitions
     extending.close()  # as one that is cancelled
-    assert not core.is_part("t", 0)
-    coordinator.run(core.extending("t", 0))
-    assert core.is_part("t", 0)
+    assert ("t", 0) not in core.open.partitions
+    coordinator.run(core.extending(core.open, "t", [0]))
+    assert ("t", 0) in core.open.partitions
 
 
 def partitions_of(question: Ask) -> list[tuple[str, int]]:
@@ -266,31 +266,32 @@ def partitions_of(question: Ask) -> list[tuple[str, int]]:
 
 def test_partitions_that_wait_while_others_are_asked_for_share_the_next_request() -> None:
     core = opened(Coordinator())
-    first = core.extending("t", 1)
+    first = core.extending(core.open, "t", [1])
     assert partitions_of(next(first)) == [("t", 1)]
     for topic, partition in (("t", 2), ("u", 0), ("t", 0), ("t", 1)):  # by threads that wait for their turn
-        core.want(topic, [partition])
+        core.open.wanted.append((topic, partition))
     with pytest.raises(StopIteration):
         first.send(_reply(ExtendTransactionReply()))
-    second = core.extending("u", 0)
+    second = core.extending(core.open, "u", [0])
     assert partitions_of(next(second)) == [("t", 2), ("u", 0)], "not those that are part of it already"
     with pytest.raises(StopIteration):
         second.send(_reply(ExtendTransactionReply()))
-    assert list(core.extending("t", 2, 0, 1)) == [], "nothing is left to ask for"
+    assert list(core.extending(core.open, "t", [2, 0, 1])) == [], "nothing is left to ask for"
 
 
 def test_partitions_whose_request_failed_with_that_of_another_are_asked_for_again() -> None:
     core = opened(Coordinator())
-    core.want("t", [2])
-    first = core.extending("gone", 0)
+    core.open.wanted.append(("t", 2))
+    first = core.extending(core.open, "gone", [0])
     assert partitions_of(next(first)) == [("gone", 0), ("t", 2)]
     with pytest.raises(UnknownTopicError):
         first.throw(UnknownTopicError("gone"))
-    assert partitions_of(next(core.extending("t", 2))) == [("t", 2)]
+    assert partitions_of(next(core.extending(core.open, "t", [2]))) == [("t", 2)]
 
 
 def test_more_partitions_than_a_header_holds_are_asked_for_by_several_requests() -> None:
-    extending = opened(Coordinator()).extending("t" * 249, *range(2 * PARTITIONS_A_REQUEST + 1))
+    core = opened(Coordinator())
+    extending = core.extending(core.open, "t" * 249, range(2 * PARTITIONS_A_REQUEST + 1))
     sizes = [len(partitions_of(next(extending)))]
     with suppress(StopIteration):
         while True:
@@ -301,25 +302,76 @@ def test_more_partitions_than_a_header_holds_are_asked_for_by_several_requests()
 def test_partitions_of_a_transaction_that_has_ended_are_not_those_of_the_next_one() -> None:
     coordinator = Coordinator()
     core = opened(coordinator)
-    late = core.extending("t", 1)
+    late = core.extending(core.open, "t", [1])
     next(late)
-    core.want("t", [2])
+    core.open.wanted.append(("t", 2))
     coordinator.run(core.ending(is_commit=False))
     coordinator.run(core.beginning())
     with pytest.raises(StopIteration):
         late.send(_reply(ExtendTransactionReply()))
-    assert not core.is_part("t", 1)
-    assert partitions_of(next(core.extending("t", 3))) == [("t", 3)]
+    assert ("t", 1) not in core.open.partitions
+    assert partitions_of(next(core.extending(core.open, "t", [3]))) == [("t", 3)]
 
 
-def test_a_partition_that_is_asked_for_while_the_transaction_ends_does_not_fence_its_own_producer() -> None:
+Late = Callable[[TransactionCore, OpenTransaction], Conversation[None]]
+
+EACH_CALL = pytest.mark.parametrize(
+    "call",
+    [
+        lambda core, transaction: core.extending(transaction, "t", [1]),
+        lambda core, transaction: core.committing_offsets(transaction, "g", "t", {"": {0: 1}}, None, None),
+    ],
+    ids=["extending", "committing_offsets"],
+)
+
+
+@EACH_CALL
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_call_of_a_transaction_that_has_ended_is_part_of_none(call: Late, is_commit: bool) -> None:
+    """It waited for something else meanwhile. Nothing had begun at the broker, so the epoch is the same."""
+    coordinator = Coordinator()
+    core = TransactionCore("app", 60)
+    first = coordinator.run(core.beginning())
+    coordinator.run(core.ending(is_commit=is_commit))
+    assert coordinator.run(core.beginning()).epoch == first.epoch
+    with pytest.raises(ClientError, match="has ended meanwhile"):
+        next(call(core, first))
+    assert partitions_of(next(core.extending(core.open, "t", [2]))) == [("t", 2)]
+
+
+@EACH_CALL
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_call_that_waits_to_be_repeated_makes_its_transaction_end_at_the_broker(call: Late, is_commit: bool) -> None:
+    coordinator = Coordinator()
+    core = TransactionCore("app", 60)
+    late = call(core, coordinator.run(core.beginning()))
+    next(late)
+    late.throw(ConcurrentTransactionsError("app"))  # it is to be asked again after a pause
+    coordinator.run(core.ending(is_commit=is_commit))
+    assert coordinator.ends == [is_commit]
+    with pytest.raises(ClientError, match="has ended meanwhile"):
+        late.throw(ConcurrentTransactionsError("app"))
+
+
+@EACH_CALL
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_call_that_comes_while_the_end_is_asked_for_is_part_of_none(call: Late, is_commit: bool) -> None:
     coordinator = Coordinator()
     core = opened(coordinator)
-    extending = core.extending("t", 1)  # as by another thread
-    next(extending)
+    next(core.ending(is_commit=is_commit))
+    with pytest.raises(ClientError, match="has ended meanwhile"):
+        next(call(core, core.open))
+
+
+@EACH_CALL
+def test_a_call_whose_transaction_has_ended_meanwhile_does_not_fence_its_own_producer(call: Late) -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    late = call(core, core.open)  # as by another thread
+    next(late)
     coordinator.run(core.ending(is_commit=True))
     with pytest.raises(ClientError, match="has ended meanwhile"):
-        extending.throw(InvalidProducerEpochError("epoch 1 is current"))
+        late.throw(InvalidProducerEpochError("epoch 1 is current"))
     coordinator.run(core.beginning())
 
 
@@ -327,11 +379,28 @@ def test_what_may_have_begun_without_an_answer_is_aborted() -> None:
     coordinator = Coordinator()
     core = TransactionCore("app", 60)
     coordinator.run(core.beginning())
-    extending = core.extending("t", 0)
+    extending = core.extending(core.open, "t", [0])
     next(extending)
     extending.close()
     coordinator.run(core.ending(is_commit=False))
     assert coordinator.ends == [False]
+
+
+def test_a_wait_for_the_broker_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = iter([ConcurrentTransactionsError("the one before ends still; try again")] * 20)
+
+    def refuse() -> None:
+        for error in refusals:
+            raise error
+
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    coordinator.fail = refuse
+    coordinator.run(core.ending(is_commit=True))
+    first, *_, last = [record.getMessage() for record in caplog.records]
+    assert first.startswith("waiting for")
+    assert "the one before ends still" in first
+    assert last.startswith("the wait is over after")
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e30, "5", None])
