@@ -16,7 +16,7 @@ from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
-from seglog.core.wrong_face import refuse_async_block
+from seglog.core.wrong_face import refuse_async, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog_protocol.errors import ConnectionLostError, SeglogError
 
@@ -223,6 +223,7 @@ class Consumer(ConsumerBase):
 
     if not TYPE_CHECKING:
         __aenter__ = __aexit__ = refuse_async_block
+        __aiter__ = refuse_async
 
     def __enter__(self) -> Self:
         return self

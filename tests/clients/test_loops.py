@@ -18,8 +18,10 @@ from tests.processes import Daemon
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-BLOCKS = r"not for `async with` or `await`: on asyncio use seglog\.asyncio\.connect\(\), on trio seglog\.trio\.connect"
-AWAITED = r"for `async with`, not for `with`: where no loop runs use seglog\.connect\(\)"
+BLOCKS = (
+    r"not for `async with`.* or `await`: on asyncio use seglog\.asyncio\.connect\(\), on trio seglog\.trio\.connect"
+)
+AWAITED = r"for `async with` and `async for`, not for `with` and `for`: where no loop runs use seglog\.connect\(\)"
 
 
 async def _enter(used: Any) -> None:
@@ -29,6 +31,11 @@ async def _enter(used: Any) -> None:
 
 async def _await(used: Any) -> None:
     await used
+
+
+async def _loop_over(used: Any) -> None:
+    async for _ in used:
+        pass
 
 
 @pytest.mark.parametrize("use", [_enter, _await])
@@ -55,6 +62,7 @@ def test_what_a_blocking_client_makes_is_not_for_coroutines(shared: Daemon) -> N
             (_enter, client.consumer(producer.topic)),
             (_enter, client.consumer(producer.topic, group="g")),
             (_enter, client.transaction("t")),
+            (_loop_over, client.consumer(producer.topic)),
         ]
         for use, found in made:
             with pytest.raises(seglog.ClientError, match=BLOCKS):
@@ -95,6 +103,12 @@ def test_what_an_awaited_client_makes_is_not_for_with_and_is_to_be_opened(run: R
             for used in made:
                 with pytest.raises(seglog.ClientError, match=AWAITED), used:
                     pass
+            unopened: list[Any] = [client.consumer("t")]
+            for used in (consumer, *unopened):
+                with pytest.raises(seglog.ClientError, match=AWAITED):
+                    list(used)
+            with pytest.raises(seglog.ClientError, match=r"no records yet: .* opened by `async with`"):
+                await _loop_over(*unopened)
             for name in ("send", "batches"):
                 with pytest.raises(AttributeError, match=f"no {name} yet: .* opened by `async with`"):
                     getattr(client.producer("t"), name)

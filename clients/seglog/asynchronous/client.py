@@ -31,7 +31,7 @@ from seglog.core.timestamps import TimestampWatch
 from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
 from seglog.core.transactions import END_SECONDS, TIMEOUT_SECONDS, OpenTransaction, TransactionCore, let_go
 from seglog.core.users import create_user, delete_user, list_users, set_password
-from seglog.core.wrong_face import refuse_await, refuse_with
+from seglog.core.wrong_face import refuse_await, refuse_unopened, refuse_with
 from seglog.groups import (
     GroupDescription,
     GroupOffset,
@@ -89,7 +89,8 @@ class Opening(Generic[ChildT]):
                 "by `close()`"
             )
 
-        __enter__ = __exit__ = refuse_with
+        __aiter__ = refuse_unopened
+        __enter__ = __exit__ = __iter__ = refuse_with
 
     async def __aenter__(self) -> ChildT:
         self._child = await self._opened()

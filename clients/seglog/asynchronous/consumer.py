@@ -241,7 +241,7 @@ class Consumer(ConsumerBase):
         self.on_closed()
 
     if not TYPE_CHECKING:
-        __enter__ = __exit__ = refuse_with
+        __enter__ = __exit__ = __iter__ = refuse_with
 
     async def __aenter__(self) -> Self:
         return self

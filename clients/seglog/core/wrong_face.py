@@ -23,17 +23,18 @@ def refuse_async_block(blocking: Closable, *_: object) -> NoReturn:
 
 
 def refuse_async(_blocking: object, *_: object) -> NoReturn:
-    """Stands for ``__aenter__``, ``__aexit__`` and ``__await__`` of what blocks."""
+    """Stands for ``__aenter__``, ``__aexit__``, ``__aiter__`` and ``__await__`` of what blocks."""
     raise ClientError(
-        "seglog.connect() blocks and is for `with`, not for `async with` or `await`: on asyncio use "
-        "seglog.asyncio.connect(), on trio seglog.trio.connect()"
+        "seglog.connect() blocks and is for `with` and `for`, not for `async with`, `async for` or `await`: on asyncio "
+        "use seglog.asyncio.connect(), on trio seglog.trio.connect()"
     )
 
 
 def refuse_with(_awaited: object, *_: object) -> NoReturn:
-    """Stands for ``__enter__`` and ``__exit__`` of what is awaited."""
+    """Stands for ``__enter__``, ``__exit__`` and ``__iter__`` of what is awaited."""
     raise ClientError(
-        "seglog.asyncio and seglog.trio are for `async with`, not for `with`: where no loop runs use seglog.connect()"
+        "seglog.asyncio and seglog.trio are for `async with` and `async for`, not for `with` and `for`: where no loop "
+        "runs use seglog.connect()"
     )
 
 
@@ -42,4 +43,11 @@ def refuse_await(_client: object, *_: object) -> NoReturn:
     raise ClientError(
         "a client connects by `async with`, not by `await`: where it begins in one function and ends in another, "
         "enter it by contextlib.AsyncExitStack"
+    )
+
+
+def refuse_unopened(_opening: object) -> NoReturn:
+    """Stands for ``__aiter__`` of a consumer that is not open yet."""
+    raise ClientError(
+        "there are no records yet: a consumer is opened by `async with`, or by `await` and closed by `close()`"
     )
