@@ -133,6 +133,7 @@ class Producer:
         timestamp: int | datetime | None = None,
         partition: int | None = None,
         headers: HeaderInput = (),
+        part_of: "OpenTransaction | None" = None,
     ) -> Delivery:
         """Send a record and return a Delivery, the future of its receipt.
 
@@ -141,9 +142,10 @@ class Producer:
         ``linger_ms=0`` until the record has been sent. Raises ClientTimeoutError when the buffer stays full for the
         delivery timeout, MessageTooLargeError for a record larger than the topic's limit, ClientClosedError.
 
+        ``part_of`` is given by ``Transaction.send``.
+
         Warns (TimestampWarning, once per topic) of a timestamp past the topic's retention, or that looks like seconds.
         """
-        transaction = self.transaction
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         try:
@@ -151,10 +153,10 @@ class Producer:
         except UnknownPartitionError:
             self._refresh_partitions()  # the partition may be new
             record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = self._append(partition, record, size, transaction)
+        added = self._append(partition, record, size, part_of)
         while added is None:
             self._wait_for_room(size)
-            added = self._append(partition, record, size, transaction)
+            added = self._append(partition, record, size, part_of)
         batch, index, has_full = added
         if self._thread is None:
             self._drive(lambda: batch.is_sent or batch.is_resolved, FOREVER_SECONDS)
@@ -174,15 +176,15 @@ class Producer:
                 self._core.note_partitions(found.partitions)
 
     def _append(
-        self, partition: int | None, record: NewRecord, size: int, transaction: "OpenTransaction | None"
+        self, partition: int | None, record: NewRecord, size: int, part_of: "OpenTransaction | None"
     ) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``ProducerCore.append``, in the transaction that there was when the record came."""
+        """As ``ProducerCore.append``."""
         self._owner.check()
         with self._lock:
+            if part_of is not None:
+                part_of.check()
             if self._is_closed:
                 raise self._closed()
-            if transaction is not None:
-                transaction.check()
             added = self._core.append(partition, record, size, time.monotonic())
             if added is not None and added[1] == 0:
                 self._changed.notify_all()  # wakes the daemon thread if it was idle
@@ -241,8 +243,14 @@ class Producer:
             raise failure
 
     def begin(self, transaction: "OpenTransaction") -> bool:
-        """Send in another transaction from now on; False, and nothing changes, where records are unacknowledged."""
+        """Send in this transaction from now on; False, and nothing changes, where records of another are on their way.
+
+        Raises ClientError if its end has begun.
+        """
         with self._lock:
+            transaction.check()
+            if self.transaction is transaction:
+                return True
             if self._core.accumulator.unresolved:
                 return False
             self._core.accumulator.begin_epoch(transaction.epoch)

@@ -42,7 +42,11 @@ class Extend:
 
         Raises TransactionFenced, ClientError if the transaction has ended, and the broker's errors.
         """
-        transaction.wanted.extend((topic, partition) for partition in partitions)
+        new = [each for partition in partitions if (each := (topic, partition)) not in transaction.partitions]
+        if not new:
+            transaction.enter()
+            return
+        transaction.wanted.extend(new)
         with self._asking:
             self._converse(self._core.extending(transaction, topic, partitions))
 
@@ -96,16 +100,18 @@ class Transaction:
         producer = self.producers.get(topic)
         if producer is None or producer.transaction is not transaction:
             producer = self._producer(topic, transaction)
-        return producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
+        return producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers, part_of=transaction)
 
     def _producer(self, topic: str, transaction: OpenTransaction) -> "Producer":
         with self._making:
             transaction.check()
             producer = self.producers.get(topic)
-            if producer is None or producer.transaction is not transaction:
-                if producer is not None:  # one that was made while its transaction ended
-                    producer.abort_now()
-                producer = self.producers[topic] = self._make_producer(topic, transaction, self._extend)
+            if producer is not None and producer.begin(transaction):
+                return producer
+            if producer is not None:  # an abort was interrupted before it came to this one
+                self.producers.pop(topic, None)
+                producer.abort_now()
+            producer = self.producers[topic] = self._make_producer(topic, transaction, self._extend)
         transaction.check()  # its end may not have come to a producer that was being made
         return producer
 
@@ -117,6 +123,7 @@ class Transaction:
         """
         check_in_group(consumer)
         transaction, committed = self._core.open, self._committed
+        transaction.check()
         places = consumer.commit_in_transaction(self._core, transaction, offsets)
         committed.append((consumer, places))  # which is another list from the next transaction on
 
@@ -128,8 +135,10 @@ class Transaction:
         Raises TransactionAborted (do its work again in a new one), TransactionUnanswered (call ``commit`` again), and
         TransactionFenced (another producer has the id).
         """
+        if not self._core.begin_end(is_commit=True):
+            return
         try:
-            for producer in list(self.producers.values()):
+            for producer in [] if self._core.is_committing else list(self.producers.values()):
                 producer.flush()
         except SeglogError as error:
             self._abort_after(error)
@@ -140,7 +149,6 @@ class Transaction:
         self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
             consumer.note_committed(places)
-        self._committed = []
 
     def abort(self) -> None:
         """Abort: nothing of it counts. What is on its way is dropped.
@@ -150,10 +158,8 @@ class Transaction:
         """
         if not self._core.begin_end(is_commit=False):
             return
-        producers = list(self.producers.values())
-        self.producers.clear()
-        self._committed = []
-        for producer in producers:
+        while self.producers:
+            _, producer = self.producers.popitem()
             producer.abort()
         self._converse(self._core.ending(is_commit=False))
 
@@ -170,11 +176,8 @@ class Transaction:
         __aenter__ = __aexit__ = refuse_async
 
     def __enter__(self) -> Self:
-        transaction = self._converse(self._core.beginning())
-        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin(transaction)]
-        if late:
-            self.abort()
-            raise self._core.sent_too_late(late)
+        self._converse(self._core.beginning())
+        self._committed = []
         return self
 
     def __exit__(

@@ -292,6 +292,8 @@ async def test_an_end_that_was_not_answered_is_asked_for_again(
 
             with pytest.raises(seglog.TransactionUnanswered, match="again"):
                 await end_without_a_broker()
+            with pytest.raises(seglog.ClientError, match=r"call (commit|abort)\(\)"):
+                await txn.send("in", "late")
             running.start()
             await (txn.commit() if is_commit else txn.abort())
             async with txn:
@@ -407,58 +409,81 @@ async def test_an_object_for_each_block_leaves_no_connections_behind(client: Any
     assert len(await values(client, "in")) == 21
 
 
-def test_what_a_thread_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(
+def test_what_a_thread_sends_while_another_one_commits_is_part_of_no_transaction(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with seglog.connect(broker.address) as client:
         client.create_topic("ends", 1)
-        txn = client.transaction("ends", linger_ms=60_000)
+        txn = client.transaction("ends", linger_ms=20)
         with txn:
             txn.send("ends", "kept")
             producer = txn.producers["ends"]
             flush = producer.flush
 
-            def flush_before_another_thread_sends() -> None:
+            def flush_while_another_thread_sends() -> None:
                 flush()
-                producer.send("late")
+                with pytest.raises(seglog.ClientError, match="ended meanwhile"):
+                    txn.send("ends", "late")
 
-            monkeypatch.setattr(producer, "flush", flush_before_another_thread_sends)
-        with pytest.raises(seglog.ClientError, match="ended meanwhile"):
-            producer.send("later")  # as by a thread that had looked before the end
-        with pytest.raises(seglog.ClientError, match=r"sent to ends while .* part of none"), txn:
-            pass
+            monkeypatch.setattr(producer, "flush", flush_while_another_thread_sends)
+        monkeypatch.undo()
         with txn:
             txn.send("ends", "after")
         with client.consumer("ends", isolation="read_committed") as consumer:
             assert [record.value for record in consumer] == [b"kept", b"after"]
 
 
-def test_what_a_task_sends_while_another_one_ends_is_part_of_none_and_said_to_be_so(
+def test_what_a_task_sends_while_another_one_commits_is_part_of_no_transaction(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         async with seglog.asyncio.connect(broker.address) as client:
             await client.create_topic("tasks", 1)
-            txn = client.transaction("tasks", linger_ms=60_000)
+            txn = client.transaction("tasks", linger_ms=20)
             async with txn:
                 await txn.send("tasks", "kept")
                 producer = txn.producers["tasks"]
                 flush = producer.flush
 
-                async def flush_before_another_task_sends() -> None:
+                async def flush_while_another_task_sends() -> None:
                     await flush()
-                    await producer.send("late")
+                    with pytest.raises(seglog.ClientError, match="ended meanwhile"):
+                        await txn.send("tasks", "late")
 
-                monkeypatch.setattr(producer, "flush", flush_before_another_task_sends)
-            with pytest.raises(seglog.ClientError, match="ended meanwhile"):
-                await producer.send("later")
-            with pytest.raises(seglog.ClientError, match=r"sent to tasks while .* part of none"):
-                async with txn:
-                    pass
+                monkeypatch.setattr(producer, "flush", flush_while_another_task_sends)
+            monkeypatch.undo()
             async with txn:
                 await txn.send("tasks", "after")
             async with client.consumer("tasks", isolation="read_committed") as consumer:
                 assert [record.value async for record in consumer] == [b"kept", b"after"]
+
+    asyncio.run(main())
+
+
+def test_an_abort_that_is_cancelled_is_followed_by_no_commit(broker: Broker) -> None:
+    """What it had dropped by then would be missing."""
+
+    async def main() -> None:
+        async with seglog.asyncio.connect(broker.address) as client:
+            await client.create_topic("half", 2)
+            txn = client.transaction("half")
+
+            async def abort_half() -> None:
+                async with txn:
+                    await (await txn.send("half", "acknowledged", partition=0))
+                    await txn.send("half", "dropped", partition=1)
+                    aborting = asyncio.ensure_future(txn.abort())
+                    await asyncio.sleep(0)
+                    aborting.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await aborting
+
+            with pytest.raises(seglog.ClientError, match=r"was to be aborted: call abort\(\) again"):
+                await abort_half()
+            async with txn:
+                await txn.send("half", "of the next one")
+            async with client.consumer("half", isolation="read_committed") as consumer:
+                assert [record.value async for record in consumer] == [b"of the next one"]
 
     asyncio.run(main())
 

@@ -10,7 +10,7 @@ import pytest
 import seglog
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from tests.interop.client_programs import PROGRAMS, Program, client
-from tests.interop.golden import Case, load_case, unpack
+from tests.interop.golden import Case, load_case, unpack, unpack_open_transactions
 from tests.interop.test_kafka_golden import STOPPED
 from tests.processes import Daemon, daemon
 
@@ -30,7 +30,10 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     case = load_case(request.param)
     directory: Path = tmp_path_factory.mktemp(case.name) / "data"
     directory.mkdir()
-    unpack(case, directory)
+    if case.name == "transactions":
+        unpack_open_transactions(directory)
+    else:
+        unpack(case, directory)
     with daemon(directory, "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
         yield case, running
         assert "Traceback" not in running.log_text()

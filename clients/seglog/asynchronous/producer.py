@@ -124,13 +124,13 @@ class Producer:
         timestamp: int | datetime | None = None,
         partition: int | None = None,
         headers: HeaderInput = (),
+        part_of: OpenTransaction | None = None,
     ) -> Delivery:
         """Send a record and return a Delivery, the future of its receipt: ``await`` that, now or later.
 
         Arguments, errors and warnings as of ``seglog.Producer.send``. Waits while the buffer is full. A cancelled call
         has sent nothing. With ``linger_ms=0`` the record has been sent on return, unless five requests are in flight.
         """
-        transaction = self.transaction
         await self._loop.cancel_point()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
@@ -139,9 +139,9 @@ class Producer:
         except UnknownPartitionError:
             await self._refresh_partitions()  # the partition may be new
             record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = None if self._line else self._append(partition, record, size, transaction)
+        added = None if self._line else self._append(partition, record, size, part_of)
         if added is None:
-            added = await self._append_when_there_is_room(partition, record, size, transaction)
+            added = await self._append_when_there_is_room(partition, record, size, part_of)
         batch, index, has_full = added
         self._sends += 1
         if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
@@ -161,20 +161,20 @@ class Producer:
                 self._core.note_partitions(found.partitions)
 
     def _append(
-        self, partition: int | None, record: NewRecord, size: int, transaction: OpenTransaction | None
+        self, partition: int | None, record: NewRecord, size: int, part_of: OpenTransaction | None
     ) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``ProducerCore.append``, in the transaction that there was when the record came."""
+        """As ``ProducerCore.append``."""
+        if part_of is not None:
+            part_of.check()
         if self._is_ending:
             raise ClientClosedError("the producer is closed")
-        if transaction is not None:
-            transaction.check()
         added = self._core.append(partition, record, size, self._loop.now())
         if added is None:
             self._work_to_do.set()  # open batches are sent at once, because only answers make room
         return added
 
     async def _append_when_there_is_room(
-        self, partition: int | None, record: NewRecord, size: int, transaction: OpenTransaction | None
+        self, partition: int | None, record: NewRecord, size: int, part_of: OpenTransaction | None
     ) -> tuple[ProducerBatch, int, bool]:
         place = self._loop.event()
         self._line.append(place)
@@ -182,7 +182,7 @@ class Producer:
             with self._loop.until(self._loop.now() + self.options.delivery_timeout):
                 while True:
                     await place.wait()
-                    added = self._append(partition, record, size, transaction)
+                    added = self._append(partition, record, size, part_of)
                     if added is not None:
                         return added
                     self._line[0] = place = self._loop.event()
@@ -203,6 +203,9 @@ class Producer:
 
     def begin(self, transaction: OpenTransaction) -> bool:
         """As ``seglog.Producer.begin``."""
+        transaction.check()
+        if self.transaction is transaction:
+            return True
         if self._core.accumulator.unresolved:
             return False
         self._core.accumulator.begin_epoch(transaction.epoch)

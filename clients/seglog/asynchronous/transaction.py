@@ -41,7 +41,11 @@ class Extend:
 
         Raises TransactionFenced, ClientError if the transaction has ended, and the broker's errors.
         """
-        transaction.wanted.extend((topic, partition) for partition in partitions)
+        new = [each for partition in partitions if (each := (topic, partition)) not in transaction.partitions]
+        if not new:
+            transaction.enter()
+            return
+        transaction.wanted.extend(new)
         async with self._asking:
             await self._converse(self._core.extending(transaction, topic, partitions))
 
@@ -92,16 +96,20 @@ class Transaction:
         producer = self.producers.get(topic)
         if producer is None or producer.transaction is not transaction:
             producer = await self._producer(topic, transaction)
-        return await producer.send(value, key, timestamp=timestamp, partition=partition, headers=headers)
+        return await producer.send(
+            value, key, timestamp=timestamp, partition=partition, headers=headers, part_of=transaction
+        )
 
     async def _producer(self, topic: str, transaction: OpenTransaction) -> Producer:
         async with self._making:
             transaction.check()
             producer = self.producers.get(topic)
-            if producer is None or producer.transaction is not transaction:
-                if producer is not None:  # one that was made while its transaction ended
-                    producer.abort_now()
-                producer = self.producers[topic] = await self._make_producer(topic, transaction, self._extend)
+            if producer is not None and producer.begin(transaction):
+                return producer
+            if producer is not None:  # an abort was interrupted before it came to this one
+                self.producers.pop(topic, None)
+                producer.abort_now()
+            producer = self.producers[topic] = await self._make_producer(topic, transaction, self._extend)
         transaction.check()  # its end may not have come to a producer that was being made
         return producer
 
@@ -109,6 +117,7 @@ class Transaction:
         """Commit what a consumer in a group has read, as ``seglog.transaction.Transaction.commit_offsets``."""
         check_in_group(consumer)
         transaction, committed = self._core.open, self._committed
+        transaction.check()
         places = await consumer.commit_in_transaction(self._core, transaction, offsets)
         committed.append((consumer, places))  # which is another list from the next transaction on
 
@@ -117,8 +126,10 @@ class Transaction:
     async def commit(self) -> None:
         """Commit, as ``seglog.transaction.Transaction.commit``. A cancelled call may have committed."""
         self._loop.check()
+        if not self._core.begin_end(is_commit=True):
+            return
         try:
-            for producer in list(self.producers.values()):
+            for producer in [] if self._core.is_committing else list(self.producers.values()):
                 await producer.flush()
         except SeglogError as error:
             await self._abort_after(error)
@@ -126,17 +137,14 @@ class Transaction:
         await self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
             consumer.note_committed(places)
-        self._committed = []
 
     async def abort(self) -> None:
         """Abort, as ``seglog.transaction.Transaction.abort``."""
         self._loop.check()
         if not self._core.begin_end(is_commit=False):
             return
-        producers = list(self.producers.values())
-        self.producers.clear()
-        self._committed = []
-        for producer in producers:
+        while self.producers:
+            _, producer = self.producers.popitem()
             await producer.abort()
         await self._converse(self._core.ending(is_commit=False))
 
@@ -154,11 +162,8 @@ class Transaction:
         __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> Self:
-        transaction = await self._converse(self._core.beginning())
-        late = [topic for topic, producer in list(self.producers.items()) if not producer.begin(transaction)]
-        if late:
-            await self.abort()
-            raise self._core.sent_too_late(late)
+        await self._converse(self._core.beginning())
+        self._committed = []
         return self
 
     async def __aexit__(

@@ -96,15 +96,19 @@ class OpenTransaction:
         """Partitions that the next request for some, whoever sends it, takes along."""
         self.may_have_begun = False
         """At the broker, by a request that was answered or not."""
+        self.is_closing = False
+        """Whether a commit sends what is there, and takes nothing more."""
         self.is_ending = False
-
-    def enter(self) -> None:
-        """Call this before each request that makes something part of it. Raises ClientError if its end has begun."""
-        self.may_have_begun = True  # first, so that an end that begins now is one of the broker, too
-        self.check()
+        """Whether it is aborted, or the broker is asked for its commit."""
 
     def check(self) -> None:
-        """Raise ClientError if its end has begun: nothing becomes part of it any more."""
+        """Raise ClientError if its end has begun: it takes nothing more from the program."""
+        if self.is_closing or self.is_ending:
+            raise self.ended()
+
+    def enter(self) -> None:
+        """Call this before each request that makes something part of it. Raises ClientError where it is too late."""
+        self.may_have_begun = True  # first, so that an end that begins now is one of the broker, too
         if self.is_ending:
             raise self.ended()
 
@@ -165,12 +169,12 @@ class TransactionCore:
         try:
             if self.epoch is None:
                 self.epoch = yield from self._new_epoch()
+            self._end = None
+            self._open = transaction = OpenTransaction(self.transactional_id, self.epoch)
         except BaseException:
-            self.is_open = False
+            self._open, self.is_open = None, False
             raise
-        self._end = None
-        self._open = OpenTransaction(self.transactional_id, self.epoch)
-        return self._open
+        return transaction
 
     def _new_epoch(self) -> Conversation[ProducerEpoch]:
         timeout_ms = max(1, round(self.timeout_seconds * 1000))
@@ -273,7 +277,9 @@ class TransactionCore:
 
     def leaving(self) -> Conversation[None]:
         """Abort what ``is_to_leave`` by one request: its client is closed. The broker aborts in time where it fails."""
-        transaction = self.open
+        transaction = self._open
+        if transaction is None:
+            return
         self._close(None, is_commit=False)
         request = messages.EndTransactionRequest(self.transactional_id, *transaction.epoch, commit=False)
         yield from ask(request, messages.EndTransactionReply)
@@ -286,15 +292,18 @@ class TransactionCore:
     def begin_end(self, *, is_commit: bool) -> bool:
         """Whether the transaction is still to be committed or aborted; False where that is done. Raises ClientError.
 
-        From the begin of an abort on nothing becomes part of it. What has to be sent before a commit may still.
+        From then on it takes nothing more from the program. Before a commit, what it has can still be sent. An abort
+        that has begun is followed by no commit, however it was interrupted.
         """
         if self._wanted is not None and self._wanted is not is_commit:
             if self._wanted:
                 raise ClientError(f"{self._whether_committed}, so it cannot be aborted: call commit() again")
-            raise ClientError(f"the transaction of {self.transactional_id} was to be aborted: call abort() again")
+            raise ClientError(self._to_be_aborted)
         if self.is_open:
-            if self._open is not None and not is_commit:
-                self._open.is_ending = True
+            if self._open is not None:
+                self._open.is_closing = True
+                if not is_commit:
+                    self._open.is_ending, self._wanted = True, False
             return True
         if self._fenced is not None and is_commit:
             raise copied(self._fenced) from self._fenced
@@ -305,20 +314,15 @@ class TransactionCore:
 
     @property
     def open(self) -> OpenTransaction:
-        """The open transaction. Raises ClientError if there is none, TransactionFenced."""
+        """The open transaction. Raises ClientError if there is none, or if it is ending; TransactionFenced."""
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
+        if self._wanted is not None:
+            raise ClientError(f"{self._whether_committed}: call commit()" if self._wanted else self._to_be_aborted)
         if self._open is None:
             ended = "" if self._end is None else f": the last one was {'committed' if self._end else 'aborted'}"
             raise ClientError(f"no transaction of {self.transactional_id} is open{ended}; each with block of it is one")
         return self._open
-
-    def sent_too_late(self, topics: list[str]) -> ClientError:
-        """The error of a transaction that begins while records that were sent at the end of the one before wait."""
-        return ClientError(
-            f"records were sent to {', '.join(topics)} while the transaction of {self.transactional_id} before this "
-            "one ended: they are part of none, and dropped; end a transaction when everything in it has been sent"
-        )
 
     def failed(self, cause: SeglogError) -> SeglogError:
         """The error of a transaction whose records were not all acknowledged, and which was aborted therefore."""
@@ -333,6 +337,10 @@ class TransactionCore:
             f"new one; the cause: {cause.message}",
             transactional_id=self.transactional_id,
         )
+
+    @property
+    def _to_be_aborted(self) -> str:
+        return f"the transaction of {self.transactional_id} was to be aborted: call abort() again"
 
     @property
     def _whether_committed(self) -> str:

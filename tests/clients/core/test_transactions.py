@@ -353,14 +353,39 @@ def test_a_call_that_waits_to_be_repeated_makes_its_transaction_end_at_the_broke
         late.throw(ConcurrentTransactionsError("app"))
 
 
+def test_an_abort_that_was_begun_and_interrupted_is_followed_by_no_commit() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    assert core.begin_end(is_commit=False)
+    with pytest.raises(ClientError, match=r"was to be aborted: call abort\(\) again"):
+        coordinator.run(core.ending(is_commit=True))
+    coordinator.run(core.beginning())
+    assert coordinator.ends == [False]
+
+
+def test_a_commit_takes_nothing_more_and_sends_what_it_has() -> None:
+    coordinator = Coordinator()
+    core = opened(coordinator)
+    transaction = core.open
+    assert core.begin_end(is_commit=True)
+    with pytest.raises(ClientError, match="has ended meanwhile"):
+        transaction.check()
+    coordinator.run(core.extending(transaction, "t", [1]))  # for a batch that was there before
+    coordinator.run(core.ending(is_commit=True))
+    assert coordinator.ends == [True]
+
+
 @EACH_CALL
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_call_that_comes_while_the_end_is_asked_for_is_part_of_none(call: Late, is_commit: bool) -> None:
     coordinator = Coordinator()
     core = opened(coordinator)
+    transaction = core.open
     next(core.ending(is_commit=is_commit))
     with pytest.raises(ClientError, match="has ended meanwhile"):
-        next(call(core, core.open))
+        next(call(core, transaction))
+    with pytest.raises(ClientError, match=r"call (commit|abort)\(\)"):
+        _ = core.open
 
 
 @EACH_CALL
