@@ -262,8 +262,14 @@ def test_what_was_done_by_whom_is_in_the_log(tmp_path: Path) -> None:
         with raw(running, "SASL_SSL") as sock:
             log_in(sock, KAFKA, "OAUTHBEARER", bearer(unsecured(sub="bob", exp=2**40)))
         context = running.context(shows_certificate=True)
-        with socket.create_connection(("127.0.0.1", running.ports["SSL"])) as plain_sock:
-            context.wrap_socket(plain_sock, server_hostname="localhost").close()
+        with (
+            socket.create_connection(("127.0.0.1", running.ports["SSL"])) as plain_sock,
+            context.wrap_socket(plain_sock, server_hostname="localhost"),
+        ):  # a client that is gone at once may be gone before the broker has seen its certificate
+            wait_until(
+                lambda: any(line["listener"] == "SSL" for line in events(running, "client_authenticated")),
+                "the login by a certificate",
+            )
         with contextlib.suppress(OSError), raw(running, "PLAINTEXT") as sock:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
             sock.recv(100)

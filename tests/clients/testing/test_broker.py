@@ -367,7 +367,8 @@ def test_a_forked_child_is_told_and_leaves_the_broker_alone() -> None:
 
 
 def test_a_child_that_lives_on_does_not_keep_a_stopped_broker_open() -> None:
-    with Broker() as broker:
+    host = "127.0.0.2"  # where no other test may get the port meanwhile
+    with Broker(listen=f"{host}:0") as broker:
         broker.produce("t", b"one")
         waiting, going = os.pipe()
         child = os.fork()
@@ -379,7 +380,7 @@ def test_a_child_that_lives_on_does_not_keep_a_stopped_broker_open() -> None:
         broker.stop()
         try:
             with pytest.raises(OSError, match="refused"):
-                socket.create_connection(("127.0.0.1", int(broker.address.rpartition(":")[2])))
+                socket.create_connection((host, int(broker.address.rpartition(":")[2])))
         finally:
             os.close(going)
             os.waitpid(child, 0)
