@@ -42,13 +42,9 @@ class Extend:
 
         Raises TransactionFenced, ClientError if the transaction has ended, and the broker's errors.
         """
-        new = [each for partition in partitions if (each := (topic, partition)) not in transaction.partitions]
-        if not new:
-            transaction.enter()
-            return
-        transaction.wanted.extend(new)
-        with self._asking:
-            self._converse(self._core.extending(transaction, topic, partitions))
+        if transaction.wants(topic, partitions):
+            with self._asking:
+                self._converse(self._core.extending(transaction, topic, partitions))
 
 
 class Transaction:
@@ -123,7 +119,6 @@ class Transaction:
         """
         check_in_group(consumer)
         transaction, committed = self._core.open, self._committed
-        transaction.check()
         places = consumer.commit_in_transaction(self._core, transaction, offsets)
         committed.append((consumer, places))  # which is another list from the next transaction on
 
@@ -143,9 +138,6 @@ class Transaction:
         except SeglogError as error:
             self._abort_after(error)
             raise self._core.failed(error) from error
-        except BaseException as error:
-            self._abort_after(error)
-            raise
         self._converse(self._core.ending(is_commit=True))
         for consumer, places in self._committed:
             consumer.note_committed(places)
@@ -176,6 +168,8 @@ class Transaction:
         __aenter__ = __aexit__ = refuse_async
 
     def __enter__(self) -> Self:
+        if self._core.is_to_be_aborted:
+            self.abort()  # which was interrupted, or not answered
         self._converse(self._core.beginning())
         self._committed = []
         return self
@@ -186,7 +180,14 @@ class Transaction:
         if not self._core.is_open:
             return  # it was ended within the block
         if error is None:
-            self.commit()
+            try:
+                self.commit()
+            except SeglogError:
+                raise
+            except BaseException as interrupt:
+                if not self._core.is_committing:
+                    self._abort_after(interrupt)
+                raise
         elif not self._core.is_committing:
             self._abort_after(error)
 

@@ -130,6 +130,23 @@ async def test_a_record_that_is_refused_aborts_the_transaction(client: Any) -> N
     assert await values(client, "small") == ["after"]
 
 
+async def test_a_record_that_is_refused_aborts_the_transaction_although_the_program_has_seen_it(client: Any) -> None:
+    await client.create_topic("small", 1, {"max.message.bytes": 1_000})
+    txn = client.transaction("app")
+
+    async def see_a_refusal() -> None:
+        async with txn:
+            await txn.send("in", "kept")
+            await txn.send("small", "fits")
+            await client.alter_topic("small", {"max.message.bytes": 500})
+            with pytest.raises(seglog.SeglogError):
+                await (await txn.send("small", "x" * 800))
+
+    with pytest.raises(seglog.TransactionAborted, match="nothing of it counts"):
+        await see_a_refusal()
+    assert await values(client, "in") == []
+
+
 async def test_offsets_are_committed_with_the_records(client: Any) -> None:
     async with client.producer("in") as producer:
         for number in range(10):
@@ -465,13 +482,14 @@ def test_an_abort_that_is_cancelled_is_followed_by_no_commit(broker: Broker) -> 
 
     async def main() -> None:
         async with seglog.asyncio.connect(broker.address) as client:
-            await client.create_topic("half", 2)
-            txn = client.transaction("half")
+            await client.create_topic("half", 1)
+            await client.create_topic("rest", 1)
+            txn = client.transaction("half", linger_ms=60_000)
 
             async def abort_half() -> None:
                 async with txn:
-                    await (await txn.send("half", "acknowledged", partition=0))
-                    await txn.send("half", "dropped", partition=1)
+                    await txn.send("half", "dropped")
+                    await txn.send("rest", "dropped")
                     aborting = asyncio.ensure_future(txn.abort())
                     await asyncio.sleep(0)
                     aborting.cancel()

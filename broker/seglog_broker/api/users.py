@@ -181,22 +181,27 @@ class _Judged:
         """The changes of the accounts without an error, of which there are not too many afterwards."""
         possible = {name: changes for name, changes in self._changes.items() if self.errors[name] is None}
         gone = [name for name, changes in possible.items() if not self._remains(name, changes)]
-        if not any(name not in gone and (name in possible or self._accounts.has(name)) for name in self._needed):
+        new = [name for name in possible if not self._accounts.has(name)]
+        new.sort(key=lambda name: name not in self._needed)  # those that administer first, where there is room for few
+        is_room = ACCOUNTS_MAX - len(self._accounts) + len(gone) > 0
+        if not any(name not in gone and (is_room or self._accounts.has(name)) for name in self._those_needed(possible)):
             for name in [name for name in gone if name in self._needed]:
                 gone.remove(name)
                 del possible[name]
                 self.errors[name] = PolicyViolationError(
-                    f"{name} is the last account of super.users: without it nobody could administer this broker. Make "
+                    f"without {name} there is no account of super.users, and nobody could administer this broker: make "
                     "another one of super.users first, or stop the broker and use seglogd user delete"
                 )
-        room = ACCOUNTS_MAX - len(self._accounts) + len(gone)
-        new = [name for name in possible if not self._accounts.has(name)]
-        for name in new[max(room, 0) :]:
+        for name in new[max(ACCOUNTS_MAX - len(self._accounts) + len(gone), 0) :]:
             del possible[name]
             self.errors[name] = PolicyViolationError(
                 f"there are {ACCOUNTS_MAX:,} accounts, and no more are possible: delete some"
             )
         return [Change(name, *each) for name, changes in possible.items() for each in changes.items()]
+
+    def _those_needed(self, possible: Collection[str]) -> list[str]:
+        """The accounts of which one has to remain that are there, or are made."""
+        return [name for name in self._needed if name in possible or self._accounts.has(name)]
 
     def _remains(self, name: str, changes: dict[str, Credential | None]) -> bool:
         after = {**(self._accounts.account(name) or {}), **changes}

@@ -983,7 +983,8 @@ class BrokerConfig:
     share_coordinator_state_topic_num_partitions: Annotated[int, without_effect(Int(1), NO_SHARE_GROUPS)] = 50
     process_roles: Annotated[tuple[str, ...], without_effect(Words(("broker", "controller")), NO_CONTROLLER)] = ()
     controller_listener_names: Annotated[
-        tuple[str, ...], without_effect(Words(), "one node has no controllers, and their listeners are not opened")
+        tuple[str, ...],
+        without_effect(Words(), "one node has no controllers, and their listeners are not opened", is_kept=True),
     ] = ()
     controller_quorum_voters: Annotated[tuple[str, ...], without_effect(Words(), NO_CONTROLLER)] = ()
     controller_quorum_bootstrap_servers: Annotated[tuple[str, ...], without_effect(Words(), NO_CONTROLLER)] = ()

@@ -101,10 +101,11 @@ class Key:
     ``synonyms`` are other names for the setting, strongest first; for a topic key they are the broker's keys for its
     default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
     are other names at topic level, stronger than ``name``. ``holds`` is, for a key without effect, the value that
-    describes what the broker does, so that setting it needs no warning. ``note`` says why there is no effect.
-    ``change`` says when a new value takes effect; RELOAD for a topic key, of which a topic's own applies at once.
-    ``name`` and ``default`` come from the attribute that carries the key. A key that never has an effect has neither
-    ``doc`` nor ``when``: its meaning is Kafka's, see ``kafka_keys``.
+    describes what the broker does, so that setting it needs no warning; ``is_kept`` says that a running broker keeps
+    the value that it was started with all the same. ``note`` says why there is no effect. ``change`` says when a new
+    value takes effect; RELOAD for a topic key, of which a topic's own applies at once. ``name`` and ``default`` come
+    from the attribute that carries the key. A key that never has an effect has neither ``doc`` nor ``when``: its
+    meaning is Kafka's, see ``kafka_keys``.
     """
 
     kind: Kind
@@ -113,6 +114,7 @@ class Key:
     effect: Effect = Effect.NOW
     note: str = ""
     holds: Value | None = None
+    is_kept: bool = False
     synonyms: tuple[Synonym, ...] = ()
     aliases: tuple[str, ...] = ()
     change: Change = Change.RESTART
@@ -134,8 +136,8 @@ class Key:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a running broker applies a new value; a key without effect never needs a restart."""
-        return self.change is Change.RELOAD or self.effect is not Effect.NOW
+        """Whether a running broker applies a new value; a key without effect needs no restart, as a rule."""
+        return self.change is Change.RELOAD or (self.effect is not Effect.NOW and not self.is_kept)
 
     @property
     def names(self) -> tuple[Synonym, ...]:
@@ -180,9 +182,11 @@ class Key:
         return Described(self.name, self.text(value), origin, origin == DEFAULT_ORIGIN, self.shortfall(value))
 
 
-def without_effect(kind: Kind, note: str, *synonyms: str, holds: Value | None = None) -> Key:
+def without_effect(kind: Kind, note: str, *synonyms: str, holds: Value | None = None, is_kept: bool = False) -> Key:
     """A key of Kafka's that is checked and never has an effect; ``note`` says why."""
-    return Key(kind, effect=Effect.NEVER, note=note, holds=holds, synonyms=tuple(map(Synonym, synonyms)))
+    return Key(
+        kind, effect=Effect.NEVER, note=note, holds=holds, synonyms=tuple(map(Synonym, synonyms)), is_kept=is_kept
+    )
 
 
 class Described(NamedTuple):

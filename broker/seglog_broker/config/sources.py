@@ -147,7 +147,7 @@ def examine_config(
 ) -> Examined:
     """As ``load_config``, but collects all mistakes and raises none."""
     mistakes = _Mistakes()
-    variables, warnings = _from_environment(environ)
+    variables, warnings = _from_environment(environ, mistakes)
     layers = [
         _from_flags(flags, named or {}, mistakes),
         variables,
@@ -257,7 +257,7 @@ def _toml(text: str, file_name: str) -> dict[str, Any]:
         ) from error
 
 
-def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
+def _from_environment(environ: Mapping[str, str], mistakes: _Mistakes) -> tuple[Layer, list[str]]:
     names = {variable_of(name): name for name in CONFIG_NAMES}
     short_names = frozenset(
         variable.removeprefix(ENVIRONMENT_PREFIX) for variable in names
@@ -268,6 +268,13 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
         name = names.get(variable) or _listener_key_of(variable)
         if name:
             layer[name] = Setting(name, raw, Origin(OriginKind.ENVIRONMENT, variable))
+        elif variable.startswith(variable_of(PREFIX)):
+            with mistakes.noted():  # no other program has this prefix, and a listener might be weaker than it is to be
+                raise InvalidConfigError(
+                    f"The environment variable {variable} is no key that a listener may have for itself: "
+                    f"{', '.join(LISTENER_KEYS)}.",
+                    key=variable,
+                )
         elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in OTHER_VARIABLES:
             nearest = nearest_name(variable.removeprefix(ENVIRONMENT_PREFIX), short_names)
             hint = f"; did you mean {ENVIRONMENT_PREFIX}{nearest}?" if nearest else "."

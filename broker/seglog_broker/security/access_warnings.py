@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from seglog_broker.config import BrokerConfig, all_listeners
-from seglog_broker.config.listeners import asks_for_certificates, offered_mechanisms
+from seglog_broker.config.listeners import asks_for_certificates, authenticates, offered_mechanisms
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 
@@ -21,7 +21,8 @@ def takes_accounts_alone(config: BrokerConfig) -> bool:
 
 def needed_accounts(config: BrokerConfig) -> frozenset[str]:
     """The accounts of which one has to be there, so that somebody administers; empty where others may, too."""
-    if ANONYMOUS in config.super_users or not takes_accounts_alone(config):
+    is_open = any(not authenticates(each, config) for each in all_listeners(config))
+    if (is_open and ANONYMOUS in config.super_users) or not takes_accounts_alone(config):
         return frozenset()
     return frozenset(principal.removeprefix("User:") for principal in config.super_users)
 

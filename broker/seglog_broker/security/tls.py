@@ -133,8 +133,8 @@ class ServerTls:
 
     def replace(self, loaded: Mapping[str, LoadedTls]) -> None:
         """Use other certificates, or other rules, from the next connection on."""
-        for name, tls in self._of.items():
-            tls.loaded = loaded[name]
+        for tls, new in [(tls, loaded[name]) for name, tls in self._of.items()]:  # all of them, or none
+            tls.loaded = new
         self._replaced.set()
         self._replaced = trio.Event()
 

@@ -6,6 +6,7 @@ too, and then only at that interval. A checkpoint syncs closed segments, and wri
 start need not read.
 """
 
+from itertools import chain
 from typing import Final
 
 import trio
@@ -19,6 +20,7 @@ from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
@@ -33,8 +35,11 @@ LOOK_SECONDS_MAX: Final = 1.0
 
 LOOK_SECONDS_MIN: Final = 0.01
 
-CHECKPOINTS_A_TURN: Final = 20
-"""Partitions of which a checkpoint may find, one after the other, that nothing has changed: some 0.2 ms."""
+CHECKPOINT_COST: Final = 10.0
+"""To find that nothing of a partition has changed since the last checkpoint."""
+
+SEGMENT_COST: Final = 0.5
+"""For each of its segments."""
 
 
 async def run_background_flushes(partitions: PartitionTable, flush_wanted: FlushSignal) -> None:
@@ -102,15 +107,17 @@ async def run_checkpoints(
         if offset is not None and not partition.is_deleted:
             directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
 
+    async def turn() -> None:
+        await offload.rest()
+        await trio.lowlevel.checkpoint()
+
+    turns = budget.Turns(turn)
     await trio.sleep(config.current.log_initial_task_delay_ms / 1000)
     while True:
         lacked_room = False
-        for part in partitions.in_parts():
-            for number, partition in enumerate(part):
-                await boundary.run(partition, work)
-                if number % CHECKPOINTS_A_TURN == 0:
-                    await offload.rest()
-                    await trio.lowlevel.checkpoint()
+        for partition in chain.from_iterable(partitions.in_parts()):
+            await turns.spend(CHECKPOINT_COST + SEGMENT_COST * len(partition.log.segments))
+            await boundary.run(partition, work)
         await checkpoints.write()
         save_clock = clock_trust.prepare_save()
         if save_clock is not None:

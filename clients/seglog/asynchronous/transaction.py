@@ -41,13 +41,9 @@ class Extend:
 
         Raises TransactionFenced, ClientError if the transaction has ended, and the broker's errors.
         """
-        new = [each for partition in partitions if (each := (topic, partition)) not in transaction.partitions]
-        if not new:
-            transaction.enter()
-            return
-        transaction.wanted.extend(new)
-        async with self._asking:
-            await self._converse(self._core.extending(transaction, topic, partitions))
+        if transaction.wants(topic, partitions):
+            async with self._asking:
+                await self._converse(self._core.extending(transaction, topic, partitions))
 
 
 class Transaction:
@@ -117,7 +113,6 @@ class Transaction:
         """Commit what a consumer in a group has read, as ``seglog.transaction.Transaction.commit_offsets``."""
         check_in_group(consumer)
         transaction, committed = self._core.open, self._committed
-        transaction.check()
         places = await consumer.commit_in_transaction(self._core, transaction, offsets)
         committed.append((consumer, places))  # which is another list from the next transaction on
 
@@ -162,6 +157,8 @@ class Transaction:
         __enter__ = __exit__ = refuse_with
 
     async def __aenter__(self) -> Self:
+        if self._core.is_to_be_aborted:
+            await self.abort()  # which was interrupted, or not answered
         await self._converse(self._core.beginning())
         self._committed = []
         return self
@@ -179,7 +176,7 @@ class Transaction:
             except BaseException as cancelled:
                 await self._end_after(cancelled)
                 raise
-        elif not isinstance(error, TransactionUnanswered):
+        elif not (self._core.is_committing and isinstance(error, TransactionUnanswered)):
             await self._end_after(error)
 
     async def _end_after(self, error: BaseException) -> None:

@@ -579,7 +579,7 @@ class Accumulator:
         batch.base_offset, batch.append_time = base_offset, append_time
         if error is not None:
             if len(self.failed) == FAILED_BATCHES_MAX:
-                self.failed_forgotten += self.failed.pop(0).unseen_failures
+                self.failed_forgotten += self._untold(self.failed.pop(0))
             self.failed.append(batch)
             batch.error = error
         else:
@@ -599,11 +599,15 @@ class Accumulator:
 
     def take_failures(self) -> tuple[list[tuple[str, int, int, SeglogError]], int]:
         """(topic, partition, records, cause) of unseen failures since the last call, and the total of records."""
-        failures = [(b.topic, b.partition, b.unseen_failures, b.error) for b in self.failed if b.error is not None]
+        failures = [(b.topic, b.partition, self._untold(b), b.error) for b in self.failed if b.error is not None]
         seen = [failure for failure in failures if failure[2]]
         count = sum(failure[2] for failure in seen) + self.failed_forgotten
         self.failed, self.failed_forgotten = [], 0
         return seen, count
+
+    def _untold(self, batch: ProducerBatch) -> int:
+        """Number of failed records of which the next flush is to tell: of a transaction all, since it lacks them."""
+        return batch.record_count if self.transactional else batch.unseen_failures
 
     # --- Failing batches ----------------------------------------------------------------------------------------------
 

@@ -407,6 +407,7 @@ class GroupSession:
         if self._options.auto_commit:
             raise ValueError("a consumer whose offsets are committed in transactions has auto_commit=False")
         places, member = self._to_commit(offsets)
+        transaction.check()  # after waits for other calls of the consumer
         if self._taken:
             raise errors.IllegalGenerationError(
                 f"the group {self._options.group} has rebalanced, and records of {self._topic} that were read and not "

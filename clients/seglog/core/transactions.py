@@ -112,11 +112,21 @@ class OpenTransaction:
         if self.is_ending:
             raise self.ended()
 
+    def wants(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Whether a request is needed before batches of these partitions may be sent; the next one takes them along.
+
+        Raises ClientError where it is too late.
+        """
+        self.enter()
+        new = [each for partition in partitions if (each := (topic, partition)) not in self.partitions]
+        self.wanted.extend(new)
+        return bool(new)
+
     def ended(self) -> ClientError:
         """The error of a call that came too late."""
         return ClientError(
-            f"the transaction of {self.transactional_id} has ended meanwhile, and this is part of none: end a "
-            "transaction when every call for it has returned"
+            f"the transaction of {self.transactional_id} has ended meanwhile, and this call is part of no other one: "
+            "end a transaction when every call for it has returned"
         )
 
 
@@ -157,13 +167,16 @@ class TransactionCore:
         """
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
-        if self._wanted is False:
-            yield from self.ending(is_commit=False)
-        if self._wanted:
-            raise ClientError(f"{self._whether_committed}: call commit() before the next one begins")
+        if self._wanted is not None:
+            raise ClientError(
+                f"{self._whether_committed}: call commit() before the next one begins"
+                if self._wanted
+                else self._to_be_aborted
+            )
         if self.is_open:
             raise ClientError(
-                f"a transaction of {self.transactional_id} is open already: one transactional id has one at a time"
+                f"a transaction of {self.transactional_id} is open already: one transactional id has one at a time; "
+                "abort() ends it"
             )
         self.is_open = True  # from now on, so that no second thread or task begins one
         try:
@@ -245,13 +258,14 @@ class TransactionCore:
         """
         if not self.begin_end(is_commit=is_commit):
             return
-        if self._open is None:
-            raise ClientError(f"the transaction of {self.transactional_id} has not begun yet, so it cannot end")
-        self._open.is_ending = True  # first: a call that does not see it is seen by the next line
-        if not self._open.may_have_begun:
+        transaction = self._open
+        if transaction is None:
+            raise ClientError(f"the transaction of {self.transactional_id} has not begun yet, or its client is closed")
+        transaction.is_ending = True  # first: a call that does not see it is seen by the next line
+        if not transaction.may_have_begun:
             self._close(self.epoch, is_commit=is_commit)
             return
-        request = messages.EndTransactionRequest(self.transactional_id, *self._open.epoch, is_commit)
+        request = messages.EndTransactionRequest(self.transactional_id, *transaction.epoch, is_commit)
         self._wanted = is_commit
         try:
             reply = yield from self._patiently(request, messages.EndTransactionReply)
@@ -272,7 +286,8 @@ class TransactionCore:
     @property
     def is_to_leave(self) -> bool:
         """Whether something may be open at the broker that nobody has begun to commit."""
-        has_begun = self._open is not None and self._open.may_have_begun
+        transaction = self._open
+        has_begun = transaction is not None and transaction.may_have_begun
         return self.is_open and has_begun and not self._wanted and self._fenced is None
 
     def leaving(self) -> Conversation[None]:
@@ -283,6 +298,11 @@ class TransactionCore:
         self._close(None, is_commit=False)
         request = messages.EndTransactionRequest(self.transactional_id, *transaction.epoch, commit=False)
         yield from ask(request, messages.EndTransactionReply)
+
+    @property
+    def is_to_be_aborted(self) -> bool:
+        """Whether an abort has begun that has not come to its end."""
+        return self._wanted is False
 
     @property
     def is_committing(self) -> bool:
@@ -300,10 +320,11 @@ class TransactionCore:
                 raise ClientError(f"{self._whether_committed}, so it cannot be aborted: call commit() again")
             raise ClientError(self._to_be_aborted)
         if self.is_open:
-            if self._open is not None:
-                self._open.is_closing = True
+            transaction = self._open
+            if transaction is not None:
+                transaction.is_closing = True
                 if not is_commit:
-                    self._open.is_ending, self._wanted = True, False
+                    transaction.is_ending, self._wanted = True, False
             return True
         if self._fenced is not None and is_commit:
             raise copied(self._fenced) from self._fenced
@@ -319,10 +340,11 @@ class TransactionCore:
             raise copied(self._fenced) from self._fenced
         if self._wanted is not None:
             raise ClientError(f"{self._whether_committed}: call commit()" if self._wanted else self._to_be_aborted)
-        if self._open is None:
+        transaction = self._open
+        if transaction is None:
             ended = "" if self._end is None else f": the last one was {'committed' if self._end else 'aborted'}"
             raise ClientError(f"no transaction of {self.transactional_id} is open{ended}; each with block of it is one")
-        return self._open
+        return transaction
 
     def failed(self, cause: SeglogError) -> SeglogError:
         """The error of a transaction whose records were not all acknowledged, and which was aborted therefore."""
@@ -355,8 +377,9 @@ class TransactionCore:
         )
 
     def _close(self, epoch: ProducerEpoch | None, *, is_commit: bool) -> None:
-        if self._open is not None:
-            self._open.is_ending = True
+        transaction = self._open
+        if transaction is not None:
+            transaction.is_ending = True
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
         self._open, self._is_doubtful = None, False
 

@@ -240,6 +240,17 @@ async def test_beyond_the_most_accounts_none_is_made_and_the_rest_is_done(broker
     assert len(accounts) == ACCOUNTS_MAX
 
 
+async def test_where_there_is_room_for_few_the_accounts_that_administer_are_made_first() -> None:
+    broker = opened(ForgetfulFileSystem(), *SUPER_USERS)
+    made = Credential("SCRAM-SHA-256", 4096, SALT, b"S" * 32, b"V" * 32)
+    accounts = broker.directory.accounts
+    names = ["admin", *(f"u{number}" for number in range(ACCOUNTS_MAX - 1))]
+    accounts.adopt(accounts.plan([Change(name, made.mechanism, made) for name in names]))
+    answer = await alter(broker, UserDeletion("admin"), upsertion("x"), upsertion("root"))
+    assert answer == {"admin": None, "x": "POLICY_VIOLATION", "root": None}
+    broker.close()
+
+
 SUPER_USERS: Final = ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "super.users=User:admin;User:root")
 
 
@@ -263,7 +274,7 @@ async def test_the_last_account_that_administers_is_not_deleted(by_mechanism: bo
     "flags",
     [
         [],
-        ["super.users=User:admin;User:ANONYMOUS"],
+        ["super.users=User:admin;User:ANONYMOUS", "listeners=PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"],
         ["sasl.enabled.mechanisms=SCRAM-SHA-256,OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true"],
     ],
 )

@@ -35,6 +35,24 @@ def test_a_listener_has_its_own_settings_and_the_others_those_of_all() -> None:
     assert config.sasl_enabled_mechanisms == BrokerConfig().sasl_enabled_mechanisms
 
 
+def test_a_reload_does_not_take_an_open_listener_for_one_of_controllers() -> None:
+    old = load()
+    flags = [*LISTENERS, "controller.listener.names=EXTERNAL"]
+    new = load_config(None, "", {}, flags)[0]
+    merged = taken_over(old, new)
+    assert served_listeners(merged) == served_listeners(old)
+    [difference] = [each for each in differences(old, new) if each.key == "controller.listener.names"]
+    assert not difference.is_dynamic
+
+
+def test_a_variable_that_is_no_key_of_a_listener_is_a_mistake() -> None:
+    """Another unknown one is ignored, since it may be meant for another program; here a listener would be weaker."""
+    variable = "SEGLOG_LISTENER_NAME_EXTERNAL_SSL_CLIENT_AUT"
+    _, _, [mistake] = examine_config(None, "", {variable: "required"}, LISTENERS)
+    assert variable in mistake.message
+    assert "ssl.client.auth" in mistake.message
+
+
 @pytest.mark.parametrize("key", LISTENER_KEYS)
 def test_each_key_is_read_for_one_listener(key: str) -> None:
     values = {

@@ -127,7 +127,7 @@ def test_a_commit_that_was_not_answered_is_not_told_to_be_aborted(cause: SeglogE
     assert coordinator.ends == [True, True]
 
 
-def test_an_abort_that_was_not_answered_is_asked_for_again_by_the_next_transaction() -> None:
+def test_an_abort_that_was_not_answered_is_asked_for_again() -> None:
     coordinator = Coordinator()
     core = opened(coordinator)
     coordinator.fail = fails_with(ClientTimeoutError("late"))
@@ -136,6 +136,7 @@ def test_an_abort_that_was_not_answered_is_asked_for_again_by_the_next_transacti
     with pytest.raises(ClientError, match="was to be aborted"):
         coordinator.run(core.ending(is_commit=True))
     coordinator.fail = lambda: None
+    coordinator.run(core.ending(is_commit=False))
     coordinator.run(core.beginning())
     assert coordinator.ends == [False, False]
     assert core.is_open
@@ -359,8 +360,12 @@ def test_an_abort_that_was_begun_and_interrupted_is_followed_by_no_commit() -> N
     assert core.begin_end(is_commit=False)
     with pytest.raises(ClientError, match=r"was to be aborted: call abort\(\) again"):
         coordinator.run(core.ending(is_commit=True))
-    coordinator.run(core.beginning())
+    with pytest.raises(ClientError, match=r"was to be aborted: call abort\(\) again"):
+        coordinator.run(core.beginning())
+    assert core.is_to_be_aborted
+    coordinator.run(core.ending(is_commit=False))
     assert coordinator.ends == [False]
+    coordinator.run(core.beginning())
 
 
 def test_a_commit_takes_nothing_more_and_sends_what_it_has() -> None:

@@ -50,7 +50,7 @@ class Gzip(Plain):
         return self._compressor.compress(data) + self._compressor.flush()
 
 
-def coding_of(accept_encoding: str) -> Plain:
+def coding_of(accept_encoding: str) -> type[Plain]:
     """The coding for a client with this header Accept-Encoding: gzip if it names it."""
     takes_gzip = any(entry.value == GZIP and entry.quality > 0 for entry in accepted(accept_encoding))
-    return Gzip() if takes_gzip else Plain()
+    return Gzip if takes_gzip else Plain

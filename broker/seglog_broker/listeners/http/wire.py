@@ -239,7 +239,7 @@ class HttpWire(Wire):
         async with self._scrapes.place() as scrape:
             connection.sender.queue(head)
             try:
-                await self._send_slices(connection, scrape, Exposition(wanted), coding, names)
+                await self._send_slices(connection, scrape, Exposition(wanted), coding(), names)
             except (OSError, CutError):
                 raise  # the connection is lost, or to be
             except Exception as error:  # noqa: BLE001 - logged; the page has begun, and its end is missing
