@@ -158,7 +158,7 @@ def _why_not_dynamic(name: str) -> str:
     own = parse_listener_key(name)
     key = BROKER_NAMES.get(name if own is None else own.key)
     if key is not None and key.effect is Effect.NOW and key.change is Change.RELOAD:
-        return "is set in the configuration file alone, and in force after SIGHUP (systemctl reload)"
+        return "is set in the configuration file, and in force after SIGHUP (systemctl reload)"
     if key is not None and key.effect is Effect.NOW:
         return (
             "needs a restart: set it in the configuration file, the environment or a flag, and start the broker again"
