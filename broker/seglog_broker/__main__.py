@@ -89,7 +89,8 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
     if (error := missing("The broker", "broker")) is not None:
         return _refuse(str(error), EXIT_USAGE)
     config, warnings, mistakes = sources.examine()
-    signals.note_configuration(has_file=bool(file_name or config.ssl_keystore_location or config.listener_settings))
+    read_again = file_name, config.ssl_keystore_location, config.listener_settings, config.seglog_http_token_file
+    signals.note_configuration(has_file=any(read_again))
     if mistakes:
         others = len(mistakes) - 1
         more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""

@@ -289,6 +289,21 @@ def test_a_token_is_wanted_where_there_is_one_and_read_again_at_a_reload(tmp_pat
         assert other not in log
 
 
+def test_a_token_is_read_again_where_there_is_no_configuration_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    with daemon(tmp_path / "data", *HTTP, "--set", f"seglog.http.token.file={file}") as running:
+        assert running.process is not None
+        other = TOKEN[::-1]
+        file.write_text(other)
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(
+            lambda: get(running.http_port, "/metrics", Authorization=f"Bearer {other}").status == 200, "the new token"
+        )
+        assert running.process.poll() is None
+
+
 def test_without_a_token_other_machines_see_whether_it_lives_and_no_more(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", "--set", "seglog.http.listen=0.0.0.0:0") as running:
         for page in ("/livez", "/readyz"):
