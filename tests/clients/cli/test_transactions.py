@@ -53,8 +53,8 @@ def test_transactions_are_listed_and_described(client: seglog.Client, printed: P
     with client.transaction("ended") as txn:
         txn.send("clicks", "1")
     with client.transaction("open one") as txn:
-        txn.send("clicks", "2", partition=1)
-        txn.send("orders", "3", partition=0)
+        for sent in (txn.send("clicks", "2", partition=1), txn.send("orders", "3", partition=0)):
+            sent.result()  # their partitions are part of it by then
         rows = {line.split("  ")[0]: line for line in printed.of("list").splitlines()}
         assert {"TRANSACTIONAL ID", "ended", "open one"} <= rows.keys()
         assert "CompleteCommit" in rows["ended"]
