@@ -104,7 +104,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "recovery": lambda b: recovery_of(b).run(),
     "hole search": lambda b: run_hole_search(b.partitions, b.recoveries, b.fs, b.offload),
     "checkpoints": lambda b: durability.run_checkpoints(
-        b.partitions, b.directory, b.checkpoints, b.clock_trust, b.offload, b.live_config
+        b.partitions, b.directory, b.checkpoints, b.clock_trust, b.offload, b.scheduler, b.live_config
     ),
     "rolls": lambda b: expiry.run_rolls(b.partitions, b.clock, b.live_config),
     "retention": lambda b: expiry.run_retention(

@@ -189,8 +189,9 @@ class _Judged:
                 gone.remove(name)
                 del possible[name]
                 self.errors[name] = PolicyViolationError(
-                    f"without {name} there is no account of super.users, and nobody could administer this broker: make "
-                    "another one of super.users first, or stop the broker and use seglogd user delete"
+                    f"{name} cannot be deleted: no name of super.users would have an account then, and nobody could "
+                    "administer this broker. Make another such account first, or stop the broker and use seglogd user "
+                    "delete"
                 )
         for name in new[max(ACCOUNTS_MAX - len(self._accounts) + len(gone), 0) :]:
             del possible[name]

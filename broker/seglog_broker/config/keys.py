@@ -101,11 +101,11 @@ class Key:
     ``synonyms`` are other names for the setting, strongest first; for a topic key they are the broker's keys for its
     default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
     are other names at topic level, stronger than ``name``. ``holds`` is, for a key without effect, the value that
-    describes what the broker does, so that setting it needs no warning; ``is_kept`` says that a running broker keeps
-    the value that it was started with all the same. ``note`` says why there is no effect. ``change`` says when a new
-    value takes effect; RELOAD for a topic key, of which a topic's own applies at once. ``name`` and ``default`` come
-    from the attribute that carries the key. A key that never has an effect has neither ``doc`` nor ``when``: its
-    meaning is Kafka's, see ``kafka_keys``.
+    describes what the broker does, so that setting it needs no warning; ``is_kept`` says that a new value needs a
+    restart even so. ``note`` says why there is no effect. ``change`` says when a new value takes effect; RELOAD for a
+    topic key, of which a topic's own applies at once. ``name`` and ``default`` come from the attribute that carries
+    the key. A key that never has an effect has neither ``doc`` nor ``when``: its meaning is Kafka's, see
+    ``kafka_keys``.
     """
 
     kind: Kind

@@ -271,7 +271,7 @@ def _from_environment(environ: Mapping[str, str], mistakes: _Mistakes) -> tuple[
         elif variable.startswith(variable_of(PREFIX)):
             with mistakes.noted():  # no other program has this prefix, and a listener might be weaker than it is to be
                 raise InvalidConfigError(
-                    f"The environment variable {variable} is no key that a listener may have for itself: "
+                    f"The environment variable {variable} does not end in a key of one listener. Those keys are: "
                     f"{', '.join(LISTENER_KEYS)}.",
                     key=variable,
                 )

@@ -55,7 +55,7 @@ class Scheduler:
             await trio.lowlevel.checkpoint()
 
     async def quiet_turn(self) -> None:
-        """As ``turn``, for work that nobody waits for: syncs go first."""
+        """As ``turn``, after a rest while a sync is awaited: for background work."""
         await self._offload.rest()
         await self.turn()
 

@@ -19,6 +19,7 @@ from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.lasting import Lasting
@@ -86,6 +87,7 @@ async def run_checkpoints(
     checkpoints: CheckpointWriter,
     clock_trust: ClockTrust,
     offload: Offload,
+    scheduler: Scheduler,
     config: LiveConfig,
 ) -> None:
     """A checkpoint every ``log.flush.offset.checkpoint.interval.ms``, from ``log.initial.task.delay.ms`` on.
@@ -107,11 +109,7 @@ async def run_checkpoints(
         if offset is not None and not partition.is_deleted:
             directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
 
-    async def turn() -> None:
-        await offload.rest()
-        await trio.lowlevel.checkpoint()
-
-    turns = budget.Turns(turn)
+    turns = budget.Turns(scheduler.quiet_turn)
     await trio.sleep(config.current.log_initial_task_delay_ms / 1000)
     while True:
         lacked_room = False

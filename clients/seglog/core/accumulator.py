@@ -598,7 +598,7 @@ class Accumulator:
             self.on_settled(batch)
 
     def take_failures(self) -> tuple[list[tuple[str, int, int, SeglogError]], int]:
-        """(topic, partition, records, cause) of unseen failures since the last call, and the total of records."""
+        """(topic, partition, records, cause) of failures since the last call to tell of, and the total of records."""
         failures = [(b.topic, b.partition, self._untold(b), b.error) for b in self.failed if b.error is not None]
         seen = [failure for failure in failures if failure[2]]
         count = sum(failure[2] for failure in seen) + self.failed_forgotten

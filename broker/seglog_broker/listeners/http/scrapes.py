@@ -20,7 +20,8 @@ PATIENCE_SECONDS: Final = 5.0
 
 TURNS_GIVEN_MAX: Final = 4
 """Turns of the loop that a part of a page waits for while others have something to do. A page of 100,000 samples
-has some 400 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by some 4 s at most."""
+has some 400 parts, and a turn takes 2 ms where producers send without a pause: it is delayed by some 4 s at most, and
+by 1 ms more for each part while syncs are awaited."""
 
 
 class Scrapes:

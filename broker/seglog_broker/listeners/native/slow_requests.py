@@ -79,10 +79,10 @@ LISTED: Final[frozenset[str]] = frozenset(
 """The apis whose replies may be long whatever is asked: they tell of all that there is."""
 
 FEW_BYTES: Final = 4 * 1024
-"""A smaller request names a few hundred things at most: its reply is no large one."""
+"""A request below this size names a few hundred things at most, so its reply is small."""
 
 _WAITING: Final = (JoinGroupRequest, SyncGroupRequest)
-"""Requests that wait for other members of a group; their replies have no place among the large ones meanwhile."""
+"""Requests that wait for other members of a group: they take none of the places for large replies while they wait."""
 
 
 def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
