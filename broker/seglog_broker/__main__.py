@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from seglog_broker.runtime.signals import Signals
-from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.standard_output import as_error_line, complain, print_lines, run_printing
 
 if TYPE_CHECKING:
     from seglog_broker.config import BrokerConfig, ConfigSources
@@ -121,7 +121,8 @@ def _check_config(sources: "ConfigSources") -> int:
         examined = _with_access_warnings(examined)
         warnings = [*report.machine_warnings(examined.config), *raise_limit(examined.config)]
     for line in report.verdict_lines(examined, warnings):
-        complain("seglogd", line)
+        usable = "warning" if line.startswith("warning: ") else "info"
+        complain("seglogd", line, "error" if examined.mistakes else usable)
     return EXIT_USAGE if examined.mistakes else code
 
 
@@ -301,7 +302,7 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
         elif logs.is_json():
             log.critical("broker_failed", reason=sentence)
         else:
-            standard_error.write(f"seglogd: {sentence}\n")
+            standard_error.write(as_error_line(f"seglogd: {sentence}", "critical"))
         return EXIT_USAGE if _is_of_configuration(error) else EXIT_FAILED
     finally:
         manager.close()

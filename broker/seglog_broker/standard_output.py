@@ -16,7 +16,11 @@ from seglog_protocol.texts import disarmed_json, printable
 
 EXIT_NOT_PRINTED: Final = 1
 
+STANDARD_ERROR: Final = 2
+
 _CLEAR_LINE: Final = "\r\x1b[K"
+
+_PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}  # of syslog, by level of the log
 
 
 def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> int:
@@ -66,12 +70,34 @@ def columns_of_terminal() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def complain(program: str, sentence: str) -> None:
-    """Print one sentence to standard error, if it is open and works."""
+def complain(program: str, sentence: str, level: str = "error") -> None:
+    """Print one sentence to standard error, if it is open and works; ``level`` is for the journal."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{program}: {printable(sentence)}\n")
+            sys.stderr.write(as_error_line(f"{program}: {printable(sentence)}", level))
             sys.stderr.flush()
+
+
+def as_error_line(sentence: str, level: str) -> str:
+    """A line for standard error, with its priority where that is the journal's."""
+    return (with_priority(sentence, level) if is_journal(STANDARD_ERROR) else sentence) + "\n"
+
+
+def is_journal(descriptor: int) -> bool:
+    """Whether systemd's journal reads what is written there, by JOURNAL_STREAM of systemd.exec(5).
+
+    The variable is inherited by programs whose standard error leads elsewhere: it names the device and inode.
+    """
+    with contextlib.suppress(OSError):
+        status = os.fstat(descriptor)
+        return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+    return False
+
+
+def with_priority(text: str, level: str) -> str:
+    """``text`` with the priority of sd-daemon(3) before each line: to the journal each is an entry of its own."""
+    prefix = f"<{_PRIORITIES[level]}>"
+    return prefix + text.replace("\n", f"\n{prefix}")
 
 
 class ProgressLine:

@@ -1,11 +1,13 @@
 """Commands of ``seglogd`` that print and end, where standard output has no reader, no room, or is closed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from seglog_broker.__main__ import main
 from tests.processes import clean_environment
 
 FULL = "standard output takes no more: No space left on device"
@@ -63,3 +65,16 @@ def test_errors_are_printed_even_if_the_table_cannot_be() -> None:
         assert code == 2
         assert any("num.partitions" in line for line in lines)
         assert not any("Traceback" in line for line in lines)
+
+
+def test_a_refusal_to_start_has_its_priority_in_the_journal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = os.fstat(2)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+    (tmp_path / "file").touch()
+    assert main(["--data", str(tmp_path / "file"), "--set", "num.partitions=none"]) == 2
+    assert main(["--data", str(tmp_path / "data"), "--check-config"]) == 0
+    refusal, verdict = capfd.readouterr().err.splitlines()
+    assert refusal.startswith("<3>seglogd: ")
+    assert verdict == "<6>seglogd: The configuration can be used."

@@ -66,6 +66,10 @@ class LogQueue:
         """Whether the lines go to a terminal."""
         return os.isatty(self._descriptor)
 
+    def fileno(self) -> int:
+        """The descriptor that lines are written to."""
+        return self._descriptor
+
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Return when every line is written, or after so many seconds."""
         with self._changed:

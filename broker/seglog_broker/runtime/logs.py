@@ -4,8 +4,9 @@
     log.info("segment_rolled", topic="commits", base_offset=2048, reason="size")
 
 Everything goes to standard error, one line an event. A traceback follows its line on the console and is a field in
-JSON. The log never blocks the broker: lines that cannot be written are dropped and counted (``log_queue``). Of events
-that clients can cause as often as they like, most are counted instead (``log_sums``).
+JSON. Lines for systemd's journal begin with their priority. The log never blocks the broker: lines that cannot be
+written are dropped and counted (``log_queue``). Of events that clients can cause as often as they like, most are
+counted instead (``log_sums``).
 """
 
 import os
@@ -15,13 +16,12 @@ import structlog
 
 from seglog_broker.runtime.log_queue import LogQueue
 from seglog_broker.runtime.log_sums import LogSums
+from seglog_broker.standard_output import STANDARD_ERROR, is_journal, with_priority
 
 EVENT_WIDTH: Final = 24
 """Columns that an event's name is padded to on the console, so that the facts are aligned."""
 
 LOST_EVENT: Final = "log_lines_lost"
-
-_STANDARD_ERROR: Final = 2
 
 _queue: LogQueue | None = None  # of this process, once set up
 
@@ -33,7 +33,7 @@ def to_standard_error(log_format: str, level: str) -> LogQueue:
     """Set up structlog for the daemon. Write all other output for standard error to the result, to keep its order."""
     global _queue
     if _queue is None:
-        _queue = LogQueue(_STANDARD_ERROR, _say_lost)
+        _queue = LogQueue(STANDARD_ERROR, _say_lost)
     configure(log_format, level, _queue, sums)
     return _queue
 
@@ -46,7 +46,7 @@ def reconfigure(log_format: str, level: str) -> None:
 
 def is_json() -> bool:
     """Whether the daemon's log is JSON."""
-    return any(isinstance(p, structlog.processors.JSONRenderer) for p in structlog.get_config()["processors"])
+    return _in_order in structlog.get_config()["processors"]
 
 
 def lines_lost() -> int:
@@ -66,20 +66,21 @@ def configure(log_format: str, level: str, stream: LogQueue | TextIO, counted: L
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    render: structlog.typing.Processor
     if log_format == "json":
-        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        processors += [structlog.processors.format_exc_info, _in_order]
+        render = structlog.processors.JSONRenderer()
     else:
-        processors += [
-            _disarm,
-            structlog.dev.ConsoleRenderer(
-                colors=_wants_colors(stream),
-                # Not the renderer that structlog picks when `rich` is installed: it prints the local variables of every
-                # frame, among them users' records.
-                exception_formatter=structlog.dev.plain_traceback,
-                pad_event_to=EVENT_WIDTH,
-                sort_keys=False,
-            ),
-        ]
+        processors.append(_disarm)
+        render = structlog.dev.ConsoleRenderer(
+            colors=_wants_colors(stream),
+            # Not the renderer that structlog picks when `rich` is installed: it prints the local variables of every
+            # frame, among them users' records.
+            exception_formatter=structlog.dev.plain_traceback,
+            pad_event_to=EVENT_WIDTH,
+            sort_keys=False,
+        )
+    processors.append(_with_priority(render) if _is_journal(stream) else render)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -91,6 +92,28 @@ def configure(log_format: str, level: str, stream: LogQueue | TextIO, counted: L
 def _wants_colors(stream: LogQueue | TextIO) -> bool:
     """Colours on a terminal, unless its user wants none (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _is_journal(stream: LogQueue | TextIO) -> bool:
+    try:
+        return is_journal(stream.fileno())
+    except OSError:
+        return False  # a stream in memory
+
+
+def _with_priority(render: structlog.typing.Processor) -> structlog.typing.Processor:
+    """The renderer of lines for the journal."""
+
+    def prioritized(logger: object, method: str, event: structlog.typing.EventDict) -> str:
+        level = event["level"]  # the console's renderer takes it out
+        return with_priority(str(render(logger, method, event)), level)
+
+    return prioritized
+
+
+def _in_order(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Time, level and event first, then the facts in the order in which they were given."""
+    return {name: event[name] for name in ("timestamp", "level", "event")} | dict(event)
 
 
 def _disarm(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

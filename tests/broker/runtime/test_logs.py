@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import structlog
@@ -34,6 +36,7 @@ def written(log_format: str, level: str = "info", stream: io.StringIO | None = N
 def test_json_is_one_object_a_line_with_time_level_event_and_facts() -> None:
     [line] = written("json")
     entry = json.loads(line)
+    assert list(entry) == ["timestamp", "level", "event", "topic", "base_offset", "reason"]
     assert datetime.fromisoformat(entry.pop("timestamp")).tzinfo == UTC
     assert entry == {
         "event": "segment_rolled",
@@ -78,6 +81,27 @@ def test_a_traceback_is_written_without_the_values_of_variables(log_format: str)
     assert "ZeroDivisionError" in text
     assert "somebody's record" not in text
     assert log_format == "console" or len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_each_line_for_the_journal_begins_with_its_priority(
+    log_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of a traceback, too, because the journal takes each for an entry of its own."""
+    with (tmp_path / "journal").open("w+") as journal, (tmp_path / "other").open("w+") as other:
+        status = os.fstat(journal.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        for stream in (other, journal):
+            logs.configure(log_format, "debug", stream)
+            log = structlog.get_logger()
+            for write in (log.debug, log.info, log.warning, log.critical):
+                write("something_happened")
+            log.error("request_crashed", exc_info=ValueError("two\nlines"))
+            stream.seek(0)
+        lines = journal.read().splitlines()
+        assert [line[:3] for line in lines] == ["<7>", "<6>", "<4>", "<2>", *["<3>"] * (len(lines) - 4)]
+        assert "two" in "".join(lines[4:])
+        assert not any(line.startswith("<") for line in other.read().splitlines())
 
 
 def test_bytes_from_a_peer_cannot_control_the_terminal() -> None:
