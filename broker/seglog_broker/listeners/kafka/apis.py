@@ -62,7 +62,7 @@ def api_versions(context: RequestContext, request: messages.ApiVersionsRequest) 
         response.error_code = ErrorCode.INVALID_REQUEST
         response.api_keys = []
     else:
-        cluster.add_features(response)
+        cluster.add_features(response, context.version)
     return response
 
 
