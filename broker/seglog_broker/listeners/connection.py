@@ -269,6 +269,11 @@ class Connection(Producing):
         return self.state is _FINISHED or self.state is _ENDING
 
     @property
+    def is_left(self) -> bool:
+        """Whether the peer ended it, and not the broker."""
+        return not self._has_reason and (self.state is State.OPEN or self.state is _FINISHED)
+
+    @property
     def is_blocked(self) -> bool:
         """Whether no other request may be served in this turn."""
         state = self.state

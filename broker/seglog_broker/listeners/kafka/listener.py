@@ -13,10 +13,11 @@ from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.kafka.context import Endpoint
-from seglog_broker.listeners.kafka.wire import KafkaWire
+from seglog_broker.listeners.kafka.wire import LEAVES, KafkaWire
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.transport import Transport
+from seglog_broker.runtime.lasting import Recurring
 
 PLAIN: Final = Listener("PLAINTEXT")
 """A listener that asks its clients for nothing, under the name that Kafka's default has."""
@@ -55,6 +56,7 @@ async def serve_kafka(
         task_status.started([])
         return
     run = AppendRun(broker, ready)
+    leavers = Recurring(LEAVES)
     bound = {listener.socket.getsockname()[:2]: place for listener, place in zip(listeners, places, strict=False)}
     by_port = {port: place for (_, port), place in bound.items()}  # a socket for all addresses has clients at any
 
@@ -62,7 +64,7 @@ async def serve_kafka(
         place = bound.get(transport.local, by_port.get(transport.local[1], 0))
         endpoint = advertised(broker.config, place) or Endpoint(*transport.local)
         kind = kinds[place]
-        wire = partial(KafkaWire, broker, endpoint, native_port)
+        wire = partial(KafkaWire, broker, endpoint, native_port, leavers)
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind, listener=kind.name)
 
     acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, no_refusal, faults)

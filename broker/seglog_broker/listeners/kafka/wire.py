@@ -38,6 +38,7 @@ from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.lasting import Recurring
 from seglog_protocol.errors import (
     FrameTooLargeError,
     RemoteProtocolError,
@@ -64,6 +65,11 @@ REQUEST_COST: Final = 250.0
 READ_AT_ONCE_BYTES: Final = 16 * 1024
 """A larger request, if it is not to produce, is read in turns."""
 
+LEAVES: Final = 3
+"""Connections in a row on which a client asks for the versions alone, before the log has it."""
+
+WHY_IT_LEFT: Final = "it asked for the versions of the apis and left: its own log says why, unless it probes the port"
+
 
 class KafkaWire(Wire):
     """Serves the requests of one connection."""
@@ -71,8 +77,13 @@ class KafkaWire(Wire):
     __deletable__ = ("_connection", "_responses", "_fetches", "_slow")  # by ``detach``, for mypyc
     is_ordered = True
 
-    def __init__(self, broker: Broker, advertised: Endpoint, native_port: int, connection: Connection) -> None:
-        """``advertised`` is the address that clients of this port are to connect to, ``native_port`` seglog's own."""
+    def __init__(
+        self, broker: Broker, advertised: Endpoint, native_port: int, leavers: Recurring, connection: Connection
+    ) -> None:
+        """``advertised`` is the address that clients of this port are to connect to, ``native_port`` seglog's own.
+
+        ``leavers`` are clients that leave when they know the versions.
+        """
         self.apis = apis.APIS
         self._broker = broker
         self._connection = connection
@@ -88,6 +99,9 @@ class KafkaWire(Wire):
         self._advertised = advertised
         self._native_port = native_port
         self._client_address = shown_host(host)
+        self._leavers = leavers
+        self._software = ""  # what the client says of itself
+        self._has_asked = False  # for anything but versions
         self._latest_context: RequestContext | None = None
         self._counts = connection.counts
         self._produces = connection.counts.of("Produce")
@@ -121,6 +135,8 @@ class KafkaWire(Wire):
     def detach(self) -> None:
         """Forget the connection, and give back the place of its response."""
         self._room.close()
+        if self._size and not self._has_asked and self._connection.is_left and self._leavers.begins(self._client):
+            self._connection.log.warning("client_gives_up", client=self._software, times=LEAVES, advice=WHY_IT_LEFT)
         del self._connection, self._responses, self._fetches, self._slow
 
     def last_frame(self, error: SeglogError) -> bytes:
@@ -139,6 +155,11 @@ class KafkaWire(Wire):
         """Count requests with acks=0; of a long one these may be some of its appends."""
         self._produces.errors.update([error_code(error).name for error in errors])
         self._produces.note_answers(sum([part.end_silently() for part in request_ids]), 0, began)
+
+    @property
+    def _client(self) -> tuple[str, str]:
+        """The client, as far as ``_leavers`` tell it from others."""
+        return self._client_address, self._software
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
@@ -169,6 +190,10 @@ class KafkaWire(Wire):
                     self._serve_request(template.api, template.header_of(frame), template.request_of(frame), template)
                 return True
             header = self._headers.read(frame)
+            if not self._has_asked and header.api_key != apis.API_VERSIONS:
+                self._has_asked = True
+                if self._leavers.ends(self._client):
+                    self._connection.log.info("client_goes_on", client=self._software)
             if header.api_key == PRODUCE:
                 self._produces.note_request(self._size)
                 self._produce(header, frame, is_new=template is None)
@@ -315,6 +340,8 @@ class KafkaWire(Wire):
         counts.note_request(self._size)
         self._responses.begin(counts, api, request, template)
         connection.spent += REQUEST_COST
+        if isinstance(request, messages.ApiVersionsRequest):
+            self._software = f"{request.client_software_name} {request.client_software_version}".strip()
         changed = api.changes(request) if callable(api.changes) else api.changes
         if changed is not None and (refusal := self._session.refusal_of(changed)) is not None:
             code = ErrorCode(refusal.kafka_code)

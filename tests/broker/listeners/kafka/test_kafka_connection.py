@@ -186,6 +186,32 @@ async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(n
         assert (await peer.receive(messages.ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
 
 
+async def test_the_log_has_a_client_that_leaves_three_times_when_it_knows_the_versions() -> None:
+    """The line comes once, however often it leaves, and another one when it goes on."""
+    async with kafka() as served:
+
+        async def come(software: str, *then: Any) -> None:
+            peer = await served.connect()
+            asked = messages.ApiVersionsRequest(client_software_name=software, client_software_version="3.7.0")
+            for request in (asked, *then):
+                await peer.send(request, 3)
+                await peer.receive_frame()
+            await peer.stream.send_eof()
+            assert await peer.rest() == b""
+
+        goes_on = messages.MetadataRequest(topics=[])
+        with capture_logs() as logged:
+            for _ in range(4):
+                await come("gives-up")
+                await come("leaves-at-times")
+                await come("leaves-at-times", goes_on)
+                await come("produces", produce(("plain", 0, BATCH)))
+                await served.connect()  # and asks nothing
+            await come("gives-up", goes_on)
+        told = [(entry["event"], entry["client"]) for entry in logged if entry["event"].startswith("client_")]
+        assert told == [("client_gives_up", "gives-up 3.7.0"), ("client_goes_on", "gives-up 3.7.0")]
+
+
 @pytest.mark.parametrize(
     "data",
     [
