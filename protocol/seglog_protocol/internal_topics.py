@@ -6,7 +6,13 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
+COMPACTED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""Internal topics in which the last record of a key has all there is to know of it.
+
+Those of share groups are deltas, of which Kafka deletes the ones before a whole state: compacted, they lose the others.
+"""
+
+INTERNAL_TOPICS: Final = COMPACTED_TOPICS | {SHARE_GROUPS_TOPIC}
 
 RESERVED_TOPIC: Final = "__cluster_metadata"
 """No topic may have this name: in a log directory ``__cluster_metadata-0`` is Kafka's metadata log."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from seglog_broker.storage.directory.adoption import ADOPTED_CONFIG
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
 from seglog_protocol.compression import Codec
 from tests.interop.handover import batch_of, commit, produce, seen, transaction
 from tests.interop.kafka_wire import Wire
@@ -65,7 +65,7 @@ def test_a_directory_goes_to_seglog_and_back_twice_and_stays_equal(tmp_path: Pat
                 for name, config in configs.items():
                     ours = settings(wire, name)
                     expected = {key.removeprefix("internal."): value for key, value in config.items()}
-                    assert ours == ADOPTED_CONFIG | expected, name
+                    assert ours == KEPT_FOR_EVER | expected, name
                 write(wire, "seglog", turn)
                 mine = seen(wire)
             assert running.stop() == 0

@@ -12,7 +12,7 @@ from seglog_broker.config.keys import Key, Origin, OriginKind, Setting, nearest_
 from seglog_broker.config.topic_config import TOPIC_NAMES, TopicConfig
 from seglog_broker.config.values import Raw, Value
 from seglog_protocol.errors import InvalidConfigError
-from seglog_protocol.internal_topics import is_internal
+from seglog_protocol.internal_topics import COMPACTED_TOPICS, is_internal
 
 REMOVED_TOPIC_KEYS = frozenset(
     {"message.format.version", "message.downconversion.enable", "message.timestamp.difference.max.ms"}
@@ -22,6 +22,9 @@ REMOVED_TOPIC_KEYS = frozenset(
 _POLICY: Final = "cleanup.policy"
 _COMPACT: Final = "compact"
 _HOUR_MS: Final = 3_600_000
+
+KEPT_FOR_EVER: Final = {_POLICY: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""The settings with which a topic keeps every record."""
 
 _LEAST: Final = {
     "max.message.bytes": 1_048_588,  # Kafka's default: what the members of a large group say is one record
@@ -104,10 +107,12 @@ def check_together(config: TopicConfig) -> None:
 def settings_in_force(topic: str, settings: Mapping[str, str]) -> dict[str, str]:
     """A topic's own settings as they are used: those of an internal one are corrected where records would be lost.
 
-    They are as they are stored: canonical names, valid values.
+    They are as they are stored: canonical names, valid values. Of the topic of share groups, which Kafka alone writes,
+    nothing is corrected but compaction; an earlier version of seglog has set that, too.
     """
-    if not is_internal(topic):
-        return dict(settings)
+    if topic not in COMPACTED_TOPICS:
+        is_harmful = is_internal(topic) and _COMPACT in settings.get(_POLICY, "")
+        return {**KEPT_FOR_EVER, **settings, _POLICY: "delete"} if is_harmful else dict(settings)
     raised = {key: str(max(int(value), _LEAST[key])) if key in _LEAST else value for key, value in settings.items()}
     return {**raised, _POLICY: _COMPACT}
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from seglog_broker.config.topic_overrides import usable
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, usable
 from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import DELETE_MARKER, PartitionDirectory, partition_directory_name
-from seglog_protocol.internal_topics import INTERNAL_TOPICS
+from seglog_protocol.internal_topics import COMPACTED_TOPICS
 
-ADOPTED_CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 INTERNAL_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
 INTERNAL_NOTE: Final = (
     "made from its directories, with the configuration that Apache Kafka gives this topic of its own: it is compacted"
@@ -70,22 +69,22 @@ def adopted_topic(
     metadata = metadata or KafkaMetadata()
     found = next((partitions[number] for number in sorted(partitions) if partitions[number]), None)
     topic_id = found or metadata.topic_ids.get(name) or new_id()
-    config = dict(INTERNAL_CONFIG if name in INTERNAL_TOPICS else ADOPTED_CONFIG)
-    topic = Topic(name, topic_id, max(partitions) + 1, config, [INTERNAL_NOTE if name in INTERNAL_TOPICS else note])
+    config = dict(INTERNAL_CONFIG if name in COMPACTED_TOPICS else KEPT_FOR_EVER)
+    topic = Topic(name, topic_id, max(partitions) + 1, config, [INTERNAL_NOTE if name in COMPACTED_TOPICS else note])
     settings = metadata.configs_of(name, topic_id)
     if settings is None:
         return topic
-    notes = topic.notes if name in INTERNAL_TOPICS else [CONFIGURED_NOTE]
+    notes = topic.notes if name in COMPACTED_TOPICS else [CONFIGURED_NOTE]
     return _with_kafka_config(replace(topic, notes=notes), settings)[0]
 
 
 def _with_kafka_config(topic: Topic, settings: Mapping[str, str]) -> tuple[Topic, list[str]]:
     """The topic with what Kafka changed of its settings since seglog last looked, and each change as a phrase.
 
-    What was altered in seglog, and not in Kafka, stays. Where Kafka removed a setting of ADOPTED_CONFIG, its default is
+    What was altered in seglog, and not in Kafka, stays. Where Kafka removed a setting of KEPT_FOR_EVER, its default is
     not known, and the topic keeps everything.
     """
-    defaults = INTERNAL_CONFIG if topic.name in INTERNAL_TOPICS else ADOPTED_CONFIG
+    defaults = INTERNAL_CONFIG if topic.name in COMPACTED_TOPICS else KEPT_FOR_EVER
     before, _ = usable(topic.kafka_config)
     now, problems = usable(settings)
     config = dict(topic.config)

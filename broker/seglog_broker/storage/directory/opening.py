@@ -48,7 +48,7 @@ from seglog_broker.storage.log.partition_files import has_partition_files, topic
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
-from seglog_protocol.internal_topics import RESERVED_TOPIC
+from seglog_protocol.internal_topics import COMPACTED_TOPICS, RESERVED_TOPIC
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
@@ -342,7 +342,9 @@ class _Opening:
         """
         corrected = list(corrections(self._registry))
         for topic, config, told in corrected:
-            self._registry.topics[topic.name] = replace(topic, config=config)
+            is_compacted = topic.name in COMPACTED_TOPICS  # not that of share groups, as earlier versions noted
+            notes = [note for note in topic.notes if is_compacted or note != adoption.INTERNAL_NOTE]
+            self._registry.topics[topic.name] = replace(topic, config=config, notes=notes)
             self._report.problems.append(
                 f"settings of {topic.name}, under which it would lose or refuse what groups commit, were corrected: "
                 f"{told}"

@@ -111,6 +111,7 @@ def test_topics_and_partitions_that_kafka_made_are_taken_over_and_named(clean: b
     _add_partition(fs, "clicks-0", _NEW_ID)
     _add_partition(fs, "clicks-1", _NEW_ID)
     _add_partition(fs, "__consumer_offsets-0", _OTHER_ID)
+    _add_partition(fs, "__share_group_state-0", "c2hhcmVzaGFyZXNoYXJlcw")
     _kafka_ran(fs, clean=clean)
     directory = _opened(fs)
     topics = directory.registry.topics
@@ -118,13 +119,16 @@ def test_topics_and_partitions_that_kafka_made_are_taken_over_and_named(clean: b
         "orders": 3,
         "clicks": 2,
         "__consumer_offsets": 1,
+        "__share_group_state": 1,
     }
+    assert topics["__share_group_state"].config == topics["clicks"].config, "its records are deltas: all are kept"
     assert topics["clicks"].id == _NEW_ID
     assert topics["clicks"].config["retention.ms"] == "-1"
     assert topics["orders"].config == {"segment.bytes": "1024", "retention.ms": "1000"}
     assert "Apache Kafka" in topics["orders"].notes[0]
     assert directory.report.kafka_changes == [
         "topic __consumer_offsets was created, with 1 partition",
+        "topic __share_group_state was created, with 1 partition",
         "topic clicks was created, with 2 partitions",
         "topic orders has 3 partitions, it had 2",
     ]

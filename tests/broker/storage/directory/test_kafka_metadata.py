@@ -13,9 +13,8 @@ from typing import Any, Final
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.config.topic_overrides import validate_topic_config
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
 from seglog_broker.storage.directory.accounts import Credential
-from seglog_broker.storage.directory.adoption import ADOPTED_CONFIG
 from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
@@ -79,7 +78,7 @@ def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says() 
         topic = topics[name]
         canonical, _ = validate_topic_config(fact["config"])
         assert uuid_of(topic.id).hex == fact["id"]
-        assert topic.config == ADOPTED_CONFIG | canonical, name
+        assert topic.config == KEPT_FOR_EVER | canonical, name
         assert topic.kafka_config == fact["config"], name
         assert len(read_all(directory.logs[name, 0])) == 3
     assert directory.logs["compacted", 0].config.cleanup_policy == ("compact",)
@@ -113,7 +112,7 @@ def test_without_its_metadata_log_topics_keep_everything_and_say_why() -> None:
     fs.load({path: data for path, data in _real().items() if "__cluster_metadata-0/" not in path})
     directory = _opened(fs)
     for topic in directory.registry.topics.values():
-        assert topic.config == ADOPTED_CONFIG
+        assert topic.config == KEPT_FOR_EVER
         assert "without its metadata log" in topic.notes[0]
 
 
@@ -192,19 +191,19 @@ _BEGIN: Final = (_topic("t", _FIRST), _config("t", "retention.ms", "5000"), _con
     ],
 )
 def test_the_last_word_of_the_log_counts(records: tuple[bytes, ...], config: dict[str, str]) -> None:
-    assert _opened(_kafkas(*records)).registry.topics["t"].config == ADOPTED_CONFIG | config
+    assert _opened(_kafkas(*records)).registry.topics["t"].config == KEPT_FOR_EVER | config
 
 
 def test_settings_of_another_topic_of_that_name_are_not_taken() -> None:
     topic = _opened(_kafkas(*_BEGIN, topic_id=_SECOND)).registry.topics["t"]
-    assert (topic.config, topic.kafka_config) == (ADOPTED_CONFIG, {})
+    assert (topic.config, topic.kafka_config) == (KEPT_FOR_EVER, {})
 
 
 def test_settings_that_cannot_be_used_are_kept_and_named() -> None:
     fs = _kafkas(*_BEGIN, _config("t", "future.key", "on"), _config("t", "flush.ms", "never"))
     directory = _opened(fs)
     topic = directory.registry.topics["t"]
-    assert topic.config == ADOPTED_CONFIG | {"retention.ms": "5000", "segment.ms": "7000"}
+    assert topic.config == KEPT_FOR_EVER | {"retention.ms": "5000", "segment.ms": "7000"}
     assert topic.kafka_config["future.key"] == "on"
     assert any("future.key=on" in note for note in topic.notes)
     assert any("flush.ms=never" in note for note in topic.notes)

@@ -36,6 +36,7 @@ def written_by(version: str | None, **more: dict[str, str]) -> ForgetfulFileSyst
     directory = open_log_directory(fs, ManualClock(), config, "/data")
     directory.topics.create_topic("orders", 1, {})
     directory.topics.create_topic("__consumer_offsets", 1, {"cleanup.policy": "compact"})
+    directory.topics.create_topic("__share_group_state", 1, {"cleanup.policy": "delete"})
     assert directory.close() == []
     files = fs.snapshot()
     registry = json.loads(files[_REGISTRY])
@@ -72,6 +73,13 @@ def test_what_a_start_corrects_is_said_before_and_then_done() -> None:
     [(other, _)] = started(fs)
     assert other.changes == [_NAMED, correction]
     assert upgrade_lines(fs, "/data") == [f"/data was last written by this version, {VERSION}."]
+
+
+def test_what_share_groups_accepted_is_no_longer_compacted_where_an_older_version_had_set_that() -> None:
+    fs = written_by(None, __share_group_state={"cleanup.policy": "compact"})
+    [(other, _)] = started(fs)
+    corrected = "cleanup.policy=delete, retention.ms=-1, retention.bytes=-1"
+    assert other.changes == [_NAMED, f"settings of __share_group_state are corrected: {corrected}"]
 
 
 def test_a_directory_of_a_newer_version_is_told_from_one_of_an_older() -> None:
