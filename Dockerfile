@@ -1,11 +1,12 @@
 # seglogd in a container, with `seglog` and `seglog load` beside it.
 #
-#     docker build -t seglog .
+#     docker build --build-arg SEGLOG_COMMIT="$(git rev-parse HEAD)" -t seglog .
 #     docker run -d -p 127.0.0.1:9192:9192 -p 127.0.0.1:9092:9092 -e SEGLOG_OPEN_TO_EVERYONE=true \
 #       -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
 #
 # What runs in it is the compiled build. Where that cannot be built, the build of the image fails and says why; the one from
 # the sources is made with `--build-arg SEGLOG_BUILD=sources`. The first line of the log says which it is.
+# The commit is part of the version that the image tells; without the argument the version names none.
 #
 # The base is python:3.12-slim (3.12.14 on Debian trixie, built with profile-guided optimization), by the digest of its
 # index for all architectures: what is built tomorrow stands on the same. A newer one is told by `docker buildx imagetools
@@ -26,11 +27,12 @@ COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE NOTICE ./
 COPY protocol protocol
 COPY broker broker
 COPY clients clients
+ARG SEGLOG_COMMIT=
 # The versions that are tested, the build backend and mypyc included: constraints.txt pins them, the second variable for
 # newer versions of pip. What runs has no pip.
 # hadolint ignore=DL3013
 RUN if [ "$SEGLOG_BUILD" = compiled ]; then export HATCH_BUILD_HOOKS_ENABLE=true; fi \
- && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+ && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt SEGLOG_COMMIT="$SEGLOG_COMMIT" \
  && pip wheel --no-cache-dir --wheel-dir /wheels '.[broker,load]' \
  && python -m venv --without-pip /opt/seglog \
  && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[broker,load]'

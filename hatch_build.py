@@ -1,18 +1,54 @@
-"""The build of a wheel with compiled modules: ``HATCH_BUILD_HOOKS_ENABLE=true pip wheel .``, see docs/decisions/0018.
+"""The version of a build, and the build of a wheel with compiled modules.
 
-The modules that pyproject.toml names are compiled by mypyc and stand in the wheel beside their sources, which Python
-then uses for tracebacks alone. Nothing is written into the checkout: an editable install always runs the sources.
+``HATCH_BUILD_HOOKS_ENABLE=true pip wheel .``: the modules that pyproject.toml names are compiled by mypyc
+and stand in the wheel beside their sources, which Python then uses for tracebacks alone (docs/decisions/0018). Nothing
+is written into the checkout: an editable install always runs the sources.
 """
 
+import email
+import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+NEXT_RELEASE = "0.4.0"
+"""The release that the commits after the last one lead to."""
+
+IS_RELEASE = False
+"""True in the commit of a release alone."""
+
 SHARED_LIBRARY = "seglog"
 """mypyc puts the code of all modules into one library, of which each module's own extension is a door."""
+
+
+def version_of_build() -> str:
+    """The version: of a release its number, of any other build also the commit, such as ``0.4.0.dev12+g7fbf4eb2``.
+
+    12 commits have followed the last change of NEXT_RELEASE; ``.dirty`` ends the version where files of git's differ
+    from their commit. Without git's history a source distribution says its version, and SEGLOG_COMMIT the commit.
+    """
+    root = Path(__file__).resolve().parent
+    if IS_RELEASE:
+        return NEXT_RELEASE
+    if (root / ".git").exists() and shutil.which("git"):
+        commit = _git(root, "describe", "--always", "--dirty=.dirty", "--exclude=*", "--abbrev=8")
+        begun = _git(root, "log", "-1", "--format=%H", "-GNEXT_RELEASE = ", "--", "hatch_build.py")
+        count = _git(root, "rev-list", "--count", f"{begun}..HEAD") if begun else "0"
+        return f"{NEXT_RELEASE}.dev{count}+g{commit}" if commit else f"{NEXT_RELEASE}.dev0"
+    if (root / "PKG-INFO").exists():
+        return email.message_from_bytes((root / "PKG-INFO").read_bytes())["Version"]
+    commit = os.environ.get("SEGLOG_COMMIT", "")[:8]
+    return f"{NEXT_RELEASE}.dev0+g{commit}" if commit else f"{NEXT_RELEASE}.dev0"
+
+
+def _git(root: Path, *command: str) -> str:
+    """The output of git, empty where it fails, as in a checkout of another user."""
+    ran = subprocess.run(["git", "-C", root, *command], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return ran.stdout.strip()
 
 
 class CompiledModules(BuildHookInterface[Any]):

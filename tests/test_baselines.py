@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 from scripts import make_baseline
 from scripts.make_baseline import REPOSITORY
 from seglog_broker.storage.directory.upgrades import UNNAMED
+from seglog_protocol.version import VERSION
 from tests.support import missing
 
 BASELINES = REPOSITORY / "tests" / "baselines"
-_PRESENT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 RELEASES = sorted((path.name for path in BASELINES.iterdir()), key=lambda name: [int(part) for part in name.split(".")])
 
 
@@ -47,7 +46,7 @@ def test_a_directory_of_a_release_has_all_its_records_offsets_and_accounts(
 ) -> None:
     data = make_baseline.unpack(BASELINES / release / f"{kind}.tar.gz", tmp_path)
     said = what_a_start_changes(data)
-    if release == _PRESENT:
+    if release == VERSION:
         assert f"{data} was last written by this version, " in said
     else:
         assert f"{data} was last written by seglog {release if _names_itself(data) else UNNAMED}; this is " in said
@@ -64,7 +63,7 @@ def test_a_directory_of_a_release_has_all_its_records_offsets_and_accounts(
 @pytest.mark.slow
 def test_the_last_release_opens_a_directory_of_this_version(tmp_path: Path) -> None:
     """A downgrade: what this version has written is read by the code before it, and goes on there."""
-    last = [release for release in RELEASES if release != _PRESENT][-1]
+    last = [release for release in RELEASES if release != VERSION][-1]
     commit = (BASELINES / last / "commit").read_text(encoding="utf-8").strip()
     try:
         code = make_baseline.code_of(commit, tmp_path / "code")

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from hatch_build import NEXT_RELEASE
 from tests.support import REPOSITORY
 
 BUILDS: Final = """#!/bin/sh
@@ -74,3 +75,33 @@ def test_it_fails_where_none_could_be_built(tmp_path: Path) -> None:
         f"{name}: not built" for name in ("pure", "3.11", "3.12", "3.13", "3.14")
     ]
     assert done.returncode == 1
+
+
+def test_a_build_is_named_after_the_next_release_and_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*command: str) -> str:
+        named = ("-c", "user.name=a", "-c", "user.email=a@example")
+        return subprocess.check_output(["git", "-C", tmp_path, *named, *command], text=True)
+
+    def version() -> str:
+        told = "import hatch_build; print(hatch_build.version_of_build())"
+        return subprocess.run(
+            [sys.executable, "-c", told], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    script = tmp_path / "hatch_build.py"
+    shutil.copy(REPOSITORY / "hatch_build.py", script)
+    assert version() == f"{NEXT_RELEASE}.dev0\n"
+    monkeypatch.setenv("SEGLOG_COMMIT", "7fbf4eb2a0a0a0a0")
+    assert version() == f"{NEXT_RELEASE}.dev0+g7fbf4eb2\n", "as the build of an image says it, which has no history"
+    git("init", "--quiet")
+    git("add", "hatch_build.py")
+    for message in ("the first one sets the release", "one more", "another"):
+        git("commit", "--quiet", "--allow-empty", "--message", message)
+    commit = git("rev-parse", "--short=8", "HEAD").strip()
+    assert version() == f"{NEXT_RELEASE}.dev2+g{commit}\n"
+    script.write_text(script.read_text() + "\n# changed\n", encoding="utf-8")
+    assert version() == f"{NEXT_RELEASE}.dev2+g{commit}.dirty\n"
+    script.write_text(script.read_text().replace("IS_RELEASE = False", "IS_RELEASE = True"), encoding="utf-8")
+    assert version() == f"{NEXT_RELEASE}\n"

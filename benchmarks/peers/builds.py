@@ -17,7 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 import seglog_broker, seglog_protocol
 from seglog_broker.runtime.interpreter import is_profile_optimized
-from seglog_broker.version import VERSION
+from seglog_protocol.version import VERSION
 folders = [Path(package.__path__[0]) for package in (seglog_broker, seglog_protocol)]
 compiled = [path for folder in folders for path in folder.rglob("*" + EXTENSION_SUFFIXES[0])]
 print(json.dumps([VERSION, sys.version.split()[0], is_profile_optimized(), len(compiled)]))

@@ -73,7 +73,7 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
     """Serve, or print the version or the configuration where the options ask for it. Returns the exit code."""
     options = _parse(arguments)
     if options.version:
-        from seglog_broker.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
+        from seglog_protocol.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
 
         return _print([f"seglogd {VERSION}"], EXIT_OK)
 

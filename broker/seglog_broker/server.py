@@ -46,7 +46,7 @@ from seglog_broker.tasks.recovery import CrashRecovery
 from seglog_broker.tasks.scrub import Scrub
 from seglog_broker.tasks.snapshot_socket import SnapshotSocket
 from seglog_broker.tasks.snapshots import SnapshotMaker
-from seglog_broker.version import VERSION
+from seglog_protocol.version import VERSION
 
 
 def compaction_of(b: Broker) -> Compaction:

@@ -69,8 +69,7 @@ if TYPE_CHECKING:
         TopicDescription,
         UserDescription,
     )
-
-__version__: Final = "0.3.0"
+    from seglog_protocol.version import __version__
 
 __all__ = [
     "ArrowReader",
@@ -159,6 +158,7 @@ _HOMES: Final = {
         "TopicDescription",
         "UserDescription",
     ),
+    "seglog_protocol.version": ("__version__",),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 

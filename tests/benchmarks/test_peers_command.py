@@ -18,8 +18,8 @@ from benchmarks.peers.builds import about, compiled_build
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.servers import peer_server
 from benchmarks.processes import sources
-from seglog_broker.version import VERSION
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.version import VERSION
 from tests.interop.peer import kafka_script
 from tests.processes import kafka_daemon
 from tests.support import REPOSITORY

@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-import tomllib
+from importlib import metadata
 
 import pytest
 
 import seglog
 from seglog.cli.dispatch import ROOT
-from tests.support import REPOSITORY
 
 
 def test_every_public_name_is_there() -> None:
@@ -20,8 +19,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert seglog.__version__ == project["version"]
+    assert seglog.__version__ == metadata.version("seglog")
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,10 @@ from seglog_broker.storage.io.clock import Clock, Pace
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
-from seglog_broker.version import VERSION
 from seglog_protocol import messages
 from seglog_protocol.frames import HEADER_BYTES_MAX
 from seglog_protocol.steps import Steps, finished
+from seglog_protocol.version import VERSION
 
 log = get_logger()
 

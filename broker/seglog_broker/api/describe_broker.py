@@ -19,8 +19,8 @@ from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.access_warnings import access_warnings
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.version import VERSION
 from seglog_protocol.messages import ConfigEntry, DescribeBrokerReply, DescribedListener
+from seglog_protocol.version import VERSION
 
 VALUE_CHARACTERS_MAX: Final = 1_000
 """The most characters of a value in the reply, which is one header; lists of principals can be longer."""

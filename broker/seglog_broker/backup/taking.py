@@ -16,9 +16,9 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.version import VERSION
 from seglog_protocol import segment_files as names
 from seglog_protocol.checksum import crc32c
+from seglog_protocol.version import VERSION
 
 SHORT_BYTES: Final = 16 * 1024
 """A shorter file is put together with others."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from seglog import __version__
+import seglog
 from seglog.cli import complain
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options
 from seglog.cli.commands import LazyCommand, LazyGroup, Option, common_options
@@ -51,7 +51,7 @@ class _Root(LazyGroup):
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
     if value and not ctx.resilient_parsing:
-        print_line(f"seglog {__version__}")
+        print_line(f"seglog {seglog.__version__}")
         ctx.exit(0)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from seglog import __version__
+import seglog
 from seglog.cli.arguments import Options
 from seglog.cli.commands import FILE, Command, Option
 from seglog.cli.common import open_client, print_json, warn
@@ -197,7 +197,7 @@ def _about_this_client() -> dict[str, Any]:
     import platform
 
     return {
-        "seglog": __version__,
+        "seglog": seglog.__version__,
         "python": sys.version,
         "platform": platform.platform(),
         "time_ms": time.time_ns() // 1_000_000,

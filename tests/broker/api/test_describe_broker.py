@@ -13,9 +13,9 @@ from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.config.values import HIDDEN, Secret
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.testing.offload import InlineOffload
-from seglog_broker.version import VERSION
 from seglog_protocol.frames import HEADER_BYTES_MAX, encode_value
 from seglog_protocol.messages import DescribeBrokerReply, DescribedListener
+from seglog_protocol.version import VERSION
 from tests.logs import ManualClock
 from tests.processes import daemon
 

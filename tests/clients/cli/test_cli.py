@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 
+from seglog import __version__
 from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.consume import GapNotes
@@ -918,7 +919,7 @@ def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: st
 
 
 def test_the_version_is_shown(run: Run) -> None:
-    assert run("--version")[:2] == (0, "seglog 0.3.0\n")
+    assert run("--version")[:2] == (0, f"seglog {__version__}\n")
 
 
 # --- What no command takes --------------------------------------------------------------------------------------------

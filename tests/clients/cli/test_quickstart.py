@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 
+from seglog import __version__
 from seglog.cli import main
 from seglog.cli.endings import SIGNALS, Endings
 from seglog.cli.first_look import MINUTES, SHOWN, TOPIC
@@ -162,7 +163,7 @@ def test_it_shows_records_and_a_seek_and_its_program_does_the_same(temporary: Pa
 def test_it_fits_a_terminal_and_has_colours_there(temporary: Path) -> None:
     code, shown = on_terminal(COMMAND, TMPDIR=str(temporary))
     assert code == 0
-    assert shown.startswith("\x1b[1mseglog 0.3.0: a broker in this process, ready in ")
+    assert shown.startswith(f"\x1b[1mseglog {__version__}: a broker in this process, ready in ")
     assert "\x1b[36m  seglog explain seek readings 0 --timestamp -1d\x1b[0m\n" in shown
     plain = re.sub(r"\x1b\[\d+m", "", shown).replace(str(temporary), "/tmp")
     assert max(map(len, plain.splitlines())) <= 80, plain

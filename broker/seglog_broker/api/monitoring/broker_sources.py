@@ -29,7 +29,7 @@ from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.version import VERSION
+from seglog_protocol.version import VERSION
 
 
 @dataclass(eq=False)

@@ -35,9 +35,9 @@ from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.request_metrics import ApiMetrics
 from seglog_broker.runtime.slow_readers import CutError
-from seglog_broker.version import VERSION
 from seglog_protocol.errors import RemoteProtocolError, SeglogError, TlsRequiredError, WrongPortError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, FrameReceiver
+from seglog_protocol.version import VERSION
 
 HEAD_BYTES_MAX: Final = 8192
 """Bytes of a request's line and headers together. Parsing such a head of very many headers takes 3 ms."""

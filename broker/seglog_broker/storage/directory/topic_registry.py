@@ -16,8 +16,8 @@ from typing import Any, Final
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import seal_members, unseal
-from seglog_broker.version import VERSION
 from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.version import VERSION
 
 _VERSION: Final = 1
 _encoded = json.dumps

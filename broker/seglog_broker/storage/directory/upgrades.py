@@ -17,8 +17,8 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_files import topic_id_in
 from seglog_broker.texts import counted
-from seglog_broker.version import VERSION
 from seglog_protocol.internal_topics import RESERVED_TOPIC
+from seglog_protocol.version import VERSION
 
 RENAMED_TOPIC: Final = f"renamed.{RESERVED_TOPIC}"
 """The name of a topic that an earlier version made under the reserved one."""

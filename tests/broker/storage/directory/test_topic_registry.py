@@ -7,8 +7,8 @@ import pytest
 
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
-from seglog_broker.version import VERSION
 from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.version import VERSION
 
 _PATH = "/seglog-topics.json"
 _ID = "IVT1Seu3QjacxS7oBTKhDQ"

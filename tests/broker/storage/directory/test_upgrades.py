@@ -10,8 +10,8 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.upgrades import UNNAMED, OtherVersion, upgrade_lines
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.version import VERSION
 from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.version import VERSION
 from tests.logs import ManualClock
 
 _REGISTRY = "/data/seglog-topics.json"

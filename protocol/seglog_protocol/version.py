@@ -12,3 +12,4 @@ def _find() -> str:
 
 
 VERSION: Final = _find()
+__version__: Final = VERSION
