@@ -1,7 +1,7 @@
 """Derives the table of Kafka's messages, and its type stub, from the message definitions in Kafka's jars.
 
-    python scripts/kafka_definitions.py kafka-clients-4.3.1.jar kafka-group-coordinator-4.3.1.jar \
-        kafka-transaction-coordinator-4.3.1.jar kafka-metadata-4.3.1.jar
+    python scripts/kafka_definitions.py kafka-clients-4.4.0.jar kafka-group-coordinator-4.4.0.jar \
+        kafka-transaction-coordinator-4.4.0.jar kafka-metadata-4.4.0.jar
 
 writes ``definitions.txt`` and ``messages.pyi`` of ``seglog_protocol.kafka``. The jars carry the definitions as JSON
 with comments, in ``common/message`` and ``common/metadata``. Taken are the requests that a broker listens for, up to
@@ -23,7 +23,7 @@ from seglog_protocol.kafka.definitions import Definition, Field, definition, mes
 
 Json = Mapping[str, Any]
 
-KAFKA_VERSION: Final = "4.3.1"
+KAFKA_VERSION: Final = "4.4.0"
 LAST_API_KEY: Final = 75
 """Share groups, streams groups and changes of the raft quorum have the keys after it."""
 DATA: Final = (

@@ -13,7 +13,7 @@ from typing import Any, Final
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, settled, topic_ids, written
+from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, keep, settled, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, request
 from tests.interop.peer import Kafka, kafka_script
 
@@ -149,6 +149,8 @@ def _fetched(topic: str, partition: int = 0, *, epoch: int = -1, offset: int = 0
 def _each(versions: range, title: str, api: str, fields: Fields) -> list[Case]:
     return [Case(f"{title}, version {version}", api, version, fields) for version in versions]
 
+
+_SOFTWARE: Final = {"client_software_name": "seglog", "client_software_version": "1"}
 
 CASES: Final[tuple[Case, ...]] = (
     # --- The cluster ---
@@ -862,9 +864,10 @@ CASES: Final[tuple[Case, ...]] = (
         2,
         {"feature_updates": [{"feature": "metadata.version", "max_version_level": 999}], "validate_only": True},
     ),
-    *_each(
-        range(3, 5), "the versions", "ApiVersions", {"client_software_name": "seglog", "client_software_version": "1"}
-    ),
+    *_each(range(3, 6), "the versions", "ApiVersions", _SOFTWARE),
+    Case("a node of no cluster", "ApiVersions", 5, {**_SOFTWARE, "node_id": 1}),
+    Case("a cluster without a node", "ApiVersions", 5, {**_SOFTWARE, "cluster_id": "another"}),
+    Case("a node of another cluster", "ApiVersions", 5, {**_SOFTWARE, "cluster_id": "another", "node_id": 1}),
 )
 
 PREPARED: Final = (
@@ -985,7 +988,7 @@ def captured(folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Write the file anew."""
     with tempfile.TemporaryDirectory() as folder:
-        ANSWERS.write_text(written(captured(Path(folder))), encoding="utf-8")
+        keep(ANSWERS, captured(Path(folder)))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka import messages
 from tests.interop.kafka_wire import Plain, Wire, plain, request
+from tests.interop.peer import JUDGE, KAFKA_VERSION
 
 NO_ID: Final = "00" * 16
 UNKNOWN_ID: Final = "0123456789abcdef0123456789abcdef"
@@ -71,10 +73,29 @@ def settled(value: Plain, scalar: Callable[[str, Plain], Plain], field: str = ""
     return scalar(field, value)
 
 
-def written(found: Mapping[str, Any]) -> str:
-    """The text of a file of answers: a line for each case."""
-    lines = (f"{json.dumps(title)}: {json.dumps(answer)}" for title, answer in found.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+def kept(file: Path, version: str = JUDGE) -> dict[str, Any]:
+    """A Kafka's answers by case: ``file`` has the judge's, one beside it what another version has in their place."""
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    other = _of_version(file, version)
+    return found | json.loads(other.read_text(encoding="utf-8")) if other.exists() else found
+
+
+def keep(file: Path, found: Mapping[str, Any], shown: Callable[[Any], str] = json.dumps) -> None:
+    """Write the answers of the Kafka that runs, each as ``shown``; of another than the judge only those that differ."""
+    if KAFKA_VERSION != JUDGE:
+        judge = kept(file)
+        found = {title: answer for title, answer in as_json(found).items() if judge[title] != answer}
+    lines = (f"{json.dumps(title)}: {shown(answer)}" for title, answer in found.items())
+    _of_version(file, KAFKA_VERSION).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def as_json(found: Mapping[str, Any]) -> Any:
+    """Answers as a file has them."""
+    return json.loads(json.dumps(found))
+
+
+def _of_version(file: Path, version: str) -> Path:
+    return file if version == JUDGE else file.with_name(f"{file.stem}_{version}.json")
 
 
 def unexpected(

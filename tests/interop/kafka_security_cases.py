@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka import messages
+from tests.interop.kafka_cases import keep
 from tests.interop.kafka_settings import kafka_settings
 from tests.interop.kafka_wire import Plain, Wire, request
 from tests.interop.peer import Kafka, free_ports, kafka_script
@@ -779,19 +780,15 @@ def captured(folder: Path) -> dict[str, Any]:
         return {story.title: answer for story, answer in answers(ports, STORIES, 0.3)}
 
 
-def written(found: Mapping[str, Any]) -> str:
-    """The text of the file of answers: a story, and below it a line for each step."""
-    stories = (
-        f"{json.dumps(title)}: [\n  " + ",\n  ".join(json.dumps(step) for step in steps) + "\n]"
-        for title, steps in found.items()
-    )
-    return "{\n" + ",\n".join(stories) + "\n}\n"
+def _shown(steps: list[Plain]) -> str:
+    """A line for each step."""
+    return "[\n  " + ",\n  ".join(json.dumps(step) for step in steps) + "\n]"
 
 
 def main() -> None:
     """Write the file anew."""
     with tempfile.TemporaryDirectory() as folder:
-        ANSWERS.write_text(written(captured(Path(folder))), encoding="utf-8")
+        keep(ANSWERS, captured(Path(folder)), _shown)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.kafka import Request
 from seglog_protocol.kafka.error_codes import ErrorCode
-from tests.interop.kafka_cases import create_topics, written
+from tests.interop.kafka_cases import UNKNOWN_ID, create_topics, keep, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import Kafka, kafka_script
 
@@ -191,12 +191,16 @@ class Story:
             "group_id": f"readers of {self.name}" if group is None else group,
             "producer_id": who.producer_id,
             "producer_epoch": who.epoch,
-            "topics": [{"name": topic or self.name, "partitions": [place]}],
+            "topics": [self._topic(topic or self.name, version) | {"partitions": [place]}],
         }
         if version >= 3:
-            fields |= {"generation_id": generation, "member_id": member, "group_instance_id": instance}
+            fields |= {"member_id": member, "generation_id_or_member_epoch": generation, "group_instance_id": instance}
         answer = self.ask("TxnOffsetCommit", fields, version)
         self.note("commit offsets", version, *map(ErrorCode, codes(answer)))
+
+    def _topic(self, name: str, version: int) -> dict[str, Plain]:
+        """The topic of a commit: by its id since version 6."""
+        return {"name": name} if version < 6 else {"topic_id": topic_ids(self.wire).get(name, UNKNOWN_ID)}
 
     def join(self, member: str = "", *, instance: str | None = None) -> tuple[str, int]:
         """JoinGroup, as the only member: its id and generation."""
@@ -659,7 +663,7 @@ def offsets_that_are_refused(story: Story) -> None:
     who = story.init()
     story.add_offsets(who, group="")
     story.add_offsets(who)
-    for version in 0, 3, 4, 5:
+    for version in 0, 3, 4, 5, 6:
         story.commit_offsets(who, 1, version=version, partition=7)
         story.commit_offsets(who, 1, version=version, topic="nowhere")
         story.commit_offsets(who, 1, version=version, group="")
@@ -671,6 +675,7 @@ def offsets_that_are_refused(story: Story) -> None:
     for member, generation in ("", 0), ("nobody", -1), ("nobody", 0):
         story.commit_offsets(who, 1, version=3, member=member, generation=generation)
         story.commit_offsets(who, 1, version=5, member=member, generation=generation)
+        story.commit_offsets(who, 1, version=6, member=member, generation=generation)
     story.committed()
     story.end(who)
     story.settle()
@@ -680,7 +685,7 @@ def offsets_of_a_zombie(story: Story) -> None:
     """Offsets of a producer that was replaced, and of a member that there is not."""
     old = story.init()
     new = story.init()
-    for version in 0, 2, 4, 5:
+    for version in 0, 2, 4, 5, 6:
         story.commit_offsets(old, 3, version=version)
     story.commit_offsets(new, 3, version=5, member="nobody", generation=3)
     story.end(new, commit=False, version=5)
@@ -753,22 +758,22 @@ def offsets_of_members(story: Story) -> None:
     who = story.init()
     member, generation = story.join()
     story.add_offsets(who)
-    for version in 3, 5:
+    for version in 3, 5, 6:
         story.commit_offsets(who, 1, version=version, member=member, generation=generation)  # it has no assignment yet
     story.sync(member, generation)
-    for version in 3, 5:
+    for version in 3, 5, 6:
         story.commit_offsets(who, 1, version=version, member=member, generation=generation)
         story.commit_offsets(who, 1, version=version, member=member, generation=generation + 1)
         story.commit_offsets(who, 1, version=version, member="nobody", generation=generation)
         story.commit_offsets(who, 1, version=version, generation=generation)
         story.commit_offsets(who, 1, version=version, member=member)
-    for version in 0, 2, 3, 5:
+    for version in 0, 2, 3, 5, 6:
         story.commit_offsets(who, 1, version=version)
     member, newer = story.join(member)
     story.commit_offsets(who, 2, version=3, member=member, generation=generation)
     story.commit_offsets(who, 2, version=3, member=member, generation=newer)
     story.sync(member, newer)
-    for version in 3, 5:
+    for version in 3, 5, 6:
         story.commit_offsets(who, 2, version=version, member=member, generation=generation)
         story.commit_offsets(who, 3, version=version, member=member, generation=newer)
     story.end(who)
@@ -783,7 +788,7 @@ def offsets_of_static_members(story: Story) -> None:
     member, generation = story.join(instance="place")
     story.sync(member, generation, instance="place")
     story.add_offsets(who)
-    for version in 3, 5:
+    for version in 3, 5, 6:
         story.commit_offsets(who, 1, version=version, member=fenced, generation=generation, instance="place")
         story.commit_offsets(who, 1, version=version, member=member, generation=generation, instance="elsewhere")
         story.commit_offsets(who, 1, version=version, member=fenced, generation=generation)
@@ -798,7 +803,7 @@ def offsets_of_consumers(story: Story) -> None:
     who = story.init()
     epoch = story.beat("somebody", 0)
     story.add_offsets(who)
-    for version in 3, 5:
+    for version in 3, 5, 6:
         for given in epoch, epoch - 1, epoch + 1, -1:
             story.commit_offsets(who, 1, version=version, member="somebody", generation=given)
         story.commit_offsets(who, 1, version=version, member="nobody", generation=epoch)
@@ -902,7 +907,7 @@ def captured(folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Write the file anew."""
     with tempfile.TemporaryDirectory() as folder:
-        ANSWERS.write_text(written(captured(Path(folder))), encoding="utf-8")
+        keep(ANSWERS, captured(Path(folder)))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,12 @@ from typing import Final
 
 from tests.support import REPOSITORY, missing
 
+JUDGE: Final = "4.4.0"
+"""The Kafka whose answers ours are held against."""
+
+KAFKA_VERSION: Final = os.environ.setdefault("KAFKA_VERSION", JUDGE)
+"""The Kafka that is run: KAFKA_VERSION=4.3.1 chooses the one before."""
+
 _PORTS: Final = (20_000, 32_700)
 
 

@@ -1,6 +1,5 @@
 """Logins on Kafka listeners, step by step: a daemon's answers beside those of a real Kafka."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -9,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from tests.interop.kafka_cases import as_json, kept
 from tests.interop.kafka_security_cases import (
     ANSWERS,
     LISTENERS,
@@ -17,11 +17,11 @@ from tests.interop.kafka_security_cases import (
     answers,
     captured,
     make_users,
-    written,
 )
 from tests.interop.kafka_security_differences import DIFFERENCES
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_wire import Plain
+from tests.interop.peer import KAFKA_VERSION
 from tests.processes import Daemon, daemon
 
 PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
@@ -67,9 +67,9 @@ def _settled(value: Plain) -> Plain:
 
 
 def test_answers_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:
-    kept = json.loads(ANSWERS.read_text(encoding="utf-8"))
-    assert list(kept) == [story.title for story in STORIES]
-    assert kept.keys() > DIFFERENCES.keys()
+    expected = kept(ANSWERS)
+    assert list(expected) == [story.title for story in STORIES]
+    assert expected.keys() > DIFFERENCES.keys()
     found: dict[str, list[Plain]] = {}
     for listeners, reauth_ms in ((set(LISTENERS) - {"SHORT"}, 0), ({"SHORT"}, REAUTH_MS)):
         stories = [story for story in STORIES if story.listener in listeners]
@@ -78,9 +78,9 @@ def test_answers_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path)
             log = running.log_text()
             assert "Traceback" not in log
             assert "secret" not in log
-    assert unexpected(kept, json.loads(json.dumps(found))) == []
+    assert unexpected(expected, as_json(found)) == []
 
 
 @pytest.mark.slow
 def test_the_answers_are_those_of_a_real_broker(tmp_path: Path) -> None:
-    assert written(captured(tmp_path)) == ANSWERS.read_text(encoding="utf-8")
+    assert as_json(captured(tmp_path)) == kept(ANSWERS, KAFKA_VERSION)

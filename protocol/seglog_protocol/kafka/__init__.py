@@ -1,4 +1,4 @@
-"""Kafka's wire protocol: frames to messages and back, for the versions of Kafka 4.3.1. Pure: no sockets, no files.
+"""Kafka's wire protocol: frames to messages and back, for the versions of Kafka 4.4.0. Pure: no sockets, no files.
 
     header = read_request_header(frame)           # a memoryview, without its size; UnsupportedVersion, Malformed
     request = read_request(header, frame)         # a messages.ProduceRequest, ...; Malformed

@@ -56,7 +56,7 @@ class RequestHeader(NamedTuple):
 
 @cache
 def versions() -> Mapping[int, range]:
-    """The versions that can be read and written, by api key: those of Kafka 4.3.1."""
+    """The versions that can be read and written, by api key: those of Kafka 4.4.0."""
     return {api_key: api.versions for api_key, api in apis().items()}
 
 

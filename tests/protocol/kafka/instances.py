@@ -11,6 +11,13 @@ from seglog_protocol.kafka.structs import Message, Struct
 MESSAGES: Final = message_names()
 VERSIONS: Final = [(name, version) for name in MESSAGES for version in definition(name).versions]
 
+NEWEST: Final = {
+    (f"{api}{kind}", version)
+    for api, version in (("ApiVersions", 5), ("TxnOffsetCommit", 6), ("DeleteGroups", 3))
+    for kind in ("Request", "Response")
+}
+"""Messages of Kafka 4.4.0 that other libraries do not have yet."""
+
 SEEDS: Final = range(5)
 """Of the instances of each version that every run of the tests tries; `make soak` tries others."""
 

@@ -175,7 +175,7 @@ class ConsumerGroup(StateMachine):
             self.key,
             self.state.value,
             self._state.group_epoch,
-            self._state.assignment_epoch,
+            self._state.group_epoch if self.is_empty else self._state.assignment_epoch,
             self._core.preferred_assignor(),
             Each(self.members, lambda member: describe_member(self._core, member, now)),
         )

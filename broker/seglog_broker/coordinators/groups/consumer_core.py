@@ -190,12 +190,14 @@ class ConsumerCore:
         subscription = subscription._replace(topics=state.name_sets.shared(subscription.topics))
         updated = member._replace(subscription=subscription)
         changed = subscription.topics != before.topics or subscription.regex != before.regex
+        assignor = None if subscription.assignor == before.assignor else self.preferred_assignor()
         state.put_member(updated)
+        reassigns = assignor is not None and self.preferred_assignor() != assignor
         self.live_on(updated, now)
         if subscription.regex != before.regex:
             self.regexes.drop_unused([before.regex])
         topics_differ |= self.regexes.refresh(now)
-        if changed or topics_differ or state.group_epoch == 0:
+        if changed or topics_differ or reassigns or state.group_epoch == 0:
             self.begin_epoch()
         yield from self._assigned(now)
         updated = self._unchanged(updated)

@@ -4,6 +4,7 @@ ApiVersions
   1   throttle time
   3   flexible; name and version of the client's software; features
   4   features whose lowest level is 0
+  5   the cluster and node that the client means to reach, or neither
 """
 
 from collections.abc import Mapping
@@ -56,14 +57,30 @@ def api_versions(context: RequestContext, request: messages.ApiVersionsRequest) 
             for api in APIS.values()
         ]
     )
-    if context.version >= 3 and not cluster.is_client_name(
-        request.client_software_name, request.client_software_version
-    ):
-        response.error_code = ErrorCode.INVALID_REQUEST
+    response.error_code = _refusal(context, request)
+    if response.error_code:
         response.api_keys = []
     else:
         cluster.add_features(response, context.version)
     return response
+
+
+def _refusal(context: RequestContext, request: messages.ApiVersionsRequest) -> ErrorCode:
+    """Why the client is refused, or NONE.
+
+    One that meant another cluster or node starts again from its bootstrap servers. Kafka does not look at that before a
+    login, either.
+    """
+    if context.version >= 5 and (request.cluster_id is None) != (request.node_id == _NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    if context.version >= 3 and not cluster.is_client_name(
+        request.client_software_name, request.client_software_version
+    ):
+        return ErrorCode.INVALID_REQUEST
+    here = context.broker.directory.cluster_id, context.node_id
+    if request.cluster_id is not None and context.session.is_open and (request.cluster_id, request.node_id) != here:
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
 
 
 def unsupported_api_versions() -> messages.ApiVersionsResponse:
@@ -102,8 +119,10 @@ def accepted(apis: Mapping[int, Api], header: RequestHeader) -> Api:
 
 API_VERSIONS: Final = 18
 
+_NO_NODE: Final = -1
+
 _SERVED: Final = (
-    Api(API_VERSIONS, "ApiVersions", range(5), api_versions),
+    Api(API_VERSIONS, "ApiVersions", range(6), api_versions),
     *absent.APIS,
     *cluster.APIS,
     *configs.APIS,

@@ -30,6 +30,10 @@ PARTITIONS: Final = 2
 ID_OF: Final = {name: id_bytes(topic_id) for name, topic_id in TOPIC_IDS.items()}
 
 
+async def _added(*_: object, **__: object) -> None:
+    """A group's partition, added to a transaction."""
+
+
 def context_of(
     groups: FakeGroups, version: int, client_id: str | None = "app", response_bytes_max: int = RESPONSE_BYTES_MAX
 ) -> RequestContext:
@@ -38,7 +42,7 @@ def context_of(
     broker = SimpleNamespace(
         config=BrokerConfig(),
         groups=groups,
-        transactions=SimpleNamespace(check_producer=lambda *_: None),
+        transactions=SimpleNamespace(check_producer=lambda *_: None, add_offsets=_added),
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
         metrics=Metrics(),

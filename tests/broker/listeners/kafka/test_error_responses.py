@@ -55,7 +55,7 @@ EACH: Final = (
     ("AlterReplicaLogDirs", 1, 2, "dirs.topics.name", "results.topic_name"),
     ("AlterReplicaLogDirs", 1, 2, "dirs.topics.partitions", "results.partitions.partition_index"),
     ("CreatePartitions", 0, 3, "topics.name", "results.name"),
-    ("DeleteGroups", 0, 2, "groups_names", "results.group_id"),
+    ("DeleteGroups", 0, 3, "groups_names", "results.group_id"),
     ("ElectLeaders", 0, 2, "topic_partitions.topic", "replica_election_results.topic"),
     ("ElectLeaders", 0, 2, "topic_partitions.partitions", "replica_election_results.partition_result.partition_id"),
     ("IncrementalAlterConfigs", 0, 1, "resources.resource_name", "responses.resource_name"),
@@ -77,7 +77,8 @@ EACH: Final = (
     ("WriteTxnMarkers", 1, 2, "markers.topics.name", "markers.topics.name"),
     ("WriteTxnMarkers", 1, 2, "markers.topics.partition_indexes", "markers.topics.partitions.partition_index"),
     ("TxnOffsetCommit", 0, 5, "topics.name", "topics.name"),
-    ("TxnOffsetCommit", 0, 5, "topics.partitions.partition_index", "topics.partitions.partition_index"),
+    ("TxnOffsetCommit", 6, 6, "topics.topic_id", "topics.topic_id"),
+    ("TxnOffsetCommit", 0, 6, "topics.partitions.partition_index", "topics.partitions.partition_index"),
     ("ConsumerGroupDescribe", 0, 1, "group_ids", "groups.group_id"),
     ("DescribeTopicPartitions", 0, 0, "topics.name", "topics.name"),
 )  # fmt: skip

@@ -162,7 +162,7 @@ async def test_api_versions_in_an_unknown_version() -> None:
         assert isinstance(response, messages.ApiVersionsResponse)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         [offered] = response.api_keys
-        assert (offered.api_key, offered.min_version, offered.max_version) == (18, 0, 4)
+        assert (offered.api_key, offered.min_version, offered.max_version) == (18, 0, 5)
         ask = messages.ApiVersionsRequest(client_software_name="client", client_software_version="1.0")
         await peer.send(ask, offered.max_version)
         answer = await peer.receive(messages.ApiVersionsResponse)
@@ -210,6 +210,37 @@ async def test_the_log_has_a_client_that_leaves_three_times_when_it_knows_the_ve
             await come("gives-up", goes_on)
         told = [(entry["event"], entry["client"]) for entry in logged if entry["event"].startswith("client_")]
         assert told == [("client_gives_up", "gives-up 3.7.0"), ("client_goes_on", "gives-up 3.7.0")]
+
+
+HERE = "the id of this cluster"
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        (HERE, 1, ErrorCode.NONE),
+        (HERE, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("another", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (HERE, -2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+        (HERE, -1, ErrorCode.INVALID_REQUEST),
+        ("", -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_client_that_meant_another_node_has_to_look_for_its_cluster_again(
+    cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    async with kafka() as served:
+        if cluster_id == HERE:
+            cluster_id = served.broker.directory.cluster_id
+        asked = messages.ApiVersionsRequest(
+            client_software_name="client", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+        )
+        peer = await served.connect()
+        await peer.send(asked, 5)
+        answer = await peer.receive(messages.ApiVersionsResponse)
+        assert (answer.error_code, bool(answer.api_keys), bool(answer.supported_features)) == (code, not code, not code)
 
 
 @pytest.mark.parametrize(

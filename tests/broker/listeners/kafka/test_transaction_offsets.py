@@ -10,11 +10,13 @@ from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.broker.listeners.kafka.group_requests import serve
+from tests.broker.listeners.kafka.group_requests import ID_OF, serve
 
 pytestmark = pytest.mark.trio
 
-VERSIONS = range(5)
+ID_OF_NOTHING = bytes(15) + b"x"
+
+VERSIONS = range(7)
 
 
 def request_of(version: int, places: dict[str, list[int]], group: str = "g") -> messages.TxnOffsetCommitRequest:
@@ -23,7 +25,7 @@ def request_of(version: int, places: dict[str, list[int]], group: str = "g") -> 
     epoch = {"committed_leader_epoch": 4} if version >= 2 else {}
     member: dict[str, Any] = {}
     if version >= 3:
-        member = {"member_id": "m-1", "generation_id": 3, "group_instance_id": "i-1"}
+        member = {"member_id": "m-1", "generation_id_or_member_epoch": 3, "group_instance_id": "i-1"}
     return cls(
         transactional_id="app",
         group_id=group,
@@ -31,7 +33,7 @@ def request_of(version: int, places: dict[str, list[int]], group: str = "g") -> 
         producer_epoch=2,
         topics=[
             cls.TxnOffsetCommitRequestTopic(
-                name=topic,
+                **({"name": topic} if version < 6 else {"topic_id": ID_OF.get(topic, ID_OF_NOTHING)}),
                 partitions=[
                     cls.TxnOffsetCommitRequestPartition(
                         partition_index=number,
@@ -49,13 +51,19 @@ def request_of(version: int, places: dict[str, list[int]], group: str = "g") -> 
 
 
 def codes(told: Any) -> dict[str, list[tuple[int, int]]]:
-    return {topic.name: [(p.partition_index, p.error_code) for p in topic.partitions] for topic in told.topics}
+    names = {id_: name for name, id_ in ID_OF.items()}
+    return {
+        topic.name or names.get(topic.topic_id, "lost"): [(p.partition_index, p.error_code) for p in topic.partitions]
+        for topic in told.topics
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result(version: int) -> None:
     groups = FakeGroups()
-    groups.results = [None, errors.MetadataTooLargeError("long"), errors.UnknownTopicError("lost")]
+    is_named = version < 6
+    lost = [OffsetToCommit("lost", 1, 11, 4 if version >= 2 else -1, "")] if is_named else []
+    groups.results = [None, errors.MetadataTooLargeError("long"), *[errors.UnknownTopicError("lost") for _ in lost]]
     told = await serve(groups, request_of(version, {"orders": [0, 1], "lost": [1]}), version)
     epoch = 4 if version >= 2 else -1
     assert groups.asked == [
@@ -66,12 +74,13 @@ async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result
             [
                 OffsetToCommit("orders", 0, 10, epoch, "note"),
                 OffsetToCommit("orders", 1, 11, epoch, ""),
-                OffsetToCommit("lost", 1, 11, epoch, ""),
+                *lost,
             ],
             ProducerIdAndEpoch(7, 2),
         )
     ]
-    large, unknown = ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_named else ErrorCode.UNKNOWN_TOPIC_ID
     assert codes(told) == {"orders": [(0, 0), (1, large)], "lost": [(1, unknown)]}
 
 
@@ -95,7 +104,7 @@ async def test_a_group_without_a_name_is_refused(version: int) -> None:
         (errors.InvalidTransactionStateError("x"), ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.INVALID_TXN_STATE),
         (errors.InvalidProducerEpochError("x"), ErrorCode.INVALID_PRODUCER_EPOCH, 0, None),
         (errors.IllegalGenerationError("x"), ErrorCode.ILLEGAL_GENERATION, 0, None),
-        (errors.StaleMemberEpochError("x"), ErrorCode.ILLEGAL_GENERATION, 0, None),
+        (errors.StaleMemberEpochError("x"), ErrorCode.STALE_MEMBER_EPOCH, 6, ErrorCode.ILLEGAL_GENERATION),
         (errors.UnknownMemberError("x"), ErrorCode.UNKNOWN_MEMBER_ID, 0, None),
         (errors.FencedInstanceError("x"), ErrorCode.FENCED_INSTANCE_ID, 0, None),
         (

@@ -107,11 +107,11 @@ class Levels(NamedTuple):
 FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
     {
         "group.version": Levels(0, 1, 1),
-        "metadata.version": Levels(7, 30, 30),
+        "metadata.version": Levels(7, 33, 30),
         "transaction.version": Levels(0, 2, 2),
     }
 )
-"""Kafka 4.3.1's."""
+"""Kafka 4.4.0's levels; in force is the metadata.version with which Kafka 4.3 starts, too."""
 
 
 _LEVEL_ZERO_VERSION_MIN: Final = 4

@@ -15,6 +15,7 @@ ListGroups
 
 DeleteGroups
   2   flexible
+  3   error message
 """
 
 from typing import Final
@@ -135,16 +136,17 @@ async def delete_groups(
         errors: list[Exception | None] = list(await context.groups.delete(names))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         errors = [error] * len(names)
-    return messages.DeleteGroupsResponse(
-        results=[
-            _Deleted(group_id=name, error_code=group_code(error, "DeleteGroups"))
-            async for name, error in in_turns(context, zip(names, errors, strict=True))
-        ]
-    )
+    response = messages.DeleteGroupsResponse()
+    async for name, why in in_turns(context, zip(names, errors, strict=True)):
+        deleted = _Deleted(group_id=name)
+        if why is not None:
+            deleted.error_code, deleted.error_message = group_failure(why, "DeleteGroups")
+        response.results.append(deleted)
+    return response
 
 
 APIS: Final = (
     Api(15, "DescribeGroups", range(7), handle=describe_groups),
     Api(16, "ListGroups", range(6), handle=list_groups),
-    Api(42, "DeleteGroups", range(3), handle=delete_groups, changes=Administration.GROUPS),
+    Api(42, "DeleteGroups", range(4), handle=delete_groups, changes=Administration.GROUPS),
 )

@@ -7,6 +7,7 @@ TxnOffsetCommit
   3   flexible; the member of the group
   4   TRANSACTION_ABORTABLE
   5   adds the group's partition to the transaction: transaction version 2
+  6   topics by id; STALE_MEMBER_EPOCH
 """
 
 from collections.abc import Sequence
@@ -45,13 +46,20 @@ async def txn_offset_commit(
     turns = Turns(context.turn)
     for asked in request.topics:
         await turns.spend(TOPIC_COST)
-        answered = _Topic(name=asked.name)
+        answered = _Topic(name=asked.name, topic_id=asked.topic_id)
         response.topics.append(answered)
+        name: str | None = asked.name
+        if context.version >= 6:
+            topic = context.topic_with_id(asked.topic_id)
+            name = None if topic is None else topic.name
         async for item in in_turns(context, asked.partitions):
             place = _Partition(partition_index=item.partition_index)
             answered.partitions.append(place)
+            if name is None:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                continue
             places.append(place)
-            wanted.append(to_commit(asked.name, item))
+            wanted.append(to_commit(name, item))
     if wanted:
         await answer_commit(context, places, _commit(context, request, wanted), _code)
     return response
@@ -60,7 +68,7 @@ async def txn_offset_commit(
 async def _commit(
     context: RequestContext, request: messages.TxnOffsetCommitRequest, wanted: Sequence[OffsetToCommit]
 ) -> Sequence[SeglogError | None]:
-    committer = Committer(request.member_id, request.generation_id, request.group_instance_id)
+    committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     transaction = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     context.groups.check_named(request.group_id)
     context.transactions.check_producer(request.transactional_id, transaction)
@@ -71,7 +79,7 @@ async def _commit(
 
 def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
     """The code for ``error`` that clients of the request's version know."""
-    if isinstance(error, StaleMemberEpochError):
+    if isinstance(error, StaleMemberEpochError) and context.version < 6:
         return ErrorCode.ILLEGAL_GENERATION
     if isinstance(error, InvalidTransactionStateError) and context.version >= 4:
         return ErrorCode.TRANSACTION_ABORTABLE
@@ -82,4 +90,4 @@ def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
 
 _REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
 
-APIS: Final = (Api(28, "TxnOffsetCommit", range(6), handle=txn_offset_commit, repeats=_REPEATS),)
+APIS: Final = (Api(28, "TxnOffsetCommit", range(7), handle=txn_offset_commit, repeats=_REPEATS),)
