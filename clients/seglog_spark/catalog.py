@@ -3,26 +3,36 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from seglog.client import Client
 from seglog.client import connect as seglog_connect
 from seglog.core.fetcher import readable_end
+from seglog.core.records import Record
 from seglog.core.retries import Retries
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.internal_topics import INTERNAL_TOPICS
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult, TopicDescription
 from seglog_spark.extents import Extent
+from seglog_spark.marks import is_note
 from seglog_spark.offsets import Offsets, TopicPartition
-from seglog_spark.options import Assign, OptionError, Selection, Subscribe
+from seglog_spark.options import MARKS_TOPIC, TASKS_TOPIC, Assign, OptionError, Selection, Subscribe
 from seglog_spark.planning import Ends
 from seglog_spark.servers import Server
+
+if TYPE_CHECKING:
+    from seglog.consumer import Consumer
+    from seglog.directory.consumer import DirectoryConsumer
 
 CONNECT_SECONDS: Final = 10.0
 """Timeout for a broker's first answer; after it the address counts as wrong."""
 
 PATIENCE_SECONDS: Final = 120.0
 """How long a broker that has answered once may be away, for example during a restart."""
+
+_FIRST_BYTES: Final = 64 * 1024
+"""Bytes to ask for where a topic's first record is wanted."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -45,13 +55,49 @@ class Log(Protocol):
     def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
         """Extents of a partition by segment; empty if unknown."""
 
+    def is_internal(self, topic: str) -> bool:
+        """Whether no pattern matches this topic, whatever its name; see ``InternalTopics``."""
+
+
+class InternalTopics:
+    """Topics that no pattern matches: the broker's own, and those in which the sink keeps its notes.
+
+    A marks topic may have any name, also in a directory without settings, so its first record tells what it is.
+    """
+
+    def __init__(self, consumer: "Callable[..., Consumer | DirectoryConsumer]") -> None:
+        self._consumer = consumer
+        self._known = dict.fromkeys((*INTERNAL_TOPICS, MARKS_TOPIC, TASKS_TOPIC), True)
+
+    def has(self, topic: str) -> bool:
+        """Whether this is one of them; an empty topic is not yet. Raises SeglogError when nobody can tell now."""
+        if topic not in self._known:
+            try:
+                first = patiently(lambda: self._first(topic))
+            except SeglogError as error:
+                if error.retriable:
+                    raise
+                return False  # a task that reads it says what is wrong with it
+            if first is None:
+                return False
+            self._known[topic] = is_note(first)
+        return self._known[topic]
+
+    def _first(self, topic: str) -> Record | None:
+        with self._consumer(topic, partitions=[0], partition_bytes=_FIRST_BYTES) as consumer:
+            return next((record for batch in consumer.batches() for record in batch.records()), None)
+
 
 def selected(
     selection: Selection,
     partitions_of: Callable[[str], Sequence[int]],
     topics: Callable[[], Mapping[str, Sequence[int]]],
+    is_internal: Callable[[str], bool],
 ) -> list[TopicPartition]:
-    """The selected partitions of the named topics, or of all ``topics``; sorted. Raises OptionError."""
+    """The selected partitions of the named topics, or of all ``topics`` that are not internal; sorted.
+
+    Raises OptionError.
+    """
     if isinstance(selection, Assign):
         there = {topic: partitions_of(topic) for topic in {t for t, _ in selection.partitions}}
         for topic, partition in selection.partitions:
@@ -63,9 +109,16 @@ def selected(
         found = {topic: partitions_of(topic) for topic in selection.topics}
     else:
         pattern = re.compile(selection.pattern)
-        found = {topic: partitions for topic, partitions in topics().items() if pattern.fullmatch(topic)}
+        found = {
+            topic: partitions
+            for topic, partitions in topics().items()
+            if pattern.fullmatch(topic) and not is_internal(topic)
+        }
         if not found:
-            raise OptionError(f"no topic's whole name matches subscribePattern {selection.pattern!r}")
+            raise OptionError(
+                f"no topic's whole name matches subscribePattern {selection.pattern!r}; those of the broker and of the "
+                "sink's marks are read by their names alone"
+            )
     return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
 
 
@@ -102,6 +155,7 @@ class Catalog:
         self._client = client
         self._durable_only = durable_only
         self._isolation = isolation
+        self._internal = InternalTopics(client.consumer)
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """As in ``Log``. Raises UnknownTopicError with the nearest topic, OptionError for a missing partition."""
@@ -109,6 +163,7 @@ class Catalog:
             selection,
             lambda topic: range(self._described(topic).partitions),
             lambda: {topic.name: range(topic.partitions) for topic in patiently(self._client.topics)},
+            self.is_internal,
         )
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
@@ -144,6 +199,10 @@ class Catalog:
             for segment in explained.segments
             if max(segment.base_offset, ends.earliest) < segment.next_offset
         ]
+
+    def is_internal(self, topic: str) -> bool:
+        """As in ``Log``."""
+        return self._internal.has(topic)
 
     def _ends(self, result: OffsetsResult) -> Ends:
         durable = result.durable if self._durable_only else None

@@ -7,7 +7,7 @@ from seglog.core.fetcher import readable_end
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
-from seglog_spark.catalog import selected
+from seglog_spark.catalog import InternalTopics, selected
 from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
 from seglog_spark.options import Selection
@@ -25,11 +25,12 @@ class LocalCatalog:
         self._directory = LogDirectory(path)
         self._durable_only = durable_only
         self._isolation = isolation
+        self._internal = InternalTopics(self._directory.consumer)
         self._files: dict[TopicPartition, PartitionFiles] = {}  # which remember how far a log was looked at
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """As in ``Log``; only partitions in this directory, which in a cluster may be some of a topic's."""
-        return selected(selection, self._directory.partitions, self._directory.topics)
+        return selected(selection, self._directory.partitions, self._directory.topics, self.is_internal)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         """As in ``Log``."""
@@ -64,6 +65,10 @@ class LocalCatalog:
             for start, end, size in self._of(partition).extents()
             if max(start, ends.earliest) < end
         ]
+
+    def is_internal(self, topic: str) -> bool:
+        """As in ``Log``."""
+        return self._internal.has(topic)
 
     def _of(self, partition: TopicPartition) -> PartitionFiles:
         if partition not in self._files:

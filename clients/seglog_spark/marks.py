@@ -6,10 +6,11 @@ micro-batch has the same rows in the same order, so rows [``rows`` - records of 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from seglog.core.records import Record
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import SeglogError
@@ -57,6 +58,20 @@ class Mark:
         w = self.writing
         fields = {"query": w.query, "epoch": w.epoch, "task": w.task, "rows": self.rows, "partitions": self.partitions}
         return json.dumps(fields if self.content is None else fields | {"content": self.content}).encode()
+
+
+def encode_note(target: str, topic_id: str, note: Mapping[str, Any]) -> str:
+    """The value of a record of a marks topic: what is noted, about the target with this id."""
+    return json.dumps({**note, "target": target, "topic_id": topic_id})
+
+
+def is_note(record: Record) -> bool:
+    """Whether this is a record of a marks topic, whatever name the sink was given for it."""
+    try:
+        note = json.loads(record.value or b"")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(note, dict) and {"target", "topic_id"} <= note.keys()
 
 
 def read_mark(headers: Headers) -> Mark | None:

@@ -41,6 +41,9 @@ TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 
 MARKS_TOPIC: Final = "seglog-spark-marks"
 
+TASKS_TOPIC: Final = "seglog-spark-tasks"
+"""An empty topic. Groups commit offsets of a topic: of this one, so that no task seems to lag behind."""
+
 TRANSACTION_SECONDS: Final = 15 * 60.0
 """How long a task's transaction may take: as long as brokers allow by default, because a slow task is no dead one."""
 

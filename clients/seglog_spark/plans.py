@@ -105,8 +105,9 @@ class StreamPlan:
         latest = self.latest() if self._target is None else dict(self._target)
         fail = self.options.fail_on_data_loss
         gone = start.keys() - latest.keys()
-        if gone and fail:
-            raise DataLossError(f"{shown(gone)} was read before and no longer exists. {GOING_ON}")
+        lost = {p for p in gone if not self.log.is_internal(p.topic)}  # read by versions whose patterns matched them
+        if lost and fail:
+            raise DataLossError(f"{shown(lost)} was read before and no longer exists. {GOING_ON}")
         shorter = {p for p in start.keys() & latest.keys() if latest[p] < start[p]}
         if shorter and self._target is not None:
             now = self.latest()  # a target of this run is not above what an earlier run has read
@@ -138,16 +139,13 @@ class StreamPlan:
     def tasks(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """The ranges of a micro-batch. Raises DataLossError when some of its records have been deleted."""
         fail = self.options.fail_on_data_loss
+        wanted = {p for p, stop in end.items() if start.get(p, stop) != stop}
         there = set(self.log.partitions(self.options.selection))
-        wanted = {p: stop for p, stop in end.items() if p in there}
-        gone = {p for p in end.keys() - there if start.get(p, end[p]) != end[p]}
+        there |= {p for p in wanted - there if self.log.is_internal(p.topic)}  # planned as in ``_reachable``
+        gone = wanted - there
         if gone and fail:
             raise DataLossError(f"{shown(gone)} is not there any more. {GOING_ON}")
-        ends = self.log.ends(sorted(wanted))
-        ranges = [
-            pinned(p, start[p], stop, ends[p], fail_on_data_loss=fail)
-            for p, stop in wanted.items()
-            if start.get(p, stop) != stop
-        ]
+        ends = self.log.ends(sorted(wanted & there))
+        ranges = [pinned(p, start[p], end[p], ends[p], fail_on_data_loss=fail) for p in sorted(ends)]
         most = self.options.max_records_per_partition or STREAM_TASK_OFFSETS
         return split(ranges, {}, replace(self.options, max_records_per_partition=most))

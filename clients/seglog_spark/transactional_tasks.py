@@ -38,11 +38,8 @@ from seglog_protocol.messages import ExtendTransactionRequest
 from seglog_spark.catalog import patiently
 from seglog_spark.fingerprints import fingerprints, total
 from seglog_spark.marks import OtherRowsError, Writing
-from seglog_spark.options import WriteOptions
+from seglog_spark.options import TASKS_TOPIC, WriteOptions
 from seglog_spark.tasks import Pending, Task, Written
-
-TASKS_TOPIC: Final = "seglog-spark-tasks"
-"""An empty topic. Groups commit offsets of a topic: of this one, so that no task seems to lag behind."""
 
 _BUFFER_BYTES: Final = 16 * 1024 * 1024
 

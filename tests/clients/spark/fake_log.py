@@ -22,12 +22,14 @@ class FakeLog:
     latest: Offsets
     earliest: Offsets = field(default_factory=dict)
     rolled: dict[TopicPartition, list[Extent]] = field(default_factory=dict)
+    internal: set[str] = field(default_factory=set)
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         if isinstance(selection, Assign):
             return list(selection.partitions)
         assert isinstance(selection, Subscribe)
-        found = sorted(partition for partition in self.latest if partition.topic in selection.topics)
+        chosen = set(selection.topics) - self.internal
+        found = sorted(partition for partition in self.latest if partition.topic in chosen)
         if not found:
             raise UnknownTopicError(f"there is no topic {selection.topics}")
         return found
@@ -44,6 +46,9 @@ class FakeLog:
 
     def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
         return [extent for extent in self.rolled.get(partition, []) if extent.end > ends.earliest]
+
+    def is_internal(self, topic: str) -> bool:
+        return topic in self.internal
 
 
 def tp(name: str) -> TopicPartition:

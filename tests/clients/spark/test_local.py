@@ -10,18 +10,32 @@ import pytest
 
 import seglog
 from seglog.client import Client
+from seglog.directory.topics import LogDirectory
 from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages import ConfigValue
 from seglog_spark.catalog import Catalog
 from seglog_spark.filters import Wanted
+from seglog_spark.group_progress import GroupProgress
 from seglog_spark.local_catalog import LocalCatalog
+from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.options import TARGET_TASK_BYTES, Assign, OptionError, Subscribe, SubscribePattern, parse_read_options
+from seglog_spark.options import (
+    MARKS_TOPIC,
+    TARGET_TASK_BYTES,
+    TASKS_TOPIC,
+    Assign,
+    OptionError,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+    parse_write_options,
+)
 from seglog_spark.planning import DataLossError
 from seglog_spark.plans import StreamPlan, plan_batch
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS
+from seglog_spark.transactional_tasks import prepare
 from tests.clients.directory.files import batch_at, make_partition, write_segment
 from tests.clients.spark.fake_log import tp
 from tests.interop.golden import load_case, unpack
@@ -75,6 +89,35 @@ def test_a_log_directory_answers_planning_as_its_broker_does(running: Daemon, cl
         local.partitions(SubscribePattern("nothing like it"))
     with pytest.raises(OptionError, match="names partition 2 of"):
         local.partitions(Assign((tp(f"{topic}-2"),)))
+
+
+def test_patterns_match_neither_the_brokers_topics_nor_the_sinks_notes(tmp_path: Path) -> None:
+    """Whatever their names: the stream that writes such notes would read them, and so write more, for ever."""
+    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
+
+        def note(name: str) -> None:
+            given = {"servers": "unused", "topic": "lists", "deliveryGuarantee": "effectively-once", "marksTopic": name}
+            MarksTopic(client, parse_write_options(given, "stream")).finish("query", 0)
+
+        prepare(client)
+        client.create_topic("empty")
+        for name, value in (("lists", "[]"), ("targets", '{"target": "t"}'), ("words", "[" * 100_000)):
+            with client.producer(name) as producer:
+                producer.send(value)
+        GroupProgress(client, "g").commit({tp("lists-0"): 1})
+        note(MARKS_TOPIC)
+        note("notes")
+        there = LogDirectory(running.directory).topics().keys()
+        assert {"__consumer_offsets", TASKS_TOPIC, MARKS_TOPIC, "notes"} <= there
+        logs = Catalog(client), LocalCatalog(running.directory)
+        for log in logs:
+            found = [f"{name}-0" for name in ("empty", "lists", "targets", "words")]
+            assert log.partitions(SubscribePattern(".*")) == [tp(name) for name in found]
+            assert log.partitions(Subscribe(("notes",))) == [tp("notes-0")]
+            with pytest.raises(OptionError, match="by their names alone"):
+                log.partitions(SubscribePattern("notes"))
+        note("empty")
+        assert [log.partitions(SubscribePattern("e.*|lists")) for log in logs] == [[tp("lists-0")]] * 2
 
 
 @pytest.mark.parametrize(

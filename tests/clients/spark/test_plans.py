@@ -75,6 +75,17 @@ def test_available_now_ends_at_what_was_there() -> None:
     assert ends[-1] == {A0: 25, A1: 5}
 
 
+def test_a_stream_that_began_with_internal_topics_leaves_them_where_it_is() -> None:
+    """An older version's patterns matched them: what it planned is read as planned, and no more of them."""
+    there = log(a_0=25, b_0=9)
+    there.internal.add("b")
+    plan, b = StreamPlan(there, stream_options(subscribe="a,b")), tp("b-0")
+    assert plan.initial() == {A0: 0}
+    assert plan.next_end({A0: 5, b: 4}, is_limited=True) == {A0: 25, b: 4}
+    assert plan.tasks({A0: 5, b: 4}, {A0: 25, b: 4}) == [OffsetRange("a", 0, 5, 25)]
+    assert plan.tasks({A0: 5, b: 4}, {A0: 25, b: 7})[1:] == [OffsetRange("b", 0, 4, 7)]
+
+
 def test_available_now_ends_also_when_an_earlier_run_has_read_beyond_its_target() -> None:
     there = log(a_0=25)
     plan = StreamPlan(there, stream_options())

@@ -22,9 +22,9 @@ from seglog_protocol.errors import (
 )
 from seglog_spark import tasks
 from seglog_spark.marks import OtherRowsError, Writing
-from seglog_spark.options import WriteOptions, parse_write_options
+from seglog_spark.options import TASKS_TOPIC, WriteOptions, parse_write_options
 from seglog_spark.tasks import Written
-from seglog_spark.transactional_tasks import TASKS_TOPIC, TransactionalTask, prepare
+from seglog_spark.transactional_tasks import TransactionalTask, prepare
 from seglog_spark.writing import write_rows
 from tests.clients.spark.test_writing import rows, values
 from tests.processes import daemon
