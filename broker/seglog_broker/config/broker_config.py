@@ -859,7 +859,7 @@ class BrokerConfig:
         int,
         Key(
             Long(1_048_576),
-            "Most bytes for committed offsets, some 350 each and their texts; from nine tenths on new ones are "
+            "Most bytes for committed offsets, some 400 each and their texts; from nine tenths on new ones are "
             "refused, while those that are there stay, also after a start.",
             "Raise it for millions of partitions with commits, or delete groups that are not used any more.",
             change=Change.RELOAD,

@@ -280,7 +280,7 @@ class ClassicGroup(StateMachine):
     def _join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
         phases = self._phases
         limits = self._limits()
-        request.check_session_timeout(self.key, limits)
+        request.check(self.key, limits)
         member_id, instance_id = request.member_id, request.instance_id
         member: ClassicMember | None = None
         if member_id in phases.pending:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
+from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, size_of_protocols
 from seglog_broker.coordinators.groups.records import CLASSIC_GROUP
 from seglog_broker.coordinators.state_machine import Answer, Now, Record
 from seglog_protocol.errors import FencedInstanceError, UnknownMemberError
@@ -45,8 +45,8 @@ class ClassicMember:
     @property
     def size(self) -> int:
         """Bytes that it takes of the budget for members."""
-        said = sum(len(name) + len(metadata) for name, metadata in self.protocols.items())
-        return MEMBER_BYTES + len(self.member_id) + len(self.client_id) + said + len(self.assignment)
+        named = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
+        return MEMBER_BYTES + named + size_of_protocols(self.protocols.items()) + len(self.assignment)
 
     def supports_only(self, protocols: Mapping[str, bytes]) -> bool:
         """True if these are its protocols, with the same metadata and in the same order of preference."""

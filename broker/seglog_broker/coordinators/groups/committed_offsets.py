@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, OFFSET_BYTES
+from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, OFFSET_BYTES, PENDING_BYTES
 from seglog_broker.coordinators.groups.membership import NO_GENERATION
 
 NO_EXPIRY: Final = -1
@@ -84,7 +84,7 @@ class Pending(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that it takes of the budget for committed offsets."""
-        return OFFSET_BYTES + len(self.committed.metadata)
+        return PENDING_BYTES + len(self.committed.metadata)
 
 
 class PendingOffsets:
@@ -114,7 +114,7 @@ class PendingOffsets:
         self.take(producer_id, group, key)
         self._by_producer.setdefault(producer_id, {}).setdefault(group, {})[key] = pending
         self._producers.setdefault(group, {}).setdefault(key, {})[producer_id] = None
-        self.size += pending.size
+        self.size += pending.size + len(key[0])
 
     def supersede(self, group: str, key: Key, before: int | None = None) -> None:
         """A commit counts that came after these: after all, or after those before that of a producer."""
@@ -130,7 +130,7 @@ class PendingOffsets:
         pending = groups.get(group, {}).pop(key, None)
         if pending is None:
             return None
-        self.size -= pending.size
+        self.size -= pending.size + len(key[0])
         if not groups[group]:
             del groups[group]
         if not groups:
@@ -178,10 +178,10 @@ class CommittedOffsets:
         """Bytes that they take of the budget for committed offsets, with those of open transactions."""
         return self._size + self._pending.size
 
-    def size_of(self, group: str, committed: CommittedOffset) -> int:
+    def size_of(self, group: str, key: Key, committed: CommittedOffset) -> int:
         """Bytes that one takes, with its group if it is the first of that."""
         of_group = 0 if group in self._by_group else GROUP_BYTES + len(group)
-        return of_group + OFFSET_BYTES + len(committed.metadata)
+        return of_group + OFFSET_BYTES + len(key[0]) + len(committed.metadata)
 
     def __contains__(self, group: str) -> bool:
         return group in self._by_group
@@ -209,7 +209,7 @@ class CommittedOffsets:
 
     def _put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         self.changes += not self._remove(group, key)
-        self._size += self.size_of(group, committed)
+        self._size += self.size_of(group, key, committed)
         self._by_group.setdefault(group, {})[key] = committed
 
     def add(self, loaded: "CommittedOffsets") -> None:
@@ -234,7 +234,7 @@ class CommittedOffsets:
     def _remove(self, group: str, key: Key) -> bool:
         before = self._by_group.get(group, {}).pop(key, None)
         if before is not None:
-            self._size -= self.size_of(group, before)
+            self._size -= self.size_of(group, key, before)
         return before is not None
 
     # --- Of transactions ----------------------------------------------------------------------------------------------

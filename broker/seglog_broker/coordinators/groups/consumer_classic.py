@@ -89,7 +89,7 @@ class ClassicMembership:
 
     def _join(self, request: JoinRequest, now: Now) -> Steps[JoinResult]:
         core, group_id = self._core, self._core.group_id
-        request.check_session_timeout(group_id, core.limits())
+        request.check(group_id, core.limits())
         protocols = protocols_by_name(request.protocols)
         said = yield from self._read(request.protocol_type, protocols)
         owned = yield from by_id(said.owned, core.topics)

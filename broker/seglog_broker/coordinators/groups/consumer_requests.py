@@ -44,7 +44,8 @@ class ConsumerHeartbeat(NamedTuple):
             return 0
         matched = self.matching if isinstance(self.matching, frozenset) else ()
         named = self.topics or ()
-        size = MEMBER_BYTES + len(self.client_id) + sum(map(len, named)) + NAME_BYTES * len(named)
+        size = MEMBER_BYTES + len(self.client_id) + len(self.instance_id or "") + len(self.rack_id or "")
+        size += sum(map(len, named)) + NAME_BYTES * len(named)
         return size + len(self.regex or "") + NAME_BYTES * len(matched)
 
     @property

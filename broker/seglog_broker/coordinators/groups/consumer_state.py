@@ -18,7 +18,14 @@ from seglog_broker.coordinators.groups.consumer_records import (
     read_record,
     topics_in,
 )
-from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES, PARTITION_BYTES
+from seglog_broker.coordinators.groups.group_memory import (
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    NAME_BYTES,
+    PARTITION_BYTES,
+    TOPIC_BYTES,
+    size_of_protocols,
+)
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.steps import Pace, Steps
 
@@ -87,14 +94,17 @@ def size_of_names(names: Collection[str]) -> int:
 def size_of_member(member: Member) -> int:
     """Bytes that it takes of the budget for members, without the names of its topics."""
     said = member.subscription
-    size = MEMBER_BYTES + len(member.member_id) + len(said.client_id) + len(said.regex)
+    named = (member.member_id, said.instance_id or "", said.rack_id or "", said.client_id, said.regex)
+    size = MEMBER_BYTES + sum(map(len, named))
     if said.classic is not None:
-        size += sum(len(name) + len(metadata) for name, metadata in said.classic.protocols)
-    return size + PARTITION_BYTES * len(member.progress.since)
+        size += size_of_protocols(said.classic.protocols)
+    progress = member.progress
+    topics = len(progress.assigned) + len(progress.revoking)
+    return size + TOPIC_BYTES * topics + PARTITION_BYTES * len(progress.since)
 
 
 def _size_of_target(target: Assignment) -> int:
-    return PARTITION_BYTES * len(target) + 32 * sum(map(len, target.values()))
+    return TOPIC_BYTES * len(target) + 64 * sum(map(len, target.values()))
 
 
 class ConsumerState:

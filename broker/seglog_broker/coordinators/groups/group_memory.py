@@ -1,9 +1,10 @@
 """Budgets for what clients make the broker keep: members of groups, and committed offsets.
 
-Sizes are those of the bytes that clients sent, and about what Python takes for the objects around them.
+Sizes are those of the bytes that clients sent, and what Python takes at most for the objects around them: the smallest
+elements of a request, a byte each, become objects of some hundred.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from seglog_broker.logger import get_logger
@@ -13,17 +14,28 @@ GROUP_BYTES: Final = 2_000
 """Bytes that a group takes, without its name and members."""
 MEMBER_BYTES: Final = 1_500
 """Bytes of a member, without its subscription and metadata, and of an id that was given to a consumer."""
-NAME_BYTES: Final = 110
+NAME_BYTES: Final = 220
 """Bytes of a topic's name in a subscription, without its text."""
-PARTITION_BYTES: Final = 150
+PROTOCOL_BYTES: Final = 350
+"""Bytes of an assignor of a member of the classic protocol, without its name and metadata."""
+TOPIC_BYTES: Final = 350
+"""Bytes of a topic in an assignment, without its partitions."""
+PARTITION_BYTES: Final = 300
 """Bytes of a partition that a member owns, with its epoch."""
-OFFSET_BYTES: Final = 350
-"""Bytes of a committed offset, without its text."""
+OFFSET_BYTES: Final = 400
+"""Bytes of a committed offset, without its topic's name and its text."""
+PENDING_BYTES: Final = 1_250
+"""Bytes of one that an open transaction has committed."""
 
 FOR_NEW_PART: Final = 0.9
 """The part of a budget that new groups and members may fill. The rest is for existing ones that grow."""
 
 log = get_logger()
+
+
+def size_of_protocols(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """Bytes that the assignors of a member take, each with its metadata."""
+    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class Budget:

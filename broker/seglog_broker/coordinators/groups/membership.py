@@ -3,14 +3,22 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, overload
 
-from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
-from seglog_protocol.errors import InvalidSessionTimeoutError, MemberIdRequiredError, SeglogError
+from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, size_of_protocols
+from seglog_protocol.errors import (
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    MemberIdRequiredError,
+    SeglogError,
+)
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members share the partitions of topics."""
 
 NO_GENERATION: Final = -1
 """The generation in a request that does not come from a member."""
+
+PROTOCOLS_MAX: Final = 100
+"""Assignors that a member may name. Clients have one to four; Kafka knows no limit but that of a request's bytes."""
 
 
 CommitCheck = Callable[[bytes, int], None]
@@ -61,15 +69,21 @@ class JoinRequest(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that the member takes of the budget for members, or its id alone."""
-        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
-        return MEMBER_BYTES + 2 * len(self.client_id) + said
+        named = 2 * len(self.client_id if self.instance_id is None else self.instance_id) + len(self.client_id)
+        return MEMBER_BYTES + named + size_of_protocols(self.protocols)
 
     def new_member_id(self, random: str) -> str:
         """The id that the coordinator gives a new member; people find its client in it."""
         return f"{self.client_id if self.instance_id is None else self.instance_id}-{random}"
 
-    def check_session_timeout(self, group: str, limits: Limits) -> None:
-        """Raise InvalidSessionTimeoutError for one that the configuration does not allow."""
+    def check(self, group: str, limits: Limits) -> None:
+        """Raise InvalidSessionTimeoutError for one not allowed, InconsistentGroupProtocolError for many assignors."""
+        if len(self.protocols) > PROTOCOLS_MAX:
+            raise InconsistentGroupProtocolError(
+                f"a member of group {group!r} names {len(self.protocols):,} assignors, of at most {PROTOCOLS_MAX}: give"
+                " the consumer those that it uses",
+                group=group,
+            )
         timeout_ms, minimum, maximum = (
             self.session_timeout_ms,
             limits.min_session_timeout_ms,

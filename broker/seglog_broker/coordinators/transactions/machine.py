@@ -50,10 +50,10 @@ PARTITIONS_MAX: Final = 10_000
 
 ID_BYTES: Final = 1_500
 """Bytes that a transactional id takes, without its name and partitions."""
-TOPIC_BYTES: Final = 400
+TOPIC_BYTES: Final = 500
 """Bytes of a topic in a transaction."""
-PARTITION_BYTES: Final = 70
-"""Bytes of a partition in it."""
+PARTITION_BYTES: Final = 320
+"""Bytes of a partition in it, and of what is expected there."""
 
 
 class Expectation(NamedTuple):

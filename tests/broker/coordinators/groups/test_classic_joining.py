@@ -2,7 +2,7 @@
 
 import pytest
 
-from seglog_broker.coordinators.groups.membership import LeavingMember
+from seglog_broker.coordinators.groups.membership import PROTOCOLS_MAX, LeavingMember
 from seglog_protocol.errors import (
     GroupMaxSizeError,
     InconsistentGroupProtocolError,
@@ -215,6 +215,16 @@ def test_a_member_names_a_protocol_type_and_protocols() -> None:
     assert isinstance(run.join(protocols=()).error, InconsistentGroupProtocolError)
     assert isinstance(run.join(protocol_type="").error, InconsistentGroupProtocolError)
     assert run.group.is_empty
+
+
+def test_a_member_names_a_hundred_protocols_and_not_one_more() -> None:
+    run = Coordinator()
+    names = [f"p{number}" for number in range(PROTOCOLS_MAX + 1)]
+    error = run.join(protocols=protocols(*names)).error
+    assert isinstance(error, InconsistentGroupProtocolError)
+    assert "101 assignors, of at most 100" in error.message
+    assert run.group.is_empty
+    assert run.join(protocols=protocols(*names[1:])).result.protocol == "p1"
 
 
 def test_members_have_one_protocol_type_and_a_protocol_in_common() -> None:

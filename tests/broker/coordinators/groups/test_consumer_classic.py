@@ -6,7 +6,14 @@ import pytest
 
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, encode_subscription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from seglog_broker.coordinators.groups.membership import (
+    PROTOCOLS_MAX,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.steps import finished
@@ -158,6 +165,8 @@ def test_classic_members_have_an_assignor_in_common() -> None:
     refused = run.ask_join(protocols=[("sticky", subscription("orders"))])
     assert isinstance(refused.error, errors.InconsistentGroupProtocolError)
     assert "range, roundrobin" in str(refused.error)
+    many = [("range", subscription("orders")), *((f"p{number}", b"") for number in range(PROTOCOLS_MAX))]
+    assert "at most 100" in str(run.ask_join(protocols=many).error)
     run.new_member(protocols=[("roundrobin", subscription("orders"))])
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.coordinators.groups.membership import (
@@ -14,11 +15,12 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.listeners.kafka.apis import APIS
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.broker.listeners.kafka.group_requests import serve
+from tests.broker.listeners.kafka.group_requests import context_of, serve
 
 pytestmark = pytest.mark.trio
 
@@ -173,6 +175,20 @@ async def test_version_5_has_to_name_the_protocol(groups: FakeGroups, missing: s
     told = await serve(groups, sync_request(5, **{missing: None}), 5)
     assert told.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert groups.asked == []
+
+
+@pytest.mark.parametrize(("asked", "field"), [(join_request(), "protocols"), (sync_request(5), "assignments")])
+async def test_what_a_request_brings_is_kept_by_the_group_alone_while_it_waits(
+    groups: FakeGroups, asked: Any, field: str
+) -> None:
+    async with trio.open_nursery() as nursery:
+        handle = APIS[asked.API_KEY].handle
+        assert handle is not None
+        nursery.start_soon(handle, context_of(groups, 5), asked)
+        await groups.is_waiting.wait()
+        assert getattr(groups.asked[0][2], field)
+        assert not getattr(asked, field)
+        nursery.cancel_scope.cancel()
 
 
 # --- Heartbeat --------------------------------------------------------------------------------------------------------

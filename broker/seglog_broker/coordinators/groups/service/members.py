@@ -111,6 +111,7 @@ class MemberService:
                 known.sync(request, waiting, self._runtime.now())
             else:
                 await self._runtime.in_steps(group, known.sync(request, waiting, self._runtime.now()))
+            request = request._replace(assignments={})  # those of one that does not lead say nothing while it waits
             self._runtime.carry_out(group)
             return await self._runtime.wait(group, waiting)
         except GroupError as error:

@@ -18,7 +18,7 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     OffsetToCommit,
 )
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
-from seglog_broker.coordinators.groups.group_memory import Budget
+from seglog_broker.coordinators.groups.group_memory import OFFSET_BYTES, PENDING_BYTES, Budget
 from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.offset_retention import Retention
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
@@ -160,9 +160,11 @@ class OffsetService:
     ) -> int:
         """The bytes that an offset takes, beside ``taken``; raises CoordinatorNotAvailableError if there is no room."""
         before = self.committed.of(group).get(key) if transaction is None else None
-        size = self.committed.size_of(group, committed)
+        size = self.committed.size_of(group, key, committed) + (PENDING_BYTES - OFFSET_BYTES) * (
+            transaction is not None
+        )
         if before is not None:
-            size -= self.committed.size_of(group, before)
+            size -= self.committed.size_of(group, key, before)
         self._memory.note("", self.committed.size)
         self._memory.check(group, size + taken, is_new=before is None)
         return size

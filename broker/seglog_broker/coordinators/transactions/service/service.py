@@ -24,6 +24,7 @@ from seglog_broker.coordinators.transactions.facts import (
 )
 from seglog_broker.coordinators.transactions.machine import (
     PARTITION_BYTES,
+    TOPIC_BYTES,
     Ending,
     Expectation,
     TransactionalId,
@@ -323,7 +324,8 @@ class TransactionService:
         """
         self.check(transactional_id)
         machine = _known(transactional_id, await self._when_ended(transactional_id))
-        self.memory.check(transactional_id, PARTITION_BYTES * len(partitions))
+        topics = len({topic for topic, _ in partitions})
+        self.memory.check(transactional_id, TOPIC_BYTES * topics + PARTITION_BYTES * len(partitions))
         add = partial(machine.add_partitions, producer, partitions, version, self._runtime.now())
         await self._runtime.decided(transactional_id, add)
 

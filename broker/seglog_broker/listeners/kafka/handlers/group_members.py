@@ -155,6 +155,7 @@ async def join_group(context: RequestContext, request: messages.JoinGroupRequest
         may_skip_assignment=context.version >= 9,
         reason=_shortened(request.reason),
     )
+    request.protocols = []  # it may wait for minutes, and what the group keeps of them is counted there
     try:
         result = await context.groups.join(request.group_id, asked)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -204,16 +205,8 @@ async def sync_group(context: RequestContext, request: messages.SyncGroupRequest
             request,
             InconsistentGroupProtocolError("the protocol type and name are missing", group=request.group_id),
         )
-    asked = SyncRequest(
-        member_id=request.member_id,
-        generation=request.generation_id,
-        instance_id=request.group_instance_id,
-        protocol_type=request.protocol_type,
-        protocol=request.protocol_name,
-        assignments={item.member_id: bytes(item.assignment) for item in request.assignments},
-    )
     try:
-        result = await context.groups.sync(request.group_id, asked)
+        result = await context.groups.sync(request.group_id, _taken_out_of(request))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         result = SyncResult(error=as_seglog_error(error, "SyncGroup"))
     return _synced(result)
@@ -225,6 +218,20 @@ def sync_refused(
     """The response with ``error``."""
     del context, request
     return _synced(SyncResult(error=error))
+
+
+def _taken_out_of(request: messages.SyncGroupRequest) -> SyncRequest:
+    """What is asked, with the assignments, which ``request`` keeps no more: it may wait, as JoinGroup."""
+    assignments = {item.member_id: bytes(item.assignment) for item in request.assignments}
+    request.assignments = []
+    return SyncRequest(
+        member_id=request.member_id,
+        generation=request.generation_id,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments=assignments,
+    )
 
 
 def _synced(result: SyncResult) -> messages.SyncGroupResponse:
