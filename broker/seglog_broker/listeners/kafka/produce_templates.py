@@ -22,7 +22,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     why_no_batch,
 )
 from seglog_broker.listeners.kafka.templates import AFTER_IDS, SHARED_BYTES_MAX, Template
-from seglog_broker.listeners.kafka.transactional_produce import ADDS_PARTITIONS_VERSION, is_transactional
+from seglog_broker.listeners.kafka.transactional_produce import must_wait
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import SeglogError
@@ -52,8 +52,6 @@ def template_of(
     """A template of a request that was served in the ordinary way; None where that is not possible."""
     if len(request.topic_data) != 1 or request.acks not in (1, -1):
         return None
-    if request.transactional_id is not None and context.version >= ADDS_PARTITIONS_VERSION:
-        return None  # it is looked at whether the partitions belong to the transaction
     begin = begin_of_partitions(header, frame)
     if begin > AFTER_IDS + SHARED_BYTES_MAX:
         return None
@@ -120,14 +118,15 @@ class ProduceTemplate(Template):
                     end += 1
                 if len(records) < size or why_no_batch(records, context.version) is not None:
                     return None
-                if self._transactional_id is None and is_transactional(records):
-                    return None
                 repeated.indexes.append(index)
                 appends.append((repeated, AppendRequest([AppendPartition(name, index, size)], ack), records))
                 position = end
         except (IndexError, struct.error, Refused):
             return None
-        return appends if appends and frame[position:] == self._end else None
+        if not appends or frame[position:] != self._end:
+            return None
+        batches = [(name, index, records) for index, (_, _, records) in zip(repeated.indexes, appends)]
+        return None if must_wait(context, self._transactional_id, batches) else appends
 
     def answer(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> Buffer:
         """The frame of the response to a request that appended to the partitions ``indexes``."""

@@ -13,7 +13,7 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response_in_steps
 from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
 from seglog_broker.listeners.kafka.responses import Responses
-from seglog_broker.listeners.kafka.transactional_produce import admit
+from seglog_broker.listeners.kafka.transactional_produce import admit, batches_of
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime import budget
@@ -71,7 +71,7 @@ class SlowRequests:
                 if looked_at >= REFUSED_AT_ONCE:
                     looked_at = 0
                     await self._broker.turn()
-        refusal = await admit(context, request)
+        refusal = await admit(context, request.transactional_id, batches_of(context, request))
         appends = produce.take_appends()
         self.note_refused(produce)
         if not appends:

@@ -4,6 +4,7 @@ From ADDS_PARTITIONS_VERSION on, the request adds its partitions to the transact
 that. Either way partitions take only batches of transactions that they are part of, so nothing else is asked here.
 """
 
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -42,50 +43,57 @@ _ATTRIBUTES_LOW_POSITION: Final = 22
 _ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
 """In a batch header."""
 
+Batch = tuple[str, int, memoryview]
+"""A batch with its topic and partition."""
 
-def must_wait(context: RequestContext, request: messages.ProduceRequest) -> bool:
+
+def batches_of(context: RequestContext, request: messages.ProduceRequest) -> list[Batch]:
+    """What a request wants to append; the topic is empty for an id that no topic has."""
+    batches: list[Batch] = []
+    for topic in request.topic_data:
+        name = topic.name
+        if context.version >= TOPIC_ID_VERSION:
+            known = context.topic_with_id(topic.topic_id)
+            name = "" if known is None else known.name
+        batches += [(name, item.index, item.records) for item in topic.partition_data if item.records is not None]
+    return batches
+
+
+def must_wait(context: RequestContext, transactional_id: str | None, batches: Sequence[Batch]) -> bool:
     """Whether ``admit`` has something to do, or to refuse, before the batches are appended."""
-    transactional_id = request.transactional_id
     if transactional_id is None:
-        return _has_transactional(request)
+        return _has_transactional(batches)
     try:
-        batches = _batches(context, request)
-        if batches is None:
+        added = _added(context, transactional_id, batches)
+        if added is None:
             return False
         context.transactions.check(transactional_id)
     except SeglogError:
         return True
     if context.version < ADDS_PARTITIONS_VERSION:
         return False
-    return not context.transactions.has_partitions(transactional_id, *batches)
+    return not context.transactions.has_partitions(transactional_id, *added)
 
 
-async def admit(context: RequestContext, request: messages.ProduceRequest) -> SeglogError | None:
+async def admit(context: RequestContext, transactional_id: str | None, batches: Sequence[Batch]) -> SeglogError | None:
     """Add the partitions of a request to its transaction. The error of all its batches, where that is not possible."""
-    transactional_id = request.transactional_id
     if transactional_id is None:
-        return _without_id() if _has_transactional(request) else None
+        return _without_id() if _has_transactional(batches) else None
     try:
-        batches = _batches(context, request)
-        if batches is not None:
+        added = _added(context, transactional_id, batches)
+        if added is not None:
             context.transactions.check(transactional_id)
-        if batches is not None and context.version >= ADDS_PARTITIONS_VERSION:
-            await context.transactions.add_partitions(transactional_id, *batches, version=2)
+        if added is not None and context.version >= ADDS_PARTITIONS_VERSION:
+            await context.transactions.add_partitions(transactional_id, *added, version=2)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return without_frames(_of_produce(as_seglog_error(error, "Produce")))
     return None
 
 
-def is_transactional(records: memoryview) -> bool:
-    """Whether a batch belongs to a transaction, by its attributes."""
-    return len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT != 0
-
-
-def _has_transactional(request: messages.ProduceRequest) -> bool:
+def _has_transactional(batches: Iterable[Batch]) -> bool:
     return any(
-        item.records is not None and is_transactional(item.records)
-        for topic in request.topic_data
-        for item in topic.partition_data
+        len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT
+        for _, _, records in batches
     )
 
 
@@ -98,8 +106,8 @@ def _without_id() -> TransactionalIdMissingError:
     )
 
 
-def _batches(
-    context: RequestContext, request: messages.ProduceRequest
+def _added(
+    context: RequestContext, transactional_id: str, batches: Iterable[Batch]
 ) -> tuple[ProducerIdAndEpoch, list[Partition]] | None:
     """The producer, and the partitions that it adds; None if no batch belongs to a transaction.
 
@@ -108,24 +116,19 @@ def _batches(
     """
     producers: set[tuple[int, int]] = set()
     partitions: list[Partition] = []
-    for topic in request.topic_data:
-        name = topic.name
-        if context.version >= TOPIC_ID_VERSION:
-            known = context.topic_with_id(topic.topic_id)
-            name = "" if known is None else known.name
+    for name, index, records in batches:
+        if len(records) < HEADER_SIZE:
+            continue
+        attributes, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(records)
+        if not attributes & TRANSACTIONAL_BIT:
+            continue
+        producers.add((producer_id, epoch))
         exists = context.topics.get(name)
-        for item in topic.partition_data:
-            if item.records is None or len(item.records) < HEADER_SIZE:
-                continue
-            attributes, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(item.records)
-            if not attributes & TRANSACTIONAL_BIT:
-                continue
-            producers.add((producer_id, epoch))
-            if exists is not None and 0 <= item.index < exists.partitions:
-                partitions.append((name, item.index))
+        if exists is not None and 0 <= index < exists.partitions:
+            partitions.append((name, index))
     if len(producers) > 1:
         raise InvalidProducerIdMappingError(
-            "the batches of one request are of more than one producer", transactional_id=request.transactional_id or ""
+            "the batches of one request are of more than one producer", transactional_id=transactional_id
         )
     if not partitions:
         return None

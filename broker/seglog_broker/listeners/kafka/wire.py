@@ -32,7 +32,7 @@ from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, tem
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
 from seglog_broker.listeners.kafka.templates import Repeated
-from seglog_broker.listeners.kafka.transactional_produce import must_wait
+from seglog_broker.listeners.kafka.transactional_produce import batches_of, must_wait
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
@@ -277,19 +277,20 @@ class KafkaWire(Wire):
             return
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
+        context, transactional_id = self._context(header), request.transactional_id
         if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE or (
-            must_wait(self._context(header), request)
+            must_wait(context, transactional_id, batches_of(context, request))
         ):
             self._begin_produce_in_turns(header, frame)
             return
-        produce = Produce(self._context(header), header.correlation_id, request.acks, request.transactional_id)
+        produce = Produce(context, header.correlation_id, request.acks, transactional_id)
         for topic in request.topic_data:
             produce.add_topic(topic)
             produce.add(topic.partition_data)
         appends = produce.take_appends()
         if appends and self._gather(appends, frame):
             if is_new and self.templates.is_due():
-                template = template_of(self._context(header), header, frame, request)
+                template = template_of(context, header, frame, request)
                 if template is not None:
                     self.templates.add(template)
             return

@@ -124,7 +124,8 @@ async def kafka(
     async with trio.open_nursery() as tasks:
         await tasks.start(run_purgatory, broker.purgatory)
         tasks.start_soon(broker.groups.run)
-        await wait_all_tasks_blocked()  # groups are loaded
+        tasks.start_soon(broker.transactions.run)
+        await wait_all_tasks_blocked()  # groups and transactions are loaded
         async with serving(broker, serve) as served:
             try:
                 yield KafkaServed(served, broker)
