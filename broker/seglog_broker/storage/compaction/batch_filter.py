@@ -23,6 +23,8 @@ from seglog_protocol.record_columns import OpenedBatches, open_batches
 NO_HORIZON: Final = -1
 FAR_TIME: Final = 1 << 61
 """Larger timestamps and deltas could not be written relative to a delete horizon: batches with such are kept."""
+HORIZON_MAX: Final = FAR_TIME >> 1
+"""The latest delete horizon, for what stays for ever; timestamps relative to it are none of the far ones."""
 
 _ABORT: Final = "ABORT"
 
@@ -69,6 +71,11 @@ class BatchFilter:
     transactions: TransactionTracker
     producers: ActiveProducers
     counts: RecordCounts = field(default_factory=RecordCounts)
+
+    @property
+    def new_horizon(self) -> int:
+        """The delete horizon (ms) of what this pass is the first to find removable."""
+        return min(self.now_ms + self.delete_retention_ms, HORIZON_MAX)
 
     def filter(self, batches: BatchColumns) -> Filtered:
         """Decide over ``batches``, whose checksums were verified."""
@@ -153,7 +160,7 @@ class _Decision:
             return
         self.records_kept[number] = header.record_count
         if can_go and horizon is None:
-            horizon = rules.now_ms + rules.delete_retention_ms
+            horizon = rules.new_horizon
             self.changed[number] = compacted_batch(header, records, delete_horizon=horizon)
         if horizon is not None:
             rules.counts.note_due(horizon)
@@ -183,7 +190,7 @@ class _Decision:
         self.rules.counts.tombstones_kept += int(tombstones.sum())
         needs_horizon = (tombstones > 0) & ~has_horizon
         horizons = np.where(has_horizon, batches.base_timestamp[here], NO_HORIZON)
-        horizons[needs_horizon] = self.rules.now_ms + self.rules.delete_retention_ms
+        horizons[needs_horizon] = self.rules.new_horizon
         if tombstones.any():
             self.rules.counts.note_due(int(horizons[tombstones > 0].min()))
         whole = (count == batches.record_count[here]) & ~needs_horizon

@@ -9,6 +9,9 @@ from mypy_extensions import mypyc_attr
 WINDOW_SECONDS: Final = 0.3
 """Bytes are counted for this long before they are compared with the rate."""
 
+LATEST_MS: Final = (2**63 - 1) // 1_000_000
+"""The last moment, in 2262, that fits 64 bits of nanoseconds."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
@@ -23,8 +26,11 @@ class SystemClock(Clock):
     """The machine's wall clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
-        return time.time_ns() // 1_000_000
+        """Milliseconds since 1970-01-01 UTC, at most LATEST_MS: later, Python's clock raises OverflowError."""
+        try:
+            return time.time_ns() // 1_000_000
+        except OverflowError:
+            return LATEST_MS
 
 
 class Pace:
