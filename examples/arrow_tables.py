@@ -3,17 +3,14 @@
     pip install '.[arrow]'
     python examples/arrow_tables.py
 
-The broker is the one that SEGLOG_SERVER names, or localhost:9192.
+The broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
 """
-
-import os
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import seglog
 
-SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 TOPIC = "readings"
 
 
@@ -21,7 +18,7 @@ def main() -> None:
     """Write 100,000 rows, read them back, and count them by key."""
     numbers = range(100_000)
     rows = pa.table({"key": [f"sensor-{number % 10}" for number in numbers], "value": [str(n) for n in numbers]})
-    with seglog.connect(SERVER) as client:
+    with seglog.connect() as client:
         client.create_topic(TOPIC, partitions=3, exist_ok=True)
         written = seglog.write_arrow(client, TOPIC, rows, compression="zstd")
         print(f"{written.records:,} rows written")

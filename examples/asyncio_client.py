@@ -5,15 +5,13 @@
 `seglog.asyncio` has the names of `seglog`; what waits is awaited. Its tasks are cancelled and given time as any of
 asyncio's, and it runs as well on other loops with that interface, such as uvloop's: `uvloop.run(main())`.
 
-The broker is the one that SEGLOG_SERVER names, or localhost:9192.
+The broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
 """
 
 import asyncio
-import os
 
 import seglog.asyncio
 
-SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 TOPIC = "readings"
 
 
@@ -39,7 +37,7 @@ async def consume(client: seglog.asyncio.Client, count: int) -> int:
 
 async def main() -> None:
     """Both with one client, for a minute at most."""
-    async with seglog.asyncio.connect(SERVER) as client:
+    async with seglog.asyncio.connect() as client:
         await client.create_topic(TOPIC, partitions=3, exist_ok=True)
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             consuming = tasks.create_task(consume(client, 1000))

@@ -2,22 +2,20 @@
 
     python examples/consumer.py [earliest | -1h | 2024-07-01 | …]
 
-The broker is the one that SEGLOG_SERVER names, or localhost:9192.
+The broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
 """
 
-import os
 import sys
 
 import seglog
 
-SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 TOPIC = "readings"
 
 
 def main(start: str) -> None:
     """Print every record, then what was missing between them."""
     # With follow=True the loop would not end, but wait for new records.
-    with seglog.connect(SERVER) as client, client.consumer(TOPIC, start=start) as consumer:
+    with seglog.connect() as client, client.consumer(TOPIC, start=start) as consumer:
         count = 0
         for record in consumer:
             count += 1

@@ -9,7 +9,8 @@
 The client and its producer live as long as the service, in the `lifespan` of its loop: requests that come at the same
 time share batches, and what is on its way when the service stops is sent before it ends.
 
-The broker is the one that SEGLOG_SERVER names, or localhost:9192; PORT is the service's own.
+The broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile; PORT is the
+service's own.
 """
 
 import os
@@ -23,7 +24,6 @@ from fastapi.responses import JSONResponse
 
 import seglog.asyncio
 
-SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 PORT = int(os.environ.get("PORT", "8000"))
 TOPIC = "orders"
 
@@ -31,7 +31,7 @@ TOPIC = "orders"
 @asynccontextmanager
 async def lifespan(service: FastAPI) -> AsyncIterator[None]:
     """The client and its producer, from the start of the service to its end."""
-    async with seglog.asyncio.connect(SERVER) as client:
+    async with seglog.asyncio.connect() as client:
         await client.create_topic(TOPIC, exist_ok=True)
         async with client.producer(TOPIC, delivery_timeout=20) as producer:
             service.state.client, service.state.producer = client, producer

@@ -2,21 +2,19 @@
 
     python examples/producer.py
 
-The broker is the one that SEGLOG_SERVER names, or localhost:9192.
+The broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
 """
 
-import os
 import sys
 
 import seglog
 
-SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 TOPIC = "readings"
 
 
 def main() -> int:
     """Send a thousand records and wait until all of them are on the broker's disk."""
-    with seglog.connect(SERVER) as client:
+    with seglog.connect() as client:
         client.create_topic(TOPIC, partitions=3, exist_ok=True)
         try:
             # Records of one key go to one partition, and stay in order there. `send` returns at once; records that

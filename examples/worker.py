@@ -6,7 +6,7 @@ It adds up the numbers of each key. What it has worked out and its positions in 
 step. So each record counts exactly once: what was done since the last save is forgotten together with the positions,
 and done again. A worker whose results go to a database keeps its positions there, in the same transaction.
 
-The broker is the one that SEGLOG_SERVER names, or localhost:9192.
+The broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
 """
 
 import json
@@ -18,7 +18,6 @@ from pathlib import Path
 
 import seglog
 
-SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 TOPIC = "readings"
 SAVE_EVERY = 1000
 """Records after which the worker saves, also when there is more to do."""
@@ -47,7 +46,7 @@ def main(path: Path) -> None:
     totals, positions = load(path)
     # durable_only: a record that a power cut could still take from the broker is not counted yet.
     with (
-        seglog.connect(SERVER) as client,
+        seglog.connect() as client,
         client.consumer(TOPIC, start=positions or "earliest", follow=True, durable_only=True) as consumer,
     ):
         unsaved = 0

@@ -12,10 +12,10 @@ from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import Secret, hidden, target_of
+from seglog.core.security import Secret
 from seglog.core.wrong_face import refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
-from seglog.secret_files import secret_in
+from seglog.settings import target_given
 from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
@@ -48,7 +48,7 @@ ChildT = TypeVar("ChildT", bound="Producer | Consumer")
 
 
 def connect(
-    address: str = "localhost:9192",
+    address: str | None = None,
     *,
     user: str | None = None,
     password: "str | Callable[[], str] | Secret | None" = None,
@@ -66,14 +66,16 @@ def connect(
     SSLContext. An account is ``user`` with ``password``, text or a function that returns it, or ``password_file``; or
     else ``token``, likewise, for OAUTHBEARER. ``mechanism`` None is the best that the broker takes.
 
+    Without an address the broker, its account and its authority are the command line's: SEGLOG_SERVER, SEGLOG_USER,
+    SEGLOG_PASSWORD_FILE and SEGLOG_CA, else the profile of SEGLOG_PROFILE or the default one, else localhost:9192.
+
     ``client_id`` names this program in the broker's log. Raises NotReachableError, TlsError, AuthenticationError,
     RemoteProtocolError when the server is not a seglog broker, and ValueError for an invalid address, or settings that
-    contradict each other.
+    are wrong or contradict each other.
     """
-    password, token = hidden(password), hidden(token)
-    if password_file is not None:
-        password = secret_in(password_file, instead_of=password)
-    target = target_of(address, user=user, password=password, token=token, mechanism=mechanism, tls=tls)
+    target = target_given(
+        address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
+    )
     dialer = Dialer(target.address, client_id or CLIENT_ID, access=Access(target))
     return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
 

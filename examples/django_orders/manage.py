@@ -8,8 +8,8 @@
     curl --data 'three apples' localhost:8000/orders
     curl localhost:8000/orders
 
-The two may be killed and started again at any time, and several commands share the work. The broker is the one that
-SEGLOG_SERVER names, or localhost:9192; DATABASE is the file of the database.
+The two may be killed and started again at any time, and several commands share the work. The broker and the
+account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile; DATABASE is the file of the database.
 """
 
 import os

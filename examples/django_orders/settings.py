@@ -2,7 +2,6 @@
 
 import os
 
-SEGLOG_SERVER = os.environ.get("SEGLOG_SERVER", "localhost:9192")
 SEGLOG_TOPIC = "orders"
 
 SECRET_KEY = "only for an example"  # noqa: S105 - it keeps nothing secret here

@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 from click.types import OptionHelpExtra
 
-from seglog.cli.arguments import CONNECT_SECONDS, CONNECTION_OPTIONS, DEFAULT_SERVER, Options, connection_of
+from seglog.cli.arguments import CONNECT_SECONDS, CONNECTION_OPTIONS, Options
+from seglog.cli.exits import UsageError
 from seglog.cli.option_types import SECONDS
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "show_default": True}
@@ -81,7 +82,7 @@ class Command(click.Command):
         values, before = dict(ctx.params), ctx.find_root().params
         behind = {name: values.pop(name) for name in _SHARED if name in values}
         typed = before | {name: value for name, value in behind.items() if value is not None}
-        server, security = connection_of(typed) if self._shared else (DEFAULT_SERVER, {})
+        server, security = _connection_of(typed) if self._shared else ("", {})
         return Options(
             run=self._runs,
             server=server,
@@ -181,7 +182,7 @@ def common_options() -> list[click.Parameter]:
         Option(
             ["--server"],
             metavar="HOST:PORT",
-            show_default=f"SEGLOG_SERVER, else the profile's, else where SEGLOG_LISTEN says, else {DEFAULT_SERVER}",
+            show_default="SEGLOG_SERVER, else the profile's, else where SEGLOG_LISTEN says, else localhost:9192",
             help="The broker; with TLS seglogs://HOST:PORT.",
         ),
         Option(
@@ -233,10 +234,24 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
-def _complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from seglog.cli.profiles import complete_profiles
+def _connection_of(typed: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    from seglog.settings import connection_of
 
-    return complete_profiles(ctx, param, incomplete)
+    try:
+        return connection_of({name: typed.get(name) for name in CONNECTION_OPTIONS})
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _complete_profiles(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of profiles that begin with ``incomplete``; none if there is no such file, or it is wrong."""
+    from seglog.profiles import names_of_profiles
+
+    try:
+        names = names_of_profiles()
+    except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt
+        return []
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
 def write_options(

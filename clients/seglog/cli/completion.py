@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from seglog.cli.arguments import COMPLETE_VARIABLE, CONNECTION_OPTIONS, Options, connection_of
+from seglog.cli.arguments import COMPLETE_VARIABLE, CONNECTION_OPTIONS, Options
 from seglog.cli.commands import Command
 from seglog.cli.exits import OK
 from seglog.cli.terminal import print_line
@@ -51,6 +51,7 @@ def _names(context: click.Context, incomplete: str, asked: "Callable[[Client], l
     import logging
 
     from seglog.client import connect
+    from seglog.settings import connection_of
 
     logging.getLogger("seglog").addHandler(logging.NullHandler())
     behind, before = context.params, context.find_root().params

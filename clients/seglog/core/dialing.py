@@ -20,6 +20,7 @@ from seglog_protocol.messages import NATIVE_PORT, PROTOCOL_NAME, HelloReply, Hel
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 CLIENT_ID: Final = "seglog-python"
+DEFAULT_SERVER: Final = f"localhost:{NATIVE_PORT}"
 
 
 class Address(NamedTuple):

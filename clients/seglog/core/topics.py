@@ -6,7 +6,13 @@ from typing import Final
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import count_of
 from seglog_protocol import messages
-from seglog_protocol.errors import InvalidTopicError, RemoteProtocolError, TopicExistsError, UnknownTopicError
+from seglog_protocol.errors import (
+    AuthorizationError,
+    InvalidTopicError,
+    RemoteProtocolError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from seglog_protocol.internal_topics import is_internal
 
 NAMES_PER_REQUEST: Final = 1_000
@@ -20,10 +26,14 @@ def create_topic(
         return (
             yield from ask(messages.CreateTopicRequest(name, partitions, dict(config or {})), messages.CreateTopicReply)
         )[0]
-    except TopicExistsError:
+    except (TopicExistsError, AuthorizationError) as error:
         if not exist_ok:
             raise
-    found = yield from describe_topic(name)
+        refusal = error
+    try:
+        found = yield from describe_topic(name)
+    except UnknownTopicError:  # an account that makes no topics may still use one that is there
+        raise refusal from None
     warnings = []
     if partitions is not None and partitions != found.partitions:
         warnings.append(f"{name} exists with {count_of(found.partitions, 'partition')}, not {partitions}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from seglog.asynchronous.client import Client, client_of
 from seglog.asynchronous.loop import Opener
 from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import Mechanism, Secret, Tls, hidden, target_of
-from seglog.secret_files import secret_in
+from seglog.core.security import Mechanism, Secret, Tls
+from seglog.settings import target_given
 from seglog.trio.loop import TrioLoop
 from seglog.trio.transport import open_socket
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def connect(
-    address: str = "localhost:9192",
+    address: str | None = None,
     *,
     user: str | None = None,
     password: str | Callable[[], str] | Secret | None = None,
@@ -32,17 +32,16 @@ def connect(
 ) -> Client:
     """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
 
-    TLS and account are those of ``seglog.connect``; functions that return a secret must not block for long.
+    Address, TLS and account are those of ``seglog.connect``; functions that return a secret must not block for long.
 
     ``client_id`` names this program in the broker's log; ``opener`` opens connections. Raises ValueError for an invalid
     address, or settings that contradict each other. Entering the block raises NotReachableError, TlsError,
     AuthenticationError, RemoteProtocolError when the server is not a seglog broker, and ClientError where trio does
     not run.
     """
-    password, token = hidden(password), hidden(token)
-    if password_file is not None:
-        password = secret_in(password_file, instead_of=password)
-    target = target_of(address, user=user, password=password, token=token, mechanism=mechanism, tls=tls)
+    target = target_given(
+        address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
+    )
     return client_of(
         target,
         TrioLoop(),

@@ -17,7 +17,7 @@ def producer() -> seglog.Producer:
     """
     with _lock:
         if not _made:
-            client = seglog.connect(settings.SEGLOG_SERVER)
+            client = seglog.connect()
             client.create_topic(settings.SEGLOG_TOPIC, exist_ok=True)
             _made.append(client.producer(settings.SEGLOG_TOPIC, delivery_timeout=20))
     return _made[0]

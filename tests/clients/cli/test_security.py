@@ -14,10 +14,10 @@ import pytest
 from seglog import connect as seglog_connect
 from seglog.cli import main
 from seglog.cli.arguments import Options
-from seglog.cli.dispatch import parse
+from seglog.cli.dispatch import ROOT, parse
 from seglog.cli.exits import UsageError
-from seglog.cli.profiles import complete_profiles
 from seglog.core.security import Secret, Tls
+from seglog_protocol.errors import AuthenticationError, AuthenticationRequiredError
 from tests.clients.secure_broker import Authority, SecureBroker, secure_broker
 from tests.processes import clean_environment
 
@@ -190,12 +190,16 @@ def test_a_profile_without_a_file_is_refused(home: Path, capsys: pytest.CaptureF
 
 
 def test_names_of_profiles_are_completed(home: Path) -> None:
-    context = click.Context(click.Command("seglog"))
-    assert complete_profiles(context, click.Option(["--profile"]), "") == []
+    def completed(incomplete: str) -> list[str]:
+        context = click.Context(ROOT)
+        option = next(param for param in ROOT.params if param.name == "profile")
+        return [item.value for item in option.shell_complete(context, incomplete)]
+
+    assert completed("") == []
     profiles(home, "[profiles.prod]\n[profiles.proof]\n[profiles.test]\n")
-    assert complete_profiles(context, click.Option(["--profile"]), "pro") == ["prod", "proof"]
+    assert completed("pro") == ["prod", "proof"]
     profiles(home, "nonsense")
-    assert complete_profiles(context, click.Option(["--profile"]), "") == []
+    assert completed("") == []
 
 
 def test_what_does_not_talk_to_a_broker_reads_no_profile(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,6 +234,27 @@ def test_the_protocol_of_the_broker_beside_is_heeded(monkeypatch: pytest.MonkeyP
 
 
 # --- To a broker ------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_without_an_address_connects_as_commands_do(
+    home: Path, password_file: str, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles(home, f'[profiles.mine]\nserver = "{broker.address}"\nuser = "admin"\npassword = "{PASSWORD}"\n')
+    monkeypatch.setenv("SEGLOG_PROFILE", "mine")
+    with seglog_connect() as client:
+        assert client.principal == "User:admin"
+    monkeypatch.setenv("SEGLOG_PROFILE", "yours")
+    with pytest.raises(ValueError, match="there is no profile yours"):
+        seglog_connect()
+    with pytest.raises(AuthenticationRequiredError):
+        seglog_connect(broker.address, connect_timeout=0)
+    monkeypatch.delenv("SEGLOG_PROFILE")
+    for name, value in (("SERVER", broker.address), ("USER", "admin"), ("PASSWORD_FILE", password_file)):
+        monkeypatch.setenv(f"SEGLOG_{name}", value)
+    with seglog_connect() as client:
+        assert client.principal == "User:admin"
+    with pytest.raises(AuthenticationError):
+        seglog_connect(password="wrong")
 
 
 def test_ping_says_who_one_is_and_whether_there_is_tls(

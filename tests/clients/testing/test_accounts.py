@@ -145,8 +145,13 @@ def test_one_without_either_has_no_part_of_them(tmp_path: Path) -> None:
 def test_admins_administer_and_others_do_not(broker: Broker) -> None:
     with seglog.connect(**broker.client_config("alice")) as alice:
         alice.create_topic("of-alice")
-    with seglog.connect(**broker.client_config("bob")) as bob, pytest.raises(AuthorizationError):
-        bob.delete_topic("of-alice")
+    with seglog.connect(**broker.client_config("bob")) as bob:
+        with pytest.raises(AuthorizationError):
+            bob.delete_topic("of-alice")
+        found = bob.create_topic("of-alice", 2, exist_ok=True)
+        assert found.warnings == ["of-alice exists with 1 partition, not 2"]
+        with pytest.raises(AuthorizationError):
+            bob.create_topic("missing", exist_ok=True)
     with Broker(memory=True, users=dict.fromkeys("abc", "x"), admins=["a"], super_users=["User:b", "User:c"]) as both:
         for user in "abc":
             with seglog.connect(**both.client_config(user)) as client:

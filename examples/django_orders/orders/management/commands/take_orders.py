@@ -24,7 +24,7 @@ class Command(BaseCommand):
         """Take orders; each counts as done when the loop comes back for the next one."""
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
-        with seglog.connect(settings.SEGLOG_SERVER) as client:
+        with seglog.connect() as client:
             client.create_topic(settings.SEGLOG_TOPIC, exist_ok=True)
             with client.consumer(settings.SEGLOG_TOPIC, group="take-orders", session_timeout=6) as consumer:
                 for record in consumer:

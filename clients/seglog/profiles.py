@@ -17,9 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import click
-
-from seglog.cli.exits import UsageError
+from seglog.core.security import Secret
 
 _PATHS: Final = ("password_file", "ca", "certificate", "key")
 _TEXTS: Final = ("server", "user", "password", "mechanism", *_PATHS)
@@ -32,8 +30,7 @@ class Profile(NamedTuple):
     is_named: bool = False
     server: str | None = None
     user: str | None = None
-    password: Any = None
-    """A Secret."""
+    password: Secret | None = None
     mechanism: str | None = None
     password_file: str | None = None
     ca: str | None = None
@@ -43,33 +40,29 @@ class Profile(NamedTuple):
 
 
 def profile_of(name: str | None, environ: Mapping[str, str]) -> Profile:
-    """The profile called ``name``; without a name the default one, or none. Raises UsageError, and OSError."""
+    """The profile called ``name``; without a name the default one, or none. Raises ValueError, and OSError."""
     path = _file(environ)
     if not _is_there(path):
         if name is not None:
-            raise UsageError(f"there is no profile {name}: {path} does not exist")
+            raise ValueError(f"there is no profile {name}: {path} does not exist")
         return Profile()
     found = _parsed(path)
     unknown = sorted(found.keys() - {"default", "profiles"})
     if unknown:
-        raise UsageError(f"{path}: {unknown[0]} is not known; a file has default and tables [profiles.NAME]")
+        raise ValueError(f"{path}: {unknown[0]} is not known; a file has default and tables [profiles.NAME]")
     profiles = found.get("profiles", {})
     chosen = name if name is not None else found.get("default")
     if chosen is None:
         return Profile()
     if not isinstance(profiles, dict) or not isinstance(chosen, str) or not isinstance(profiles.get(chosen), dict):
         there = ", ".join(sorted(profiles)) if isinstance(profiles, dict) and profiles else "none"
-        raise UsageError(f"{path}: there is no profile {chosen}; there is {there}")
+        raise ValueError(f"{path}: there is no profile {chosen}; there is {there}")  # noqa: TRY004 - a file is wrong
     return _checked(path, chosen, profiles[chosen])._replace(is_named=name is not None)
 
 
-def complete_profiles(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of profiles that begin with ``incomplete``; none if there is no such file, or it is wrong."""
-    try:
-        names = sorted(_parsed(_file(os.environ)).get("profiles", {}))
-    except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt
-        return []
-    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+def names_of_profiles(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The names in the file. Raises ValueError, and OSError where there is none."""
+    return sorted(_parsed(_file(environ)).get("profiles", {}))
 
 
 def _file(environ: Mapping[str, str]) -> Path:
@@ -95,7 +88,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    import tomllib
+    import tomllib  # noqa: PLC0415 - only where there is such a file
 
     with path.open("rb") as file:
         mode = os.fstat(file.fileno()).st_mode
@@ -107,20 +100,20 @@ def _parsed(path: Path) -> dict[str, Any]:
         else:
             wrong = ""
     if wrong:
-        raise UsageError(wrong)
+        raise ValueError(wrong)
     profiles = found.get("profiles")
     holders = [p for p in profiles.values() if isinstance(p, dict)] if isinstance(profiles, dict) else []
     if any("password" in holder for holder in holders) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         for holder in holders:
             holder.clear()  # which a traceback would show with its variables
-        raise UsageError(f"{path} holds a password and others can read it: chmod 600 {path}, or use password_file")
+        raise ValueError(f"{path} holds a password and others can read it: chmod 600 {path}, or use password_file")
     return found
 
 
 def _line_of_error(path: Path) -> str:
     """Where the file is no TOML, without what stands there."""
-    import re
-    import tomllib
+    import re  # noqa: PLC0415 - only for a mistake
+    import tomllib  # noqa: PLC0415
 
     try:
         tomllib.loads(path.read_text(encoding="utf-8", errors="replace"))
@@ -133,21 +126,20 @@ def _line_of_error(path: Path) -> str:
 def _checked(path: Path, name: str, given: Mapping[str, Any]) -> Profile:
     for key, value in given.items():
         if key not in _KEYS:
-            import difflib
+            import difflib  # noqa: PLC0415 - only for a mistake
 
             near = difflib.get_close_matches(key, _KEYS, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_KEYS)}"
-            raise UsageError(f"{path}: profile {name} has {key}, which is not known; {hint}")
+            raise ValueError(f"{path}: profile {name} has {key}, which is not known; {hint}")
         if not isinstance(value, bool if key == "tls" else str):
-            raise UsageError(f"{path}: {key} of profile {name} must be {'true or false' if key == 'tls' else 'text'}")
+            kind = "true or false" if key == "tls" else "text"
+            raise ValueError(f"{path}: {key} of profile {name} must be {kind}")  # noqa: TRY004 - a file is wrong
     if "password" in given and "password_file" in given:
-        raise UsageError(f"{path}: profile {name} has password and password_file, which exclude each other")
+        raise ValueError(f"{path}: profile {name} has password and password_file, which exclude each other")
     values = dict(given)
     for key in _PATHS:
         if key in values:
             values[key] = str(path.parent / Path(values[key]).expanduser())
     if "password" in values:
-        from seglog.core.security import Secret
-
         values["password"] = Secret(values["password"])
     return Profile(**values)
