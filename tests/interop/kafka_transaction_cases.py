@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -70,6 +71,8 @@ class Story:
         self.name = name
         self.lines: list[str] = []
         self.sequences: dict[tuple[Who, int], int] = {}
+        self.later = NOT_THERE_YET
+        """Codes after which a request is asked again, and not noted."""
         self._ids: dict[int, str] = {-1: "none"}
 
     def start_again(self) -> None:
@@ -79,12 +82,12 @@ class Story:
 
     def ask(self, api: str, fields: dict[str, Plain], version: int) -> Plain:
         """The answer, once the coordinator is there."""
-        for _ in range(200):
+        for _ in range(500):
             answer = plain(self.wire.ask(request(api, fields), version))
-            if not NOT_THERE_YET & set(codes(answer)):
+            if not self.later & set(codes(answer)):
                 return answer
-            time.sleep(0.05)
-        raise AssertionError(f"{api}: there is no coordinator")
+            time.sleep(0.02)
+        raise AssertionError(f"{api}: it is not answered, because there is no coordinator, or a transaction goes on")
 
     def note(self, what: str, version: int, *found: object) -> None:
         """Keep a line; codes by their names."""
@@ -265,6 +268,29 @@ class Story:
         """Whether an open transaction has committed an offset of a partition."""
         wanted: Plain = {"topics": [{"name": self.name, "partition_indexes": [partition]}]}
         return ErrorCode.UNSTABLE_OFFSET_COMMIT in codes(self._offset_fetch(wanted, 8, stable=True))
+
+    def act(self, act: str, who: Who) -> Who:
+        """A request of a producer, or two that belong together; who it is from then on."""
+        match act.split():
+            case ["begin"]:
+                return self.init()
+            case ["go", "on"]:
+                return self.init(who)
+            case ["another", "begins"]:
+                self.init()
+            case ["add"]:
+                self.add(who)
+                self.produce(who, version=11)
+            case ["produce"]:
+                self.produce(who, version=12)
+            case ["offsets", "4"]:
+                self.add_offsets(who)
+                self.commit_offsets(who, 4)
+            case ["offsets", "5"]:
+                self.commit_offsets(who, 5, version=5)
+            case ["commit" | "abort" as how, version]:
+                return self.end(who, commit=how == "commit", version=int(version))
+        return who
 
     def _offset_fetch(self, wanted: Plain, version: int, *, stable: bool) -> Plain:
         group = {"group_id": f"readers of {self.name}", **wanted}
@@ -726,6 +752,31 @@ def ended_at_once(story: Story) -> None:
     story.ends()
 
 
+LAST: Final = (
+    "", "add", "produce", "offsets 5", "abort 5", "add, commit 4", "add, abort 4", "produce, commit 5",
+    "produce, abort 5", "produce, another begins",
+)  # fmt: skip
+"""What a producer has asked for last: see ``Story.act``."""
+
+NEXT: Final = (
+    "begin", "go on", "add", "offsets 4", "produce", "offsets 5", "commit 4", "abort 4", "commit 5", "abort 5",
+)  # fmt: skip
+"""What it asks for at once after that."""
+
+
+def one_after_the_other(story: Story) -> None:
+    """Each request at once after each other one, as the producer that the last answer named, until it need not wait."""
+    story.later |= {ErrorCode.CONCURRENT_TRANSACTIONS}
+    for last, following in product(LAST, NEXT):
+        if last.endswith("4") and following in {"produce", "offsets 5"}:
+            continue  # versions that no client mixes: Kafka may take them for part of what is being ended
+        begin = len(story.lines)
+        who = story.init()
+        for act in (*last.split(", "), following):
+            who = story.act(act, who)
+        story.lines[begin:] = [", ".join(story.lines[begin:])]
+
+
 def never_ended(story: Story) -> None:
     """A client that begins a transaction, and begins anew instead of ending it, over and over."""
     for _ in range(4):
@@ -872,7 +923,7 @@ STORIES: Final[tuple[Callable[[Story], None], ...]] = (
     another_producer_id, timeouts, repeated_init, init_while_open, init_while_open_by_version_2, timed_out,
     timed_out_by_version_2, not_added, not_transactional, missing_partitions, sequences_by_version_2, offsets,
     offsets_by_version_2, offsets_of_two, offsets_that_are_refused, offsets_of_a_zombie, open_and_ended,
-    ended_at_once, never_ended, never_ended_by_many, offsets_of_members, offsets_of_static_members,
+    ended_at_once, one_after_the_other, never_ended, never_ended_by_many, offsets_of_members, offsets_of_static_members,
     offsets_of_consumers, once_each,
 )  # fmt: skip
 

@@ -317,6 +317,19 @@ def end_written_behind_what_comes_next(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateTopic, "append", append_end_later)
 
 
+def fenced_by_its_own_end(patch: pytest.MonkeyPatch) -> None:
+    """Who asks with the next epoch while the markers are written is taken for a zombie."""
+    end = TransactionalId.end
+
+    def fence(machine: TransactionalId, producer: ProducerIdAndEpoch, **rest: Any) -> ProducerIdAndEpoch:
+        if machine.facts.state.is_ending:
+            raise machine._fenced(producer.epoch)
+        return end(machine, producer, **rest)
+
+    patch.setattr(TransactionalId, "end", fence)
+    patch.setattr("seglog_broker.coordinators.transactions.service.service.ENDED_SECONDS", 0)
+
+
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
@@ -340,6 +353,7 @@ MISTAKES: Final[Sequence[Mistake]] = (
     marker_given_up,
     not_frozen_again,
     end_written_behind_what_comes_next,
+    fenced_by_its_own_end,
 )
 
 CAUGHT_SOON: Final = {
@@ -348,6 +362,7 @@ CAUGHT_SOON: Final = {
     aborted_not_entered,
     offsets_applied_before_the_marker,
     complete_before_all_markers,
+    fenced_by_its_own_end,
 }
 """Those that a part of a second is enough for."""
 

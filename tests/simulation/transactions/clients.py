@@ -98,6 +98,8 @@ class Producer:
             if self._dice.random() < 0.1:
                 return  # and leaves it open
             await self._own.end(transaction, commit=self._dice.random() < 0.7)
+            if session.version == 2 and self._dice.random() < 0.3:
+                await self._own.abort_nothing(session)
 
     async def _begin(self) -> Session:
         attempts = len(self._world.ledger.attempts.get(self._id, ()))

@@ -16,6 +16,8 @@ from seglog_protocol.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
+    InvalidProducerIdMappingError,
+    ProducerFencedError,
     SeglogError,
     UnknownTopicError,
 )
@@ -155,6 +157,15 @@ class Transacting:
             await patiently(self._world, request)
         except SeglogError as error:
             raise AbandonedError from error
+
+    async def abort_nothing(self, session: Session) -> None:
+        """Abort before anything was sent, at once after another end. As nobody else has begun, nobody is fenced."""
+        try:
+            await self.end(self.begin(session), commit=False)
+        except AbandonedError as error:
+            is_fenced = isinstance(error.__cause__, ProducerFencedError | InvalidProducerIdMappingError)
+            if is_fenced:
+                raise AssertionError(f"{session.producer} is fenced by its own end") from error
 
     async def end(self, transaction: Open, *, commit: bool) -> None:
         """Commit or abort."""

@@ -45,7 +45,13 @@ class TransactionState(Enum):
         """Whether it is decided how the transaction ends, and markers are still to be written."""
         return self in _ENDING
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last transaction has ended, and none has begun since."""
+        return self in _COMPLETE
 
+
+_COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 _ENDING: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
 STATES: Final = {state.title: state for state in TransactionState}

@@ -6,8 +6,9 @@ markers are written (``end``), after which the service calls ``complete``.
 
 A decision that could not be written is decided once more a second later, or with the next request: until a record says
 so, nothing follows from it. Versions are Kafka's transaction versions: by version 2 (KIP-890) the epoch rises with the
-end of every transaction, so that nothing sent before it can be taken for part of the next one. Source: Kafka's
-TransactionMetadata and TransactionCoordinator.
+end of every transaction, so that nothing sent before it can be taken for part of the next one. The answer to that end
+names the next epoch, or the next producer id, before the markers are written. Whoever asks meanwhile is told to try
+again, and is fenced only afterwards (KAFKA-18464). Source: Kafka's TransactionMetadata and TransactionCoordinator.
 """
 
 from collections.abc import Iterable, Mapping
@@ -194,13 +195,13 @@ class TransactionalId(StateMachine):
         """
         self.write_again()
         facts = self.facts
+        if facts.state.is_ending:
+            raise self._concurrent()
         is_retry = False
         if expected is not None and facts.epoch != NO_PRODUCER_EPOCH:
             is_retry = self._is_repeated(expected)
             if not is_retry and expected != facts.producer:
                 raise self._fenced(expected.epoch)
-        if facts.state.is_ending:
-            raise self._concurrent()
         if is_retry:
             self._decide(
                 facts._replace(
@@ -258,9 +259,9 @@ class TransactionalId(StateMachine):
         """
         self.write_again()
         facts = self.facts
-        self.check_producer(producer)
         if facts.state.is_ending:
             raise self._concurrent()
+        self.check_producer(producer)
         is_open = facts.state is TransactionState.ONGOING
         known = facts.partitions if is_open else {}
         added = {
@@ -299,19 +300,13 @@ class TransactionalId(StateMachine):
         """
         self.write_again()
         facts, state = self.facts, self.facts.state
-        is_bumping = facts.version >= EPOCH_BUMPING_VERSION
+        is_bumping = version >= EPOCH_BUMPING_VERSION
+        if state.is_ending and (is_bumping or producer in {facts.producer, self._next_producer}):
+            raise self._concurrent()
         is_retry = is_bumping and self._has_ended(producer)
         if not is_retry:
             self.check_producer(producer)
-        if state.is_ending:
-            if is_bumping and not is_retry:
-                raise self._fenced(producer.epoch)  # the epoch of the next transaction, which no answer has named yet
-            if is_commit == (state is TransactionState.PREPARE_COMMIT):
-                raise self._concurrent()
-            raise self._contradiction(is_commit, is_retry)
-        if state in {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT} and (
-            is_retry or not is_bumping
-        ):
+        if state.is_complete and (is_retry or not is_bumping):
             if is_commit != (state is TransactionState.COMPLETE_COMMIT):
                 raise self._contradiction(is_commit, is_retry)
             if facts.epoch >= EPOCH_MAX:
@@ -340,7 +335,7 @@ class TransactionalId(StateMachine):
     def _has_ended(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether the producer has ended its transaction already, by version 2, and asks again."""
         facts = self.facts
-        if facts.state in {TransactionState.EMPTY, TransactionState.ONGOING}:
+        if facts.version < EPOCH_BUMPING_VERSION or not facts.state.is_complete:
             return False
         if producer.producer_id == facts.producer_id:
             return producer.epoch + 1 == facts.epoch

@@ -1,7 +1,10 @@
 """One transactional id: what its producer may do, how its transaction ends, and Kafka's own traps."""
 
+from collections.abc import Callable
+from itertools import product
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.coordinators.records import ProducerIdAndEpoch, decode_record, encode_record
@@ -23,6 +26,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.kafka.messages import TransactionLogKey, TransactionLogValue
 from seglog_protocol.steps import finished
 from tests.broker.coordinators.transactions.coordinator import KEY, TIMEOUT_MS, WALL_MS, Coordinator
+from tests.support import examples
 
 S = TransactionState
 
@@ -149,11 +153,12 @@ def test_a_transaction_that_lasts_too_long_is_aborted_and_its_producer_fenced(ve
     asked.pass_ms(1)
     assert asked.is_in(S.PREPARE_ABORT)
     assert asked.producer == (100, 1)
-    for completed in False, True:
-        if completed:
-            asked.complete()
-        with pytest.raises(ProducerFencedError):  # INVALID_TXN_STATE in older Kafkas, by version 2
+    if version == 2:
+        with pytest.raises(ConcurrentTransactionsError):
             asked.end(producer, version=version)
+    asked.complete()
+    with pytest.raises(ProducerFencedError):  # INVALID_TXN_STATE in Kafka, by version 2
+        asked.end(producer, version=version)
 
 
 def test_an_abort_that_comes_after_the_timeout_brings_the_next_epoch() -> None:
@@ -176,16 +181,53 @@ def test_an_end_that_comes_again_has_the_same_answer(version: int, commit: bool)
     producer = asked.init()
     asked.add(producer, version=version)
     following = asked.end(producer, commit=commit, version=version)
-    with pytest.raises(ConcurrentTransactionsError):
-        asked.end(producer, commit=commit, version=version)
-    with pytest.raises((InvalidTransactionStateError, ProducerFencedError)):
-        asked.end(producer, commit=not commit, version=version)
+    for again in commit, not commit:
+        with pytest.raises(ConcurrentTransactionsError):
+            asked.end(producer, commit=again, version=version)
     asked.complete()
     count = len(asked.records)
     assert asked.end(producer, commit=commit, version=version) == following
     with pytest.raises((InvalidTransactionStateError, ProducerFencedError)):
         asked.end(producer, commit=not commit, version=version)
     assert len(asked.records) == count
+
+
+@pytest.mark.parametrize("epoch", [0, EPOCH_MAX - 1])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_producer_that_goes_on_at_once_is_told_to_wait_and_not_fenced(version: int, epoch: int) -> None:
+    """Whatever it asks for next: the answer to the end has named who it is from then on (KAFKA-18464)."""
+    requests: list[Callable[[Coordinator, ProducerIdAndEpoch], object]] = [
+        lambda asked, producer: asked.end(producer, commit=False, version=version),
+        lambda asked, producer: asked.end(producer, version=version),
+        lambda asked, producer: asked.add(producer, version=version),
+        lambda asked, producer: asked.init(producer),
+        lambda asked, _: asked.init(),
+    ]
+    for request, commit in product(requests, (True, False)):
+        asked = at_epoch(epoch)
+        asked.add(asked.producer, version=version)
+        following = asked.end(asked.producer, commit=commit, version=version)
+        with pytest.raises(ConcurrentTransactionsError):
+            request(asked, following)
+        asked.complete()
+        try:
+            request(asked, following)
+        except InvalidTransactionStateError:
+            assert request in requests[:2], "an end of nothing, and of what was ended otherwise"
+
+
+def test_an_end_by_version_1_is_no_second_answer_to_one_by_version_2() -> None:
+    asked = Coordinator()
+    producer = asked.init()
+    asked.add(producer, version=2)
+    following = asked.end(producer, version=2)
+    asked.complete()
+    for commit in True, False:
+        with pytest.raises(ProducerFencedError):
+            asked.end(producer, commit=commit)
+    assert asked.end(following) == following
+    with pytest.raises(InvalidTransactionStateError):
+        asked.end(following, commit=False)
 
 
 def test_there_is_nothing_to_commit_without_a_transaction() -> None:
@@ -358,27 +400,35 @@ steps = st.lists(
 )
 
 
+@settings(max_examples=examples(1_000))
 @given(steps, st.sampled_from((0, EPOCH_MAX - 3)))
 def test_records_hold_the_whole_state_and_no_epoch_is_given_twice(
     history: list[tuple[str, int, int]], epoch: int
 ) -> None:
-    """Whatever is asked in whatever order: a record has all that a restart needs, and no two are told the same."""
+    """Whatever is asked in whatever order: a record has all that a restart needs, and no two are told the same.
+
+    The producer that was told last is fenced only where another one has asked to begin, or its time was over.
+    """
     asked = at_epoch(epoch)
     told = [asked.producer]  # identities that clients were told, the newest last
+    is_replaced = False
     for what, version, number in history:
         known = told[-1 - number % len(told)]
+        is_newest = known == told[-1] and not is_replaced
         try:
             match what:
                 case "init":
                     if asked.is_in(S.ONGOING):
-                        asked.init_aborts()
+                        is_replaced = asked.init_aborts()
                     else:
                         producer = asked.init()
                         assert producer not in told
                         told.append(producer)
+                        is_replaced = False
                 case "init as":
                     if not asked.is_in(S.ONGOING):
                         told.append(asked.init(known))
+                        is_replaced = False
                 case "add":
                     asked.add(known, ("orders", number), version=version)
                     assert known == asked.producer
@@ -391,10 +441,14 @@ def test_records_hold_the_whole_state_and_no_epoch_is_given_twice(
                 case "fail":
                     asked.machine.write_failed(asked.now)
                 case "time":
+                    was_open = asked.is_in(S.ONGOING)
                     asked.pass_ms(TIMEOUT_MS // 2)
+                    is_replaced |= was_open and not asked.is_in(S.ONGOING)
                 case "restart":
                     asked.restart()
-        except SeglogError:
+        except SeglogError as error:
+            if is_newest and isinstance(error, ProducerFencedError | InvalidProducerIdMappingError):
+                raise AssertionError(f"{known} is fenced by {what}") from error
             asked.settle()
         facts = asked.machine.facts
         assert facts.epoch <= EPOCH_MAX

@@ -352,7 +352,7 @@ class TransactionService:
         a snapshot is made, and InvalidTransactionStateError.
         """
         self.check(transactional_id)
-        machine = _known(transactional_id, self._runtime.machines.get(transactional_id))
+        machine = _known(transactional_id, await self._when_ended(transactional_id))
         if is_commit and self._commits_held is not None:
             with trio.move_on_after(ENDED_SECONDS):
                 await self._commits_held.wait()

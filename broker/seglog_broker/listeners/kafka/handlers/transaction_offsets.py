@@ -71,9 +71,10 @@ async def _commit(
     committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     transaction = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     context.groups.check_named(request.group_id)
-    context.transactions.check_producer(request.transactional_id, transaction)
     if context.version >= ADDS_PARTITION_VERSION:
         await context.transactions.add_offsets(request.transactional_id, transaction, request.group_id, version=2)
+    else:
+        context.transactions.check_producer(request.transactional_id, transaction)
     return await context.groups.commit(request.group_id, committer, wanted, transaction)
 
 
