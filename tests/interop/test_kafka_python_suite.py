@@ -51,13 +51,11 @@ class SpawnedService:
 """
 
 _ACLS: Final = "ACLs: there is no authorizer"
-_CAN_BE_ALTERED: Final = "advertised.listeners can be altered while the broker runs, and in Kafka 4 it cannot"
 _STARTS_ITS_OWN: Final = "TLS: the suite starts a broker of its own for it, from Kafka's release"
 
 EXPECTED: Final = MappingProxyType(
     {
         "test_create_describe_delete_acls": _ACLS,
-        "test_describe_configs_broker_resource_returns_configs": _CAN_BE_ALTERED,
         "test_legacy_kafka_client_ssl": _STARTS_ITS_OWN,
         "test_ssl_handshake": _STARTS_ITS_OWN,
     }

@@ -18,6 +18,7 @@ from seglog_broker.config.keys import (
     Origin,
     Synonym,
     keys_of,
+    settable,
     without_effect,
 )
 from seglog_broker.config.listener_keys import ListenerSetting
@@ -613,7 +614,7 @@ class BrokerConfig:
     ] = 2
     log_dir_failure_timeout_ms: Annotated[int, without_effect(Long(1), NO_CLUSTER)] = 30_000
     cordoned_log_dirs: Annotated[
-        tuple[str, ...], without_effect(Words(), "there is exactly one log directory", holds=())
+        tuple[str, ...], settable(Words(), "there is exactly one log directory", holds=())
     ] = ()
     replica_high_watermark_checkpoint_interval_ms: Annotated[int, without_effect(Long(), NO_REPLICAS)] = 5000
     log_cleaner_enable: Annotated[
@@ -653,7 +654,7 @@ class BrokerConfig:
     ] = 0.9
     log_cleaner_io_buffer_size: Annotated[
         int,
-        without_effect(Int(0), "pieces of a fixed size are read, and batches are never split"),
+        settable(Int(0), "pieces of a fixed size are read, and batches are never split"),
     ] = 524_288
     log_cleaner_io_max_bytes_per_second: Annotated[
         float,
@@ -964,7 +965,7 @@ class BrokerConfig:
     ] = 16_777_216
     transaction_partition_verification_enable: Annotated[
         bool,
-        without_effect(Boolean(), "a partition takes batches of transactions that it is part of, and no others"),
+        settable(Boolean(), "a partition takes batches of transactions that it is part of, and no others"),
     ] = True
     transaction_abort_timed_out_transaction_cleanup_interval_ms: Annotated[
         int, without_effect(Int(1), "each transaction is aborted at its own timeout")
@@ -973,7 +974,7 @@ class BrokerConfig:
     transaction_state_log_min_isr: Annotated[int, without_effect(Int(1), NO_REPLICAS, holds=1)] = 2
     offsets_topic_replication_factor: Annotated[int, without_effect(Short(1), NO_REPLICAS, holds=1)] = 3
     default_replication_factor: Annotated[int, without_effect(Int(1), NO_REPLICAS, holds=1)] = 1
-    num_replica_fetchers: Annotated[int, without_effect(Int(), NO_REPLICAS)] = 1
+    num_replica_fetchers: Annotated[int, settable(Int(), NO_REPLICAS)] = 1
     replica_lag_time_max_ms: Annotated[int, without_effect(Long(), NO_REPLICAS)] = 30_000
     auto_leader_rebalance_enable: Annotated[bool, without_effect(Boolean(), NO_REPLICAS)] = True
     share_coordinator_state_topic_replication_factor: Annotated[
@@ -992,26 +993,24 @@ class BrokerConfig:
     controller_quorum_fetch_timeout_ms: Annotated[int, without_effect(Int(), NO_CONTROLLER)] = 2_000
     inter_broker_listener_name: Annotated[str, without_effect(Text(), NO_CLUSTER)] = ""
     security_inter_broker_protocol: Annotated[str, without_effect(Text(), NO_CLUSTER)] = "PLAINTEXT"
-    sasl_mechanism_inter_broker_protocol: Annotated[str, without_effect(Text(), NO_CLUSTER)] = "GSSAPI"
+    sasl_mechanism_inter_broker_protocol: Annotated[str, settable(Text(), NO_CLUSTER)] = "GSSAPI"
     sasl_mechanism_controller_protocol: Annotated[str, without_effect(Text(), NO_CONTROLLER)] = "GSSAPI"
-    sasl_kerberos_service_name: Annotated[str, without_effect(Text(), NO_GSSAPI)] = ""
-    sasl_kerberos_kinit_cmd: Annotated[str, without_effect(Text(), NO_GSSAPI)] = "/usr/bin/kinit"
-    sasl_kerberos_min_time_before_relogin: Annotated[int, without_effect(Long(), NO_GSSAPI)] = 60_000
-    sasl_kerberos_principal_to_local_rules: Annotated[tuple[str, ...], without_effect(Words(), NO_GSSAPI)] = (
-        "DEFAULT",
-    )
-    sasl_kerberos_ticket_renew_jitter: Annotated[float, without_effect(Double(), NO_GSSAPI)] = 0.05
-    sasl_kerberos_ticket_renew_window_factor: Annotated[float, without_effect(Double(), NO_GSSAPI)] = 0.8
+    sasl_kerberos_service_name: Annotated[str, settable(Text(), NO_GSSAPI)] = ""
+    sasl_kerberos_kinit_cmd: Annotated[str, settable(Text(), NO_GSSAPI)] = "/usr/bin/kinit"
+    sasl_kerberos_min_time_before_relogin: Annotated[int, settable(Long(), NO_GSSAPI)] = 60_000
+    sasl_kerberos_principal_to_local_rules: Annotated[tuple[str, ...], settable(Words(), NO_GSSAPI)] = ("DEFAULT",)
+    sasl_kerberos_ticket_renew_jitter: Annotated[float, settable(Double(), NO_GSSAPI)] = 0.05
+    sasl_kerberos_ticket_renew_window_factor: Annotated[float, settable(Double(), NO_GSSAPI)] = 0.8
     ssl_endpoint_identification_algorithm: Annotated[
-        str, without_effect(Text(), "the broker connects to no other broker; clients check its name")
+        str, settable(Text(), "the broker connects to no other broker; clients check its name")
     ] = "https"
-    ssl_protocol: Annotated[
-        str, without_effect(Text(), "ssl.enabled.protocols alone says which versions are spoken")
-    ] = "TLSv1.3"
-    ssl_provider: Annotated[str, without_effect(Text(), NO_JAVA)] = ""
-    ssl_secure_random_implementation: Annotated[str, without_effect(Text(), NO_JAVA)] = ""
-    ssl_keymanager_algorithm: Annotated[str, without_effect(Text(), NO_JAVA)] = "SunX509"
-    ssl_trustmanager_algorithm: Annotated[str, without_effect(Text(), NO_JAVA)] = "PKIX"
+    ssl_protocol: Annotated[str, settable(Text(), "ssl.enabled.protocols alone says which versions are spoken")] = (
+        "TLSv1.3"
+    )
+    ssl_provider: Annotated[str, settable(Text(), NO_JAVA)] = ""
+    ssl_secure_random_implementation: Annotated[str, settable(Text(), NO_JAVA)] = ""
+    ssl_keymanager_algorithm: Annotated[str, settable(Text(), NO_JAVA)] = "SunX509"
+    ssl_trustmanager_algorithm: Annotated[str, settable(Text(), NO_JAVA)] = "PKIX"
     ssl_allow_dn_changes: Annotated[
         bool, without_effect(Boolean(), "a reload takes every certificate that its key fits")
     ] = False
@@ -1020,9 +1019,9 @@ class BrokerConfig:
     ] = False
     broker_rack: Annotated[str, without_effect(Text(), NO_CLUSTER)] = ""
     controlled_shutdown_enable: Annotated[bool, without_effect(Boolean(), NO_CLUSTER)] = True
-    num_network_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 3
-    num_io_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 8
-    background_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 10
+    num_network_threads: Annotated[int, settable(Int(1), ONE_LOOP)] = 3
+    num_io_threads: Annotated[int, settable(Int(1), ONE_LOOP)] = 8
+    background_threads: Annotated[int, settable(Int(1), ONE_LOOP)] = 10
     group_coordinator_threads: Annotated[int, without_effect(Int(1), ONE_LOOP)] = 4
     queued_max_requests: Annotated[int, without_effect(Int(1), "requests are bounded by their memory")] = 500
     socket_listen_backlog_size: Annotated[int, without_effect(Int(1), "the system's own limit is asked for")] = 50

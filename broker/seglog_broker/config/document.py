@@ -94,8 +94,10 @@ file is, kept in `seglog-configs.json` in the log directory, and then in force a
 `configuration_changed`. It stays over file, environment and flags, after SIGHUP and after a restart, until it is
 deleted (`--delete-config`): then the next weaker value is in force again.
 
-A key with *at a restart* is refused with INVALID_REQUEST and a sentence that says so. A start is refused where file and
-settings contradict each other, and where `seglog-configs.json` is not understood: no setting is dropped in silence.
+A key without effect that Kafka's clients set at run time, such as `num.io.threads`, is kept, too, and the log warns as
+at a start. A key with *at a restart* is refused with INVALID_REQUEST and a sentence that says so; so is
+`advertised.listeners`, as in Kafka. A start is refused where file and settings contradict each other, and where
+`seglog-configs.json` is not understood: no setting is dropped in silence.
 
 ## How values are written
 

@@ -72,17 +72,22 @@ FOR_ALL_BROKERS: Final = "min.insync.replicas"
 NO_SETTINGS: Final = DynamicConfig()
 
 FILE_ONLY: Final = ("ssl.", "super.users")
-"""How keys begin that no client can set: they name files and hold secrets, or say who administers."""
+"""How keys with an effect begin that no client can set: they name files and hold secrets, or say who administers."""
+
+READ_ONLY: Final = frozenset({"advertised.listeners"})
+"""Keys that no client can set, as in Kafka. What earlier versions have kept of them counts until it is deleted."""
 
 DYNAMIC_KEYS: Final[Mapping[str, Key]] = {
     **{
         key.name: key
         for key in BROKER_KEYS.values()
-        if key.change is Change.RELOAD and key.name not in TOPIC_DEFAULT_NAMES and not key.name.startswith(FILE_ONLY)
+        if key.change is Change.RELOAD
+        and key.name not in TOPIC_DEFAULT_NAMES
+        and (key.effect is Effect.NEVER or not key.name.startswith(FILE_ONLY))
     },
     **{key.synonyms[0].name: key for key in TOPIC_KEYS.values() if key.synonyms},
 }
-"""The broker keys that can be set at run time: those that are read wherever they are used.
+"""The broker keys of settings made at run time: those that are read wherever they are used, or nowhere.
 
 A default of topics has one name here, the strongest, as in Kafka: ``log.retention.ms`` and not ``log.retention.hours``.
 """

@@ -189,6 +189,11 @@ def without_effect(kind: Kind, note: str, *synonyms: str, holds: Value | None = 
     )
 
 
+def settable(kind: Kind, note: str, *, holds: Value | None = None) -> Key:
+    """A key without effect that Kafka's clients set at run time: they may here, too."""
+    return dataclasses.replace(without_effect(kind, note, holds=holds), change=Change.RELOAD)
+
+
 class Described(NamedTuple):
     """One line of a description: the key, its value as Kafka writes it, its origin, and whether it is the default.
 

@@ -19,7 +19,7 @@ from seglog_broker.api.describe_configs import (
 )
 from seglog_broker.config import BrokerConfig, kafka_configs, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
-from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY
+from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, READ_ONLY
 from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Effect
@@ -157,7 +157,7 @@ def test_every_key_of_kafka_is_described_as_kafka_describes_it(name: str) -> Non
     elif name == "group":
         assert {key for key in kafka if not rows[key][2]} == GROUP_KEYS.keys()
     elif name.endswith("broker"):
-        assert {key for key in kafka if not rows[key][2]} == kafka.keys() & DYNAMIC_KEYS.keys()
+        assert {key for key in kafka if not rows[key][2]} == kafka.keys() & (DYNAMIC_KEYS.keys() - READ_ONLY)
     else:
         assert [rows[key][2] for key in kafka] == [row[2] for row in kafka.values()]
     differing = {key for key, row in kafka.items() if values(rows[key]) != values(row)}
@@ -418,9 +418,10 @@ async def test_the_other_name_of_a_key_sets_and_deletes_it(broker: Broker) -> No
     assert own_settings(broker) == {}
 
 
-def test_what_kafka_changes_at_run_time_is_changed_here_too_where_it_has_an_effect() -> None:
-    """All but a few keys, of which something is made at the start."""
+def test_what_kafka_changes_at_run_time_is_changed_here_too() -> None:
+    """All but a few keys, of which something is made at the start; and of those without effect no other."""
     changed = {name for name, key in kafka_keys("broker").items() if key.dynamic}
-    without_effect = {key.name for key in BROKER_KEYS.values() if key.effect is not Effect.NOW}
     by_files_alone = {name for name in changed if name.startswith(FILE_ONLY)}
-    assert (changed & CONFIG_NAMES) - DYNAMIC_KEYS.keys() - without_effect - by_files_alone == NEED_A_RESTART
+    assert (changed & CONFIG_NAMES) - DYNAMIC_KEYS.keys() - by_files_alone == NEED_A_RESTART
+    without_effect = {key.name for key in BROKER_KEYS.values() if key.effect is not Effect.NOW}
+    assert without_effect & DYNAMIC_KEYS.keys() == without_effect & changed
