@@ -19,7 +19,7 @@ import pytest
 
 from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS
 from seglog_broker.runtime.log_sums import LINES_MAX, WINDOW_SECONDS
-from tests.faults.besieged import Healthy, beset, judge, make_topics
+from tests.faults.besieged import Healthy, beset, judge, make_topics, memory_mib
 from tests.faults.hostile_login_peer import client_hello
 from tests.faults.logins import SCRAM, SecureAsking, SecureKafkaPeer
 from tests.faults.secured_daemon import PASSWORDS, Secured, secured
@@ -235,7 +235,13 @@ def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str
         make_topics(attacked.running, attacked.connect)
         healthy = SecureHealthyClient(attacked)
         healthy.start()
-        admin.metrics()
+        assert attacked.running.process is not None
+        before = memory_mib(attacked.running.process.pid, "VmRSS")
+        for _ in range(4 * HANDSHAKES):  # whoever has left is not waited for
+            with socket.create_connection(("127.0.0.1", attacked.ports[listener]), PATIENCE_SECONDS) as sock:
+                sock.sendall(client_hello())
+        wait_until(lambda: admin.metrics()["tls_handshakes_failed_total"] == 4 * HANDSHAKES, "the end of all")
+        assert memory_mib(attacked.running.process.pid, "VmHWM") < before + 40
         storm(attacked.ports[listener], attacked.context(shows_certificate=True))
         busy = admin.metrics()["loop_busy_seconds"]
         print(f"  {HANDSHAKES} handshakes: a turn of {busy * 1000:.1f} ms of processor time at most")

@@ -90,7 +90,12 @@ class Listener(NamedTuple):
 
     def transport(self, plain: Transport, broker: Broker) -> Transport:
         """The transport of an accepted connection. Raises OSError if its peer has left."""
-        return plain if self.tls is None else TlsTransport(plain, self.tls.context, broker.offload)
+        if self.tls is None:
+            return plain
+        if plain.has_left():  # while it waited to be accepted: without a handshake it has asked for nothing
+            broker.metrics.tls_handshakes_failed += 1
+            raise ConnectionResetError
+        return TlsTransport(plain, self.tls.context, broker.offload)
 
 
 WITHOUT_AUTHENTICATION: Final = Listener()

@@ -9,6 +9,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Awaitable
+from functools import cached_property
 from typing import Final
 
 import trio
@@ -51,20 +52,35 @@ class TlsTransport(Transport):
         self._unsent = memoryview(b"")  # ciphertext, before that in ``_outgoing``
         self._owed = 0  # bytes whose ciphertext is complete, and of which ``send`` has not told yet
         self._offload = offload
+        self._context = context
         self._is_ending = False
         self.is_encrypted = True
-        try:
-            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        except BaseException:
-            self.close()
-            raise
+
+    @cached_property
+    def _tls(self) -> ssl.SSLObject:
+        """Made for the handshake: it takes some 50 KiB, which clients that only connect do not get."""
+        return self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def begin(self) -> Awaitable[None]:
         """The handshake. Raises OSError when it fails, TlsRequiredError when the peer speaks something else."""
         return self._shake_hands()
 
     async def _shake_hands(self) -> None:
-        await trio.lowlevel.wait_readable(self._sock)
+        is_begun = is_done = False
+        while not is_done:
+            await trio.lowlevel.wait_readable(self._sock)
+            async with self._offload.handshake_places.of(self.host):
+                if not is_begun:
+                    self._check_hello()
+                    is_begun = True
+                self._receive_ciphertext()
+                is_done = await self._compute()
+            while not self._send_ciphertext():
+                await trio.lowlevel.wait_writable(self._sock)
+        self.has_pending = self._incoming.pending > 0
+
+    def _check_hello(self) -> None:
+        """Raise ConnectionError for a peer that left while it waited, TlsRequiredError for one without TLS."""
         first = self._sock.recv(_FIRST_BYTES, socket.MSG_PEEK)
         if not _HELLO.startswith(first[: len(_HELLO)]):
             self.first_bytes = first
@@ -73,22 +89,19 @@ class TlsTransport(Transport):
             raise TlsRequiredError(
                 "this port speaks TLS, and the client does not: connect with TLS (seglogs://, or SSL)"
             )
-        is_done = False
-        while not is_done:
-            try:
-                await self._offload.handshake(self._tls.do_handshake)
-                is_done = True
-            except ssl.SSLWantReadError:
-                pass
-            except OSError:
-                self._send_rest()  # an alert
-                raise
-            while not self._send_ciphertext():
-                await trio.lowlevel.wait_writable(self._sock)
-            if not is_done:
-                await trio.lowlevel.wait_readable(self._sock)
-                self._receive_ciphertext()
-        self.has_pending = self._incoming.pending > 0
+        if self.has_left():
+            raise ConnectionResetError("the client left before its handshake")
+
+    async def _compute(self) -> bool:
+        """Go on with the handshake; whether it is done."""
+        try:
+            await self._offload.handshake(self._tls.do_handshake)
+        except ssl.SSLWantReadError:
+            return False
+        except OSError:
+            self._send_rest()  # an alert
+            raise
+        return True
 
     @property
     def peer_certificate(self) -> bytes | None:

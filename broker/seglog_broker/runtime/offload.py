@@ -5,6 +5,7 @@ thread may run only calls that release the GIL (fsync, pread, unlink): one busy 
 round trips a second to a thousand.
 """
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar, TypeVarTuple
@@ -45,6 +46,9 @@ HANDSHAKE_THREADS_MAX: Final = 2
 """TLS handshakes that are computed at a time. They hardly need the interpreter lock; more would take processors from
 the loop."""
 
+HANDSHAKES_AT_ONCE: Final = 16
+"""Connections that are looked at together, whose handshakes begin or go on; most of a flood have left, and just end."""
+
 RECORD_CHECKERS_MAX: Final = 2
 """Batches whose records are checked at a time, each in a process; the others wait in order of arrival."""
 
@@ -84,6 +88,49 @@ async def outcomes_of(pending: PendingFlushes) -> list[OSError | None]:
     return errors
 
 
+class Places:
+    """So many places. Addresses that wait take turns: one with thousands of clients holds up the others little."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._waiting: OrderedDict[str, OrderedDict[trio.Event, None]] = OrderedDict()  # the next one first
+
+    @asynccontextmanager
+    async def of(self, address: str) -> AsyncIterator[None]:
+        """Wait for a place, and have it during the block."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(address, trio.Event())
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    async def _wait(self, address: str, granted: trio.Event) -> None:
+        self._waiting.setdefault(address, OrderedDict())[granted] = None
+        try:
+            await granted.wait()
+        except trio.Cancelled:
+            if granted.is_set():
+                self._give_back()
+            else:
+                del self._waiting[address][granted]
+                if not self._waiting[address]:
+                    del self._waiting[address]
+            raise
+
+    def _give_back(self) -> None:
+        if not self._waiting:
+            self._free += 1
+            return
+        address, waiting = self._waiting.popitem(last=False)
+        granted, _ = waiting.popitem(last=False)
+        if waiting:
+            self._waiting[address] = waiting
+        granted.set()
+
+
 class Offload:
     """Runs blocking calls in threads. Made once per broker; needs a running trio loop only when it is used.
 
@@ -101,6 +148,7 @@ class Offload:
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
         self._passwords = trio.CapacityLimiter(PASSWORD_THREADS_MAX)
         self._handshake = trio.CapacityLimiter(HANDSHAKE_THREADS_MAX)
+        self.handshake_places = Places(HANDSHAKES_AT_ONCE)
         self._record_checkers = WorkerPool(jobs.RECORD_CHECKER, RECORD_CHECKERS_MAX)
         self._recompressors = WorkerPool(jobs.RECOMPRESSOR, RECOMPRESSORS_MAX)
 

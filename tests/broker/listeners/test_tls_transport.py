@@ -7,13 +7,15 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 import trio
 import trustme
 
 from seglog_broker.listeners import hangup
+from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.tls_transport import (
     CIPHERTEXT_BYTES,
     SEND_BYTES_MAX,
@@ -21,6 +23,7 @@ from seglog_broker.listeners.tls_transport import (
     why_failed,
 )
 from seglog_broker.listeners.transport import Transport
+from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.tls_records import RecordClient
@@ -252,6 +255,25 @@ async def test_a_peer_without_tls_is_told_so_in_plain_words(first: bytes) -> Non
     transport.close()
     thread.join()
     assert bytes(got) == b"connect with TLS"
+
+
+async def test_a_peer_that_leaves_before_its_handshake_costs_none() -> None:
+    transport, thread = accepted(lambda peer: peer.sendall(b"\x16\x03\x01"))
+    thread.join()
+    with pytest.raises(ConnectionResetError, match="left before its handshake"):
+        await transport.begin()
+    assert "_tls" not in vars(transport), "some 50 KiB"
+    transport.close()
+
+
+async def test_one_that_leaves_before_it_is_accepted_is_no_connection() -> None:
+    broker: Any = SimpleNamespace(metrics=Metrics(), offload=Offload())
+    tls: Any = SimpleNamespace(context=server_context())
+    ours, peer = socket.socketpair()
+    peer.close()
+    with ours, pytest.raises(ConnectionResetError):
+        Listener("SSL", "SSL", tls=tls).transport(Transport(ours), broker)
+    assert broker.metrics.tls_handshakes_failed == 1
 
 
 async def test_a_handshake_of_any_bytes_ends_with_an_os_error() -> None:

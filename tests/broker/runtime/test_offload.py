@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from seglog_broker.runtime import offload as module
-from seglog_broker.runtime.offload import REST_SECONDS, Offload
+from seglog_broker.runtime.offload import REST_SECONDS, Offload, Places
 from seglog_broker.storage.io.filesystem import SYNCS_BEGUN_MAX, File, PendingSync, PosixFileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.fsync_queue import begin_in_kernel
@@ -42,6 +42,27 @@ async def test_cold_reads_and_maintenance_do_not_hold_up_an_fsync() -> None:
         await wait_all_tasks_blocked()
         assert await offload.fsync(int, "1") == 1
         gate.set()
+
+
+@pytest.mark.trio
+async def test_addresses_that_wait_for_a_place_take_turns() -> None:
+    places, order = Places(1), list[str]()
+    leaving = trio.CancelScope()
+
+    async def take(name: str) -> None:
+        with leaving if name == "a2" else trio.CancelScope():
+            async with places.of(name[0]):
+                order.append(name)
+
+    async with trio.open_nursery() as nursery, places.of("a"):
+        for name in ("a1", "a2", "a3", "c1", "b1", "a4"):
+            nursery.start_soon(take, name)
+            await wait_all_tasks_blocked()
+        leaving.cancel()
+    assert order == ["a1", "c1", "b1", "a3", "a4"]
+    with assert_no_checkpoints():
+        async with places.of("d"):
+            pass
 
 
 @pytest.mark.trio
