@@ -753,6 +753,7 @@ class LogDirectoryError(StorageError):
 
     code = "LOG_DIRECTORY"
     path: str = ""
+    holder: str = ""
 
 
 class UnknownServerError(StorageError):

@@ -30,7 +30,8 @@ def offline_accounts(fs: FileSystem, path: str) -> AbstractContextManager[Accoun
         lock = DirectoryLock(fs, path)
     except LogDirectoryError as error:
         raise AccountError(
-            f"a broker is using {path}: change its accounts by `seglog user`, as one of its super.users, or stop it"
+            f"{path} is in use by {error.holder}: change its accounts by `seglog user`, as one of its super.users, or "
+            "stop it"
         ) from error
     return _accounts_under(lock, fs, path)
 

@@ -2,8 +2,8 @@
 
 import errno
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.destination import DestinationError
@@ -18,6 +18,7 @@ from seglog_broker.storage.directory.snapshot import (
     ANSWER_BYTES_MAX,
     MalformedSnapshotDirectoryError,
     NoSnapshotError,
+    SnapshotWriter,
     decode_answer,
     read_snapshot,
 )
@@ -62,8 +63,9 @@ class Source:
 def open_source(fs: FileSystem, clock: Clock, path: str, config: BrokerConfig) -> Iterator[Source]:
     """The source for a backup of the log directory ``path``, until the block ends.
 
-    A running broker is asked. Where none runs the directory is locked; if its broker was killed, it is recovered first,
-    as a start of the broker would do it, by ``config``. Raises BackupError, LogDirectoryError, OSError.
+    A running broker is asked. Where none runs the directory is locked while second names of its files are made; if its
+    broker was killed, it is recovered first, as a start of the broker would do it, by ``config``. Raises BackupError,
+    LogDirectoryError, OSError.
     """
     if not fs.exists(f"{path}/{filenames.REGISTRY_FILE}"):
         raise BackupError(f"{path} is no log directory of seglog: it has no {filenames.REGISTRY_FILE}")
@@ -113,13 +115,25 @@ def _stopped(fs: FileSystem, clock: Clock, path: str, config: BrokerConfig) -> I
         lock = DirectoryLock(fs, path)
     except LogDirectoryError as error:
         raise BackupError(
-            f"a broker uses {path}, and has no socket for backups in it: it is of an older version, or could "
-            "not make one (its log says backup_socket_unavailable); stop it, or start it anew"
+            f"{path} is in use by {error.holder}, without a socket for backups in it: a broker is of an older version, "
+            "or could not make one (its log says backup_socket_unavailable); stop it, or start it anew"
         ) from error
-    try:
-        yield _source(fs, path, {}, [])
-    finally:
-        lock.release()
+    with ExitStack() as held:
+        held.callback(lock.release)
+        source = _source(fs, path, {}, [])
+        writer = SnapshotWriter(fs, path)
+        with suppress(OSError):  # without second names, or room for them, the directory stays locked
+            held.callback(writer.hold().release)
+            held.callback(_remove, writer)
+            writer.add_files(file.path for file in source.files)
+            source = replace(source, path=writer.path)
+            lock.release()
+        yield source
+
+
+def _remove(writer: SnapshotWriter) -> None:
+    with suppress(OSError):  # the next start removes it
+        writer.remove()
 
 
 def _source(fs: FileSystem, path: str, lengths: dict[str, int], problems: list[str]) -> Source:

@@ -129,7 +129,9 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
     try:
         lock = DirectoryLock(fs, path)
     except LogDirectoryError as error:
-        raise ExportError(f"a broker is using {path}: stop it first, Kafka takes over where it ended") from error
+        raise ExportError(
+            f"{path} is in use by {error.holder}: stop it first, Kafka takes over where it ended"
+        ) from error
     try:
         source = read_source(fs, path)
         nodes = make_nodes(source, destination, arguments.brokers, arguments.host or ["localhost"], uuid.uuid4)

@@ -248,7 +248,7 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
         """Lock; an operation if it creates the file, a read if the file exists."""
         inode = self._found_or_created("lock", path)
         if inode in self._locked:
-            raise BlockingIOError(errno.EAGAIN, "already locked on this file system", path)
+            raise BlockingIOError("another broker of this process")
         self._locked.add(inode)
         lock = _ForgetfulLock(self, path, inode, self._locked)
         self.handles[lock] = path

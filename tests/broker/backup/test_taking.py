@@ -1,5 +1,6 @@
 """Backups taken, restored, compared and removed, on a disk in memory; and a crash at every operation of that."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from seglog_broker.backup.store import BackupStore
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
 from tests.logs import ManualClock, append_one, batch
 
@@ -244,6 +245,33 @@ def test_a_backup_of_a_directory_whose_broker_was_killed_opens_without_a_recover
     manifest = disk.take()
     assert manifest.records == 50
     assert disk.restored(manifest) == []
+
+
+def test_a_broker_starts_while_a_backup_of_its_directory_is_copied_which_it_leaves() -> None:
+    disk = Disk()
+    disk.append(200)
+    with open_source(disk.fs, disk.clock, "/data", config()) as source:
+        directory = open_log_directory(disk.fs, disk.clock, config(), "/data")
+        assert directory.report.deleted_directories == []
+        assert directory.close() == []
+        disk.append(100)
+        taken = take_backup(disk.fs, source, disk.store, disk.clock.now)
+        after = disk.fs.found_after(PROCESS_KILL)
+    assert taken.manifest.records == 200
+    assert disk.restored(taken.manifest) == []
+    assert not disk.fs.exists(source.path)
+    assert source.path in open_log_directory(after, disk.clock, config(), "/data").report.deleted_directories
+
+
+def test_a_directory_stays_locked_while_it_is_copied_where_files_have_no_second_names() -> None:
+    disk = Disk()
+    disk.append(20)
+    disk.fs.inject(Fault("link", lambda _path: True, errno.EPERM, sticky=True))
+    with open_source(disk.fs, disk.clock, "/data", config()) as source:
+        with pytest.raises(LogDirectoryError, match="/data is in use by"):
+            disk.append(1)
+        assert take_backup(disk.fs, source, disk.store, disk.clock.now).manifest.records == 20
+    disk.append(1)
 
 
 def test_a_clock_that_was_set_back_does_not_change_the_order_of_backups() -> None:

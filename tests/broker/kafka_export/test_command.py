@@ -62,7 +62,7 @@ def test_segments_keep_their_time(data: Path) -> None:
 def test_a_directory_in_use_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = _opened(data)
     assert main(["export-kafka", str(data), "--to", str(data.parent / "kafka")]) == 1
-    assert f"a broker is using {data}: stop it first" in capsys.readouterr().err
+    assert f"{data} is in use by another broker of this process: stop it first" in capsys.readouterr().err
     directory.close()
 
 

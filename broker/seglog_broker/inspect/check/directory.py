@@ -91,7 +91,7 @@ def check_directory(
     try:
         lock = fs.lock(lock_path)
     except BlockingIOError as error:
-        raise RefusedError(f"{path} is in use (its {filenames.LOCK_FILE} is held): stop the broker first") from error
+        raise RefusedError(f"{path} is in use by {error} (its {filenames.LOCK_FILE} is held): stop it first") from error
     except OSError as error:
         raise RefusedError(f"{path} cannot be locked: {error.strerror or error}") from error
     return _reports(check, lock.release)

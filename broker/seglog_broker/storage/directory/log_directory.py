@@ -34,14 +34,15 @@ class DirectoryLock:
     """A log directory that this process holds, until ``release``."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
-        """Raises LogDirectoryError when another broker, or a worker process of one that was killed, holds ``path``."""
+        """Raises LogDirectoryError when another process, or a worker of a broker that was killed, holds ``path``."""
         try:
             self._lock = fs.lock(f"{path}/{filenames.LOCK_FILE}")
         except BlockingIOError as error:
             raise LogDirectoryError(
-                f"{path} is in use by another broker (its {filenames.LOCK_FILE} is held): stop that one, or "
+                f"{path} is in use by {error} (its {filenames.LOCK_FILE} is held): stop that one, or "
                 "choose another directory with --set log.dir=DIRECTORY",
                 path=path,
+                holder=str(error),
             ) from error
         try:
             self._hold = fs.hold(path)

@@ -29,6 +29,7 @@ from seglog_broker.storage.directory.kafka_signs import (
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError, LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
+from seglog_broker.storage.directory.snapshot import is_held
 from seglog_broker.storage.directory.topic_admin import TopicAdmin
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.directory.upgrades import (
@@ -485,6 +486,8 @@ class _Opening:
         for name, (topic, partition, marker) in directories.items():
             owner = self._registry.topics.get(topic)
             if marker == filenames.DELETE_MARKER:
+                if topic == filenames.SNAPSHOT_TOPIC and is_held(self._fs, self._file(name)):
+                    continue
                 self._report.deleted_directories.append(self._file(name))
             elif not marker and is_being_deleted(self._fs, self._path, name, self._registry):
                 marked = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.DELETE_MARKER)

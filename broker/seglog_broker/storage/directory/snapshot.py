@@ -9,19 +9,21 @@ lengths of the files that grow:
     problems  a sentence for each partition that is not in the snapshot as after a clean stop
 
 The name is that of a deleted partition, which every start removes, also that of Kafka. Nothing is synced: after a crash
-there is no snapshot.
+there is no snapshot. Where no broker runs a backup makes the second names itself, and holds a ``.lock`` beside them
+while it copies, so that a broker that starts meanwhile leaves them.
 """
 
+import itertools
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, Lock, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 from seglog_broker.storage.log.freezing import FrozenLog
 from seglog_protocol import checkpoint_files as checkpoints
@@ -85,6 +87,19 @@ class SnapshotWriter:
     def begin(self) -> None:
         """Make the directory."""
         self._fs.make_directory(self.path)
+
+    def hold(self) -> Lock:
+        """Make the directory, and keep starts of a broker from removing it until the lock is released."""
+        self.begin()
+        return self._fs.lock(f"{self.path}/{filenames.LOCK_FILE}")
+
+    def add_files(self, paths: Iterable[str]) -> None:
+        """Add files of a log directory that no broker uses, by their paths in it."""
+        for directory, files in itertools.groupby(paths, lambda path: path.rpartition("/")[0]):
+            if directory:
+                self._fs.make_directory(f"{self.path}/{directory}")
+            for file in files:
+                self._fs.link(f"{self._log_dir}/{file}", f"{self.path}/{file}")
 
     def add_log(self, frozen: FrozenLog) -> None:
         """Add a log. No segment of it may be renamed or removed meanwhile."""
@@ -151,6 +166,16 @@ class SnapshotWriter:
     def _write(self, name: str, content: bytes) -> None:
         # By a rename: a file that is written in place could be one of the log, by its second name.
         write_file_atomically(self._fs, f"{self.path}/{name}", content, sync=False)
+
+
+def is_held(fs: FileSystem, path: str) -> bool:
+    """Whether a backup copies the snapshot ``path``, which it has made itself. Raises OSError."""
+    if fs.exists(f"{path}/{filenames.LOCK_FILE}"):
+        try:
+            fs.lock(f"{path}/{filenames.LOCK_FILE}").release()
+        except BlockingIOError:
+            return True
+    return False
 
 
 class MalformedSnapshotDirectoryError(ValueError):

@@ -14,6 +14,7 @@ import mmap
 import os
 import shutil
 import stat as stat_module
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -375,7 +376,10 @@ class FileSystem:
         raise NotImplementedError
 
     def lock(self, path: str) -> Lock:
-        """Lock the file ``path`` exclusively. Raises BlockingIOError when any process, also this one, holds it."""
+        """Lock the file ``path`` exclusively.
+
+        Raises BlockingIOError when any process, also this one, holds it; the error as text is who that is.
+        """
         raise NotImplementedError
 
     def hold(self, directory: str) -> Hold:
@@ -588,17 +592,18 @@ class PosixFileSystem(FileSystem):
         with contextlib.suppress(FileNotFoundError):
             known = os.stat(path)
             if (known.st_dev, known.st_ino) in _locked_directories:
-                raise BlockingIOError(f"this process already holds {path}")
+                raise BlockingIOError("another broker of this process")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError) as error:  # POSIX lets a held lock answer either
+                raise BlockingIOError(_lock_holder(descriptor)) from error
             held, found = os.fstat(descriptor), os.stat(path)
             if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
-                raise BlockingIOError(f"{path} was replaced while it was being locked")
-        except OSError as error:
+                raise BlockingIOError(f"who replaced {path} while it was being locked")
+        except OSError:
             os.close(descriptor)
-            if isinstance(error, PermissionError):  # POSIX lets a held lock answer EACCES as well as EAGAIN
-                raise BlockingIOError(str(error)) from error
             raise
         identity = (held.st_dev, held.st_ino)
         _locked_directories.add(identity)
@@ -636,6 +641,34 @@ class PosixFileSystem(FileSystem):
         """As statvfs(3); btrfs and others say 0 of 0, for they make them as they go."""
         found = os.statvfs(path)
         return Inodes(found.f_favail, found.f_files) if found.f_files else None
+
+
+_FLOCK: Final = "hhqqi0q"
+"""Linux's ``struct flock``: type, whence, start, length, process."""
+
+
+def _lock_holder(descriptor: int) -> str:
+    """Who holds the record lock of a file, for a sentence: the process, its command, and since when it runs."""
+    holder = "another broker"
+    try:
+        if sys.platform != "linux":
+            return holder
+        asked = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
+        process = struct.unpack(_FLOCK, asked)[4]
+        if process <= 0:
+            return "a process of another container or machine"
+        holder = f"process {process}"
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            words = [os.path.basename(word) for word in os.fsdecode(file.read()).split("\0")]
+        ours = next((number for number, word in enumerate(words) if word in ("seglogd", "seglog_broker")), None)
+        verb = "" if ours is None else words[ours + 1]
+        command = words[0] if ours is None else f"seglogd {verb}" if verb[:1].isalpha() else "seglogd"
+        with open(f"/proc/{process}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])  # field 22, from the start of the machine on
+        began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+        return f"{holder}, {command}, since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(began))}"
+    except (OSError, ValueError, IndexError):
+        return holder
 
 
 def _sync_directories(paths: Sequence[str], sync_in_kernel: SyncInKernel) -> list[int | None]:

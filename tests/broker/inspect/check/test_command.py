@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _produce(running.address)
         done = check(data)
         assert (done.returncode, done.stdout) == (4, "")
-        assert done.stderr == f"seglogd check: {data} is in use (its .lock is held): stop the broker first\n"
+        holder = r"process \d+, seglogd, since [\d:TZ-]+"
+        assert re.fullmatch(
+            rf"seglogd check: {data} is in use by {holder} \(its .lock is held\): stop it first\n", done.stderr
+        )
         assert running.stop() == 0
     return data
 

@@ -349,7 +349,8 @@ import sys
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 try:
     PosixFileSystem().lock(sys.argv[1])
-except BlockingIOError:
+except BlockingIOError as error:
+    print(error)
     sys.exit(3)
 """
 
@@ -359,7 +360,11 @@ def test_a_lock_excludes_another_process(tmp_path: Path) -> None:
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
 
     def exit_code_of_other_process() -> int:
-        return subprocess.run([sys.executable, "-c", TRY_TO_LOCK, path], env=environment, check=False).returncode
+        command = [sys.executable, "-c", TRY_TO_LOCK, path]
+        done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE, text=True)
+        if sys.platform == "linux" and done.returncode == 3:
+            assert done.stdout.startswith(f"process {os.getpid()}, "), "it says who holds the lock"
+        return done.returncode
 
     lock = PosixFileSystem().lock(path)
     assert exit_code_of_other_process() == 3
