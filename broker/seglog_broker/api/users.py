@@ -16,7 +16,6 @@ from seglog_broker.security.access_warnings import needed_accounts
 from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, from_salted, why_not_prepared
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,
-    SALT_BYTES_MIN,
     AccountStore,
     Change,
     Credential,
@@ -240,8 +239,6 @@ def _made(asked: UserUpsertion) -> Credential:
         problem = "Too few iterations"
     elif asked.iterations > ITERATIONS_MAX:
         problem = "Too many iterations"
-    elif len(asked.salt) < SALT_BYTES_MIN:
-        problem = f"the salt has {len(asked.salt)} bytes, and at least {SALT_BYTES_MIN} are needed"
     elif len(asked.salted_password) != digest_bytes(asked.mechanism):
         problem = f"the salted password does not have {digest_bytes(asked.mechanism)} bytes, as {asked.mechanism} gives"
     if problem is None:

@@ -5,6 +5,7 @@ have it, and takes the broker for one that has not, is right.
 """
 
 import re
+from base64 import b64encode
 from typing import Final
 
 from scramp.core import Gs2Header, ScramException, ScramMechanism, ServerError
@@ -19,6 +20,9 @@ TOKEN_BYTES_MAX: Final = 4_096
 
 _WRONG_PROOF: Final = "the password is wrong"
 _ANY_NAME: Final = "name"
+_SALT_BYTES_MIN: Final = 12
+"""Of those that scramp takes; Kafka has accounts with shorter ones."""
+
 _WRONG_ESCAPE: Final = re.compile("=(?!2C|3D)")
 
 
@@ -67,6 +71,8 @@ class ScramExchange(Exchange):
         self._server.client_first_bare = bare
         if acting_as:
             self._server.gs2_header = _NamedHeader(flag, acting_as)
+        assert self._credential is not None
+        self._server.salt = b64encode(self._credential.salt).decode()
         answer: str = self._server.get_server_first()
         return answer.encode()
 
@@ -87,7 +93,8 @@ class ScramExchange(Exchange):
         decoy = self._decoys.for_scram(self.claimed, self.mechanism)
         self._is_decoy = found is None
         self._credential = found = found or decoy
-        return found.salt, found.stored_key, found.server_key, found.iterations
+        salt = found.salt.ljust(_SALT_BYTES_MIN, b"\0")  # not what the client is told
+        return salt, found.stored_key, found.server_key, found.iterations
 
 
 class _NamedHeader(Gs2Header):  # type: ignore[misc]  # scramp has no types

@@ -1,6 +1,8 @@
 """SCRAM: who knows the password is let in, and nobody else learns anything."""
 
 import base64
+import hashlib
+import hmac
 import itertools
 from contextlib import suppress
 
@@ -9,7 +11,7 @@ from scramp.core import Nonce
 
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.security.sasl import Exchange, Identity
-from seglog_broker.storage.directory.accounts import Change
+from seglog_broker.storage.directory.accounts import SALT_BYTES_MAX, Change
 from seglog_protocol.errors import AuthenticationError
 from seglog_protocol.scram import HASHES, salted
 from tests.broker.security.exchanges import (
@@ -51,6 +53,26 @@ async def test_the_example_of_rfc_7677_is_answered_byte_for_byte() -> None:
     assert await exchange.respond(
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     ) == (b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+    assert exchange.identity == Identity("User:user")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("size", [0, 1, 11, SALT_BYTES_MAX])
+async def test_a_salt_has_any_length_that_kafka_keeps(size: int) -> None:
+    """The client's half is computed here, because scramp's wants twelve bytes."""
+    salt, mechanism = b"s" * size, "SCRAM-SHA-256"
+    proven = salted(mechanism, b"pencil", salt, 4096)
+    accounts = empty_store()
+    put(accounts, Change("user", mechanism, from_salted(mechanism, 4096, salt, proven)))
+    exchange = authenticator(accounts).begin(mechanism, is_private=False)
+    told = await exchange.respond(b"n,,n=user,r=nonce")
+    nonce, its_salt, _ = told.split(b",")
+    assert its_salt == b"s=" + base64.b64encode(salt)
+    key = hmac.digest(proven, b"Client Key", "sha256")
+    message = b",".join([b"n=user,r=nonce", told, b"c=biws", nonce])
+    signature = hmac.digest(hashlib.sha256(key).digest(), message, "sha256")
+    proof = bytes(left ^ right for left, right in zip(key, signature, strict=True))
+    await exchange.respond(b"c=biws," + nonce + b",p=" + base64.b64encode(proof))
     assert exchange.identity == Identity("User:user")
 
 

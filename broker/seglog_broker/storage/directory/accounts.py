@@ -27,10 +27,8 @@ NAME_CHARACTERS_MAX: Final = 255
 NAME_OF_NOBODY: Final = "ANONYMOUS"
 """Whoever comes without authentication is ``User:ANONYMOUS``, and no account."""
 
-SALT_BYTES_MIN: Final = 12
-"""Shorter ones scramp does not take, and other accounts could have by chance."""
-
 SALT_BYTES_MAX: Final = 1_024
+"""Whoever begins a login is sent the salt. Kafka takes any, also none; of fewer than some bytes others have it, too."""
 
 _ACCOUNTS_A_STEP: Final = 50
 """Accounts that are encoded, or put in force, before others run: a millisecond or two."""
@@ -59,8 +57,8 @@ class Credential:
         size = digest_bytes(self.mechanism)
         if len(self.stored_key) != size or len(self.server_key) != size:
             raise ValueError(f"a key of {self.mechanism} does not have {size} bytes")
-        if not 0 < len(self.salt) <= SALT_BYTES_MAX:
-            raise ValueError(f"a salt does not have 1 to {SALT_BYTES_MAX} bytes")
+        if len(self.salt) > SALT_BYTES_MAX:
+            raise ValueError(f"a salt has more than {SALT_BYTES_MAX:,} bytes")
         if self.iterations < 1:
             raise ValueError("a number of iterations is not positive")
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory import adoption
-from seglog_broker.storage.directory.accounts import SALT_BYTES_MIN, AccountStore, Change, why_impossible_name
+from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
 from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes, excuse_holes_of_replicas
@@ -454,12 +454,6 @@ class _Opening:
         unusable = len({name for name, _ in metadata.credentials if why_impossible_name(name) is not None})
         if unusable:
             self._report.problems.append(f"{unusable} accounts of Kafka's have names that are not possible here")
-        short = {name for name, _, made in usable if made is not None and len(made.salt) < SALT_BYTES_MIN}
-        if short:
-            self._report.problems.append(
-                f"{len(short)} accounts of Kafka's have salts of fewer than {SALT_BYTES_MIN} bytes, with which SCRAM "
-                "lets nobody in: give them their passwords again"
-            )
         if not usable:
             return
         try:
