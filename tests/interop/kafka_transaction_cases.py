@@ -113,13 +113,13 @@ class Story:
         self.note("init", version, ErrorCode(answer["error_code"]), self.shown(told))
         return told
 
-    def add(self, who: Who, *partitions: int, version: int = 3, topic: str | None = None) -> None:
-        """AddPartitionsToTxn."""
+    def add(self, who: Who, *partitions: int, version: int = 3, topics: Sequence[str] = ()) -> None:
+        """AddPartitionsToTxn; by default of the story's own topic."""
         fields = {
             "transactional_id": self.name,
             "producer_id": who.producer_id,
             "producer_epoch": who.epoch,
-            "topics": [{"name": topic or self.name, "partitions": list(partitions or (0,))}],
+            "topics": [{"name": name, "partitions": list(partitions or (0,))} for name in topics or (self.name,)],
         }
         answer = self.ask(
             "AddPartitionsToTxn", {f"v3_and_below_{name}": each for name, each in fields.items()}, version
@@ -606,9 +606,19 @@ def missing_partitions(story: Story) -> None:
     """Partitions and topics that are not there: nothing is added."""
     who = story.init()
     story.add(who, 0, 7)
-    story.add(who, 0, topic="nowhere")
+    story.add(who, topics=["nowhere"])
     story.settle()
     story.produce(who, 7, version=12)
+    story.settle()
+
+
+def internal_topics(story: Story) -> None:
+    """Kafka's own topics are part of no transaction that is asked for, and nothing else of the request is either."""
+    who = story.init()
+    for name in "__consumer_offsets", "__transaction_state", "__share_group_state":
+        story.add(who, topics=[name])
+        story.add(who, topics=[story.name, name])
+        story.add(who, topics=["nowhere", name])
     story.settle()
 
 
@@ -653,6 +663,19 @@ def offsets_by_version_2(story: Story) -> None:
     story.committed()
     who = story.end(who, version=5)
     story.settle()
+    story.committed()
+
+
+def offsets_below_0(story: Story) -> None:
+    """Which are as good as any, and are found again."""
+    who = story.init()
+    for partition, offset in enumerate((-1, -2)):
+        story.commit_offsets(who, offset, version=5, partition=partition)
+    story.all_committed(stable=False)
+    story.end(who, version=5)
+    while story.is_unstable(1):
+        time.sleep(0.05)
+    story.all_committed()
     story.committed()
 
 
@@ -921,10 +944,10 @@ def once_each(story: Story) -> None:
 STORIES: Final[tuple[Callable[[Story], None], ...]] = (
     committed, aborted, committed_by_version_2, empty_by_version_2, empty_by_version_1, zombie, unknown,
     another_producer_id, timeouts, repeated_init, init_while_open, init_while_open_by_version_2, timed_out,
-    timed_out_by_version_2, not_added, not_transactional, missing_partitions, sequences_by_version_2, offsets,
-    offsets_by_version_2, offsets_of_two, offsets_that_are_refused, offsets_of_a_zombie, open_and_ended,
-    ended_at_once, one_after_the_other, never_ended, never_ended_by_many, offsets_of_members, offsets_of_static_members,
-    offsets_of_consumers, once_each,
+    timed_out_by_version_2, not_added, not_transactional, missing_partitions, internal_topics, sequences_by_version_2,
+    offsets, offsets_by_version_2, offsets_below_0, offsets_of_two, offsets_that_are_refused, offsets_of_a_zombie,
+    open_and_ended, ended_at_once, one_after_the_other, never_ended, never_ended_by_many, offsets_of_members,
+    offsets_of_static_members, offsets_of_consumers, once_each,
 )  # fmt: skip
 
 EXPIRING: Final = (expired,)

@@ -12,7 +12,7 @@ class Differences(NamedTuple):
 
 
 TOO_LATE: Final = (
-    "a commit after the transaction was aborted: the producer learns that it is too late, as in Kafkas after 4.3.1, not"
+    "a commit after the transaction was aborted: the producer learns that it is too late, as in Kafkas after 4.4.0, not"
     " that it has asked for something that makes no sense"
 )
 

@@ -35,7 +35,7 @@ class OffsetToCommit(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A committed offset as it is answered; ``offset`` is -1 where there is none. Times are ms of the wall clock.
+    """A committed offset as it is answered; all are -1 where there is none. Times are ms of the wall clock.
 
     ``expires_ms`` is when it expires as things stand; None: not as long as the group has members that read the topic.
     ``is_unstable``: an open transaction has committed another one.
@@ -49,6 +49,11 @@ class Committed(NamedTuple):
     committed_ms: int = -1
     expires_ms: int | None = None
     is_unstable: bool = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was committed. Kafka's clients may commit an offset below 0, and are given it again."""
+        return self.committed_ms >= 0
 
 
 class CommittedOffset(NamedTuple):

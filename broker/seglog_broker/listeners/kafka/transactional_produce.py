@@ -26,6 +26,7 @@ from seglog_protocol.errors import (
     TransactionalIdMissingError,
     without_frames,
 )
+from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
 
@@ -111,8 +112,8 @@ def _added(
 ) -> tuple[ProducerIdAndEpoch, list[Partition]] | None:
     """The producer, and the partitions that it adds; None if no batch belongs to a transaction.
 
-    Partitions that do not exist are left out: their batches are refused for that. Raises InvalidProducerIdMappingError
-    for batches of more than one producer.
+    Partitions that do not exist, or are the broker's own, are left out: their batches are refused for that. Raises
+    InvalidProducerIdMappingError for batches of more than one producer.
     """
     producers: set[tuple[int, int]] = set()
     partitions: list[Partition] = []
@@ -124,7 +125,7 @@ def _added(
             continue
         producers.add((producer_id, epoch))
         exists = context.topics.get(name)
-        if exists is not None and 0 <= index < exists.partitions:
+        if exists is not None and 0 <= index < exists.partitions and not is_internal(name):
             partitions.append((name, index))
     if len(producers) > 1:
         raise InvalidProducerIdMappingError(

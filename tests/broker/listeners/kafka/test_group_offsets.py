@@ -182,7 +182,7 @@ def group_code_of(told: Any, version: int) -> int:
 def groups() -> FakeGroups:
     groups = FakeGroups()
     for item in (Committed("events", 1, 7), Committed("gone", 0, 5), Committed("orders", 0, 3, 2, "note")):
-        groups.offsets[item.topic, item.partition] = item
+        groups.offsets[item.topic, item.partition] = item._replace(committed_ms=1)
     return groups
 
 
@@ -208,13 +208,19 @@ async def test_all_offsets_are_found(groups: FakeGroups, version: int) -> None:
     assert groups.asked[0] == ("committed", "g", None, None)
 
 
+async def test_an_offset_below_0_is_among_all_that_was_committed(groups: FakeGroups) -> None:
+    groups.offsets = {("orders", n): Committed("orders", n, ~n, committed_ms=1) for n in range(2)}
+    told = await serve(groups, fetch_request(8, None), 8)
+    assert fetched(told, 8) == {"orders": [(0, -1, -1, "", 0), (1, -2, -1, "", 0)]}
+
+
 @pytest.mark.parametrize("is_stable_wanted", [False, True])
 @pytest.mark.parametrize("places", [None, {"orders": [0], "events": [1]}])
 @pytest.mark.parametrize("version", FETCH_VERSIONS[-4:])
 async def test_where_a_transaction_is_open_stable_offsets_are_not_to_be_had_yet(
     groups: FakeGroups, version: int, places: dict[str, list[int]] | None, is_stable_wanted: bool
 ) -> None:
-    groups.offsets["orders", 0] = Committed("orders", 0, 3, 2, "note", is_unstable=True)
+    groups.offsets["orders", 0] = groups.offsets["orders", 0]._replace(is_unstable=True)
     request = fetch_request(version, places)
     request.require_stable = is_stable_wanted
     told = await serve(groups, request, version)

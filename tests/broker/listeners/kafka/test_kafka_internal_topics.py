@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, InvalidTopicError, TopicExistsError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -214,6 +215,23 @@ async def test_other_settings_are_altered() -> None:
         ):
             assert await altered(peer, config, is_incremental=True) == 0
             assert await commit(peer) == 0
+
+
+async def test_no_transaction_covers_it_but_for_what_a_group_commits() -> None:
+    async with with_commits() as (served, peer):
+        transactions = served.broker.transactions
+        producer = await transactions.init_producer("app", 60_000)
+        made = BatchBuilder(producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+        made.append(0, b"key", b"value")
+        request = produce((OFFSETS, 0, made.build()))
+        request.transactional_id = "app"
+        await peer.send(request, 12)
+        assert results(await peer.receive(messages.ProduceResponse)) == [(INVALID, -1)]
+        with pytest.raises(InvalidTopicError, match="the broker's own"):
+            await transactions.add_partitions("app", producer, [("plain", 0), (OFFSETS, 0)], version=2)
+        assert not transactions.describe("app").facts.partitions
+        await transactions.add_offsets("app", producer, "g", version=2)
+        assert transactions.describe("app").facts.partitions == {OFFSETS: {0}}
 
 
 async def test_it_is_not_deleted() -> None:

@@ -52,11 +52,12 @@ from seglog_protocol.errors import (
     CoordinatorNotAvailableError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
+    InvalidTopicError,
     InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
     UnknownTransactionalIdError,
 )
-from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, transactions_topic_config
+from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal, transactions_topic_config
 from seglog_protocol.messages import InitProducerReply
 
 ID_BYTES_MAX: Final = 32_767
@@ -319,9 +320,17 @@ class TransactionService:
     ) -> None:
         """Add partitions to the open transaction; the first ones begin it. They take its batches afterwards.
 
-        Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError, and
-        TransactionAbortableError for too many partitions.
+        Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError, InvalidTopicError for a
+        topic of the broker's own, and TransactionAbortableError for too many partitions.
         """
+        internal = next((topic for topic, _ in partitions if is_internal(topic)), None)
+        if internal is not None:
+            raise InvalidTopicError(f"topic {internal} is the broker's own: it alone writes to it", topic=internal)
+        await self._add_partitions(transactional_id, producer, partitions, version=version)
+
+    async def _add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[Partition], *, version: int
+    ) -> None:
         self.check(transactional_id)
         machine = _known(transactional_id, await self._when_ended(transactional_id))
         topics = len({topic for topic, _ in partitions})
@@ -338,7 +347,7 @@ class TransactionService:
         """
         self.check(transactional_id)
         number = await self._groups.prepare_partition(group)
-        await self.add_partitions(transactional_id, producer, [(OFFSETS_TOPIC, number)], version=version)
+        await self._add_partitions(transactional_id, producer, [(OFFSETS_TOPIC, number)], version=version)
 
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, version: int

@@ -273,7 +273,7 @@ def _look_up(
         some = [(name, number) for number in numbers[begin : begin + PARTITIONS_A_TURN]]
         committed = context.groups.committed(group.group_id, some, asker.committer)
         context.reserve(sum([PART_BYTES + 2 * len(item.metadata) for item in committed]))
-        known = [item for item in committed if item.offset >= 0 or not only_known]
+        known = [item for item in committed if item.is_there or not only_known]
         found.partitions += _places(known, is_stable_wanted=asker.is_stable_wanted)
         yield
 

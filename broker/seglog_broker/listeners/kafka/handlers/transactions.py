@@ -42,6 +42,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.errors import InvalidRequestError, UnknownPartitionError, UnknownTopicError
+from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -63,14 +64,17 @@ async def add_partitions(
             context, [(topic, number) for topic in request.v3_and_below_topics for number in topic.partitions]
         )
     ]
-    missing: set[tuple[str, int]] = set()
+    refused: dict[tuple[str, int], ErrorCode] = {}
     async for key in in_turns(context, partitions):
+        if is_internal(key[0]):
+            refused[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # of anyone: as in Kafka
+            continue
         try:
             context.broker.partitions.topic_with(*key)
         except (UnknownTopicError, UnknownPartitionError):
-            missing.add(key)
+            refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
-    if not missing:
+    if not refused:
         producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         try:
             await context.transactions.add_partitions(
@@ -83,15 +87,12 @@ async def add_partitions(
     answered = {
         topic.name: _AddedTopic(name=topic.name, results_by_partition=[])
         for topic in request.v3_and_below_topics
-        if topic.partitions or not missing  # as in Kafka
+        if topic.partitions or not refused  # as in Kafka
     }
     response.results_by_topic_v3_and_below = list(answered.values())
     async for topic, number in in_turns(context, dict.fromkeys(partitions)):
         answered[topic].results_by_partition.append(
-            _AddedPartition(
-                partition_index=number,
-                partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic, number) in missing else code,
-            )
+            _AddedPartition(partition_index=number, partition_error_code=refused.get((topic, number), code))
         )
     return response
 
