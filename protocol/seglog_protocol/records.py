@@ -269,6 +269,22 @@ def first_record_at(
     return None
 
 
+def longest_record(header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> int:
+    """The bytes of the longest record, without its length. Raises as ``RecordReader``, for damage of lengths."""
+    data = _open_records(header, batch, size_limit)
+    size, position, longest = len(data), 0, 0
+    for index in range(header.record_count):
+        try:
+            length, position = _long_varint(data, position)
+        except (IndexError, _InvalidRecordError):
+            raise _corrupt(header, f"ends within the length of record {index}, or has none") from None
+        longest = max(longest, length >> 1)
+        position += length >> 1
+        if length & 1 or position > size:
+            raise _corrupt(header, f"is damaged: record {index} has a length beyond the batch")
+    return longest
+
+
 def decode_records(
     header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> list[Record]:

@@ -53,10 +53,6 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
         title: Difference("no topic is made, so none has an id", {"topics.0.topic_id": "00" * 16})
         for title in ("only validated, version 7", "key twice")
     },
-    "far too many": Difference(
-        "Kafka answers UNKNOWN_SERVER_ERROR, where CreateTopics has POLICY_VIOLATION",
-        {"results.0.error_code": 44, "results.0.error_message": "One request adds at most 10000 partitions."},
-    ),
     "names of one request collide": Difference(
         _SAME_REQUEST,
         {

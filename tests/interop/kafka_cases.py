@@ -12,6 +12,8 @@ from tests.interop.peer import JUDGE, KAFKA_VERSION
 NO_ID: Final = "00" * 16
 UNKNOWN_ID: Final = "0123456789abcdef0123456789abcdef"
 
+NO_ANSWER: Final = "there is none"
+
 Fields = Mapping[str, Plain]
 
 
@@ -73,18 +75,27 @@ def settled(value: Plain, scalar: Callable[[str, Plain], Plain], field: str = ""
     return scalar(field, value)
 
 
-def kept(file: Path, version: str = JUDGE) -> dict[str, Any]:
-    """A Kafka's answers by case: ``file`` has the judge's, one beside it what another version has in their place."""
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+ByName = Callable[[dict[str, Any]], dict[str, Any]]
+"""Answers as they are looked at one by one: where a case has many of them, each has a name."""
+
+
+def kept(file: Path, version: str = JUDGE, by_name: ByName = dict) -> dict[str, Any]:
+    """A Kafka's answers: ``file`` has the judge's, one beside it what another version has in their place."""
+    found = by_name(json.loads(file.read_text(encoding="utf-8")))
     other = _of_version(file, version)
-    return found | json.loads(other.read_text(encoding="utf-8")) if other.exists() else found
+    if version != JUDGE and other.exists():
+        found |= json.loads(other.read_text(encoding="utf-8"))
+    return {title: answer for title, answer in found.items() if answer != NO_ANSWER}
 
 
-def keep(file: Path, found: Mapping[str, Any], shown: Callable[[Any], str] = json.dumps) -> None:
+def keep(
+    file: Path, found: Mapping[str, Any], shown: Callable[[Any], str] = json.dumps, by_name: ByName = dict
+) -> None:
     """Write the answers of the Kafka that runs, each as ``shown``; of another than the judge only those that differ."""
     if KAFKA_VERSION != JUDGE:
-        judge = kept(file)
-        found = {title: answer for title, answer in as_json(found).items() if judge[title] != answer}
+        judge, other = kept(file, by_name=by_name), by_name(as_json(found))
+        names = [name for name in judge | other if judge.get(name, NO_ANSWER) != other.get(name, NO_ANSWER)]
+        found = {name: other.get(name, NO_ANSWER) for name in names}
     lines = (f"{json.dumps(title)}: {shown(answer)}" for title, answer in found.items())
     _of_version(file, KAFKA_VERSION).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

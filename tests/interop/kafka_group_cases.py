@@ -534,7 +534,7 @@ def answers(port: int, settle: Callable[[], None] = lambda: None) -> Iterator[tu
             answer = ask(wire, asked, ids | ({"{made}": made[-1]} if made else {}))
             if case.fields.get("subscribed_topic_regex") is not None:
                 settle()  # a real Kafka matches expressions beside its requests
-            found = answer.get("member_id")
+            found = answer and answer.get("member_id")
             if found is not None and _MADE.fullmatch(found) and found not in made:
                 made.append(found)
             if case.api == "JoinGroup":

@@ -29,10 +29,11 @@ from tests.interop.kafka_admin import (
     Entry,
     Outcome,
 )
-from tests.interop.peer import Kafka, kafka_script
+from tests.interop.kafka_cases import keep
+from tests.interop.peer import JUDGE, KAFKA_VERSION, Kafka, kafka_script
 from tests.support import REPOSITORY
 
-VERSION: Final = "4.3.1"
+VERSION: Final = KAFKA_VERSION
 TABLE: Final = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
 ANSWERS: Final = Path(__file__).with_name("kafka_answers.json")
 
@@ -241,6 +242,16 @@ def answers(folder: Path) -> dict[str, Any]:
     return found
 
 
+def by_name(found: dict[str, Any]) -> dict[str, Any]:
+    """Answers one by one: those of a list by the names of the list and of the row."""
+    rows: dict[str, Any] = {}
+    for section, value in found.items():
+        for number, row in enumerate(value) if isinstance(value, list) else ():
+            name = row["title"] if isinstance(row, dict) else row[0] if isinstance(row[0], str) else number
+            rows[f"{section}: {name}"] = row
+    return rows | {name: value for name, value in found.items() if not isinstance(value, list)}
+
+
 def written(found: dict[str, Any]) -> str:
     """The text of ``kafka_answers.json``: a line for each entry."""
     return "{\n" + ",\n".join(_members(found)) + "\n}\n"
@@ -309,9 +320,13 @@ def _settle() -> None:
 
 def main() -> None:
     """Write both files."""
-    TABLE.write_text(table(), encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        ANSWERS.write_text(written(answers(Path(folder))), encoding="utf-8")
+        found = answers(Path(folder))
+    if VERSION != JUDGE:
+        keep(ANSWERS, found, by_name=by_name)
+        return
+    TABLE.write_text(table(), encoding="utf-8")
+    ANSWERS.write_text(written(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Self
 
-from seglog_protocol.kafka import Request, Response, Struct, messages, read_response, write_request
+from seglog_protocol.kafka import Malformed, Request, Response, Struct, messages, read_response, write_request
 from seglog_protocol.kafka.definitions import Definition, Field, StructDefinition, definition
 
 Plain = Any
@@ -52,7 +52,10 @@ class Wire:
             self._socket.close()
             self._socket = self._connected()
             return None
-        correlation_id, response = read_response(request.API_KEY, version, memoryview(frame))
+        try:
+            correlation_id, response = read_response(request.API_KEY, version, memoryview(frame))
+        except Malformed:  # ApiVersions in a version that the other side does not have
+            correlation_id, response = read_response(request.API_KEY, 0, memoryview(frame))
         assert correlation_id == asked
         return response
 

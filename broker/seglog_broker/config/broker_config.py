@@ -206,12 +206,20 @@ class BrokerConfig:
     ] = 3_600_000
     sasl_oauthbearer_expected_audience: Annotated[
         tuple[str, ...],
-        Key(Words(), "A token must be for one of these (aud); empty for any.", "Always: your broker's name there."),
+        Key(Words(), "A token must be for one of these (aud).", "Always: your broker's name there."),
     ] = ()
+    sasl_oauthbearer_allow_unverified_audience: Annotated[
+        bool,
+        Key(Boolean(), "Whether the broker starts without sasl.oauthbearer.expected.audience.", "In tests alone."),
+    ] = False
     sasl_oauthbearer_expected_issuer: Annotated[
         str,
-        Key(Text(), "Who must have issued a token (iss); empty for anyone.", "Always: the identity provider's name."),
+        Key(Text(), "Who must have issued a token (iss).", "Always: the identity provider's name."),
     ] = ""
+    sasl_oauthbearer_allow_unverified_issuer: Annotated[
+        bool,
+        Key(Boolean(), "Whether the broker starts without sasl.oauthbearer.expected.issuer.", "In tests alone."),
+    ] = False
     sasl_oauthbearer_scope_claim_name: Annotated[
         str,
         Key(Text(), "The claim that holds the scope of a token.", "Where it has another."),

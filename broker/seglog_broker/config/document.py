@@ -156,7 +156,7 @@ _KAFKA_HEAD: Final = """
 ## What Kafka's clients see and change
 
 Kafka's clients and tools ask for configuration by name (DescribeConfigs), and many write back what they have read. They
-get every key of Apache Kafka 4.3.1 with Kafka's type, documentation and synonyms, and seglog's own keys beside them. Of
+get every key of Apache Kafka 4.4.0 with Kafka's type, documentation and synonyms, and seglog's own keys beside them. Of
 a key in the tables above they get the value and the default that hold here.
 
 - **Topics** can be changed as a whole (AlterConfigs) or key by key (IncrementalAlterConfigs: set, delete, append to a

@@ -21,6 +21,7 @@ GROUP_KEYS: Final[Mapping[str, Key]] = {name: Key(Int(1), name=name) for name in
 
 _WITHOUT_EFFECT: Final = {
     "consumer": "the broker assigns partitions as soon as they are to be assigned",
+    "errors": "there are no share groups",
     "share": "there are no share groups",
     "streams": "there are no streams groups",
 }

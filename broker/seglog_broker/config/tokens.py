@@ -35,3 +35,14 @@ def check_tokens(config: "BrokerConfig") -> None:
             "keys on their way can make tokens.",
             key=_URL,
         )
+    for what, expected, is_any_taken in (
+        ("audience", config.sasl_oauthbearer_expected_audience, config.sasl_oauthbearer_allow_unverified_audience),
+        ("issuer", config.sasl_oauthbearer_expected_issuer, config.sasl_oauthbearer_allow_unverified_issuer),
+    ):
+        if not expected and not is_any_taken:
+            key = f"sasl.oauthbearer.expected.{what}"
+            raise InvalidConfigError(
+                f"OAUTHBEARER needs {key}, as in Kafka 4.4: a token of any {what} would be taken. "
+                f"sasl.oauthbearer.allow.unverified.{what}=true takes it.",
+                key=key,
+            )

@@ -14,6 +14,9 @@ from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Re
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
 """Apache Kafka 4 refuses a smaller ``segment.bytes``."""
 
+DECOMPRESSED_RECORD_BYTES_MAX: Final = 2_147_483_639
+"""Kafka's largest, and default: no limit."""
+
 NO_REPLICAS: Final = "one node has no replicas"
 NO_TIERS: Final = "there is no remote storage"
 
@@ -144,6 +147,15 @@ class TopicConfig:
             synonyms=(Synonym("message.max.bytes"),),
         ),
     ] = 1_048_588
+    max_decompressed_message_bytes: Annotated[
+        int,
+        Key(
+            Int(1, DECOMPRESSED_RECORD_BYTES_MAX),
+            "Largest record in bytes without compression, in a batch that comes compressed; a larger one is refused.",
+            "Lower it where small batches must not open to large records.",
+            synonyms=(Synonym("max.decompressed.message.bytes"),),
+        ),
+    ] = DECOMPRESSED_RECORD_BYTES_MAX
     message_timestamp_type: Annotated[
         str,
         Key(
@@ -258,6 +270,13 @@ class TopicConfig:
     remote_storage_enable: Annotated[bool, without_effect(Boolean(), NO_TIERS, holds=False)] = False
     remote_log_copy_disable: Annotated[bool, without_effect(Boolean(), NO_TIERS, holds=False)] = False
     remote_log_delete_on_disable: Annotated[bool, without_effect(Boolean(), NO_TIERS, holds=False)] = False
+    remote_copy_lag_ms: Annotated[int, without_effect(Long(-1), NO_TIERS, "log.remote.copy.lag.ms", holds=0)] = 0
+    remote_copy_lag_bytes: Annotated[
+        int, without_effect(Long(-1), NO_TIERS, "log.remote.copy.lag.bytes", holds=-1)
+    ] = -1
+    errors_deadletterqueue_group_enable: Annotated[
+        bool, without_effect(Boolean(), "there are no share groups", holds=False)
+    ] = False
     local_retention_ms: Annotated[int, without_effect(Long(-2), NO_TIERS, "log.local.retention.ms", holds=-2)] = -2
     local_retention_bytes: Annotated[
         int, without_effect(Long(-2), NO_TIERS, "log.local.retention.bytes", holds=-2)

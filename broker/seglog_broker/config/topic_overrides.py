@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 
 from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Key, Origin, OriginKind, Setting, nearest_name
-from seglog_broker.config.topic_config import TOPIC_NAMES, TopicConfig
+from seglog_broker.config.topic_config import DECOMPRESSED_RECORD_BYTES_MAX, TOPIC_NAMES, TopicConfig
 from seglog_broker.config.values import Raw, Value
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.internal_topics import COMPACTED_TOPICS, is_internal
@@ -28,6 +28,7 @@ KEPT_FOR_EVER: Final = {_POLICY: "delete", "retention.ms": "-1", "retention.byte
 
 _LEAST: Final = {
     "max.message.bytes": 1_048_588,  # Kafka's default: what the members of a large group say is one record
+    "max.decompressed.message.bytes": DECOMPRESSED_RECORD_BYTES_MAX,
     "segment.bytes": 1_048_576,  # a batch that is larger than a segment is refused
     "message.timestamp.before.max.ms": _HOUR_MS,  # records wait for the disk, and clocks are set
     "message.timestamp.after.max.ms": _HOUR_MS,

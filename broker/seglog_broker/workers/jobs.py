@@ -8,6 +8,7 @@ process needs are imported in the function that does its job.
 from dataclasses import dataclass
 from typing import Final
 
+from seglog_broker.config.topic_config import DECOMPRESSED_RECORD_BYTES_MAX
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records
@@ -64,11 +65,12 @@ class CheckJob:
     earliest: int | None
     before_max_ms: int
     latest: int
+    size_max: int = DECOMPRESSED_RECORD_BYTES_MAX
 
     @property
     def rules(self) -> RecordRules:
         """As checks take them."""
-        return RecordRules(self.needs_key, self.earliest, self.before_max_ms, self.latest)
+        return RecordRules(self.needs_key, self.earliest, self.before_max_ms, self.latest, self.size_max)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def test_nothing_has_to_be_set() -> None:
 
 
 def test_there_are_no_topic_keys_beyond_those_of_apache_kafka() -> None:
-    assert len(TOPIC_KEYS) == 33
+    assert len(TOPIC_KEYS) == 37
     assert set(TOPIC_NAMES) - set(TOPIC_KEYS) == {"internal.segment.bytes"}
 
 

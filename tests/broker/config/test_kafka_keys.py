@@ -29,13 +29,13 @@ best; PEM for JKS and SCRAM for GSSAPI; and where Kafka has none."""
 
 def test_the_table_names_its_origin_and_its_licence() -> None:
     notice = json.loads(TABLE.read_text(encoding="utf-8").splitlines()[0])
-    assert notice["kafka"] == "4.3.1"
+    assert notice["kafka"] == "4.4.0"
     assert "Apache License, Version 2.0" in notice["notice"]
 
 
 def test_the_table_has_all_keys_of_kafka() -> None:
     counts = [len(kafka_keys(resource)) for resource in ("topic", "broker", "group", "client_metrics")]
-    assert counts == [33, 340, 17, 3]
+    assert counts == [37, 350, 21, 3]
     retention = kafka_keys("topic")["retention.ms"]
     assert (retention.type, retention.default) == ("LONG", "604800000")
     assert retention.synonyms == ("log.retention.ms", "log.retention.minutes", "log.retention.hours")

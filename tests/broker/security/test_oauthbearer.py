@@ -409,6 +409,9 @@ async def test_keys_stay_while_the_provider_cannot_be_reached(autojump_clock: Mo
     assert 3 <= provider.asked <= 5
 
 
+_KEYS = "sasl.oauthbearer.jwks.endpoint.url=https://provider/keys"
+
+
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
@@ -418,6 +421,8 @@ async def test_keys_stay_while_the_provider_cannot_be_reached(autojump_clock: Mo
         (("sasl.oauthbearer.jwks.endpoint.url=https://[/keys",), "must be https://"),
         (("sasl.oauthbearer.jwks.endpoint.url=file://host/keys",), "must be https://"),
         (("sasl.oauthbearer.jwks.endpoint.url=https://me:secret@provider/keys",), "has a password in it"),
+        ((_KEYS, "sasl.oauthbearer.expected.issuer=https://provider"), "needs sasl.oauthbearer.expected.audience"),
+        ((_KEYS, "sasl.oauthbearer.allow.unverified.audience=true"), "needs sasl.oauthbearer.expected.issuer"),
     ],
 )
 def test_a_configuration_with_which_no_token_could_be_checked_is_refused(flags: tuple[str, ...], why: str) -> None:

@@ -1,8 +1,9 @@
 """Checks of a batch before it is appended, by its header and checksum; its records only where the topic needs it.
 
-Nothing is decompressed and no record is read, with two exceptions: a compacted topic needs a key in every record, and
-``message.timestamp.before.max.ms`` needs every timestamp. Both walk the records lazily, with bounded decompression, and
-name every bad one by its index. That runs on the loop for a batch that is small, also when decompressed, else in a
+Nothing is decompressed and no record is read, with three exceptions: a compacted topic needs a key in every record,
+``message.timestamp.before.max.ms`` needs every timestamp, and ``max.decompressed.message.bytes``, where it is set, the
+size of each compressed record. The first two walk the records lazily, with bounded decompression, and name every bad
+one by its index. That runs on the loop for a batch that is small, also when decompressed, else in a
 worker process (``record_checker``). Source: Kafka's LogValidator.
 """
 
@@ -10,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.config.topic_config import DECOMPRESSED_RECORD_BYTES_MAX
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
@@ -41,7 +43,7 @@ from seglog_protocol.record_batch import (
     rewrite_log_append_time,
     verify_crc,
 )
-from seglog_protocol.records import iter_records
+from seglog_protocol.records import iter_records, longest_record
 
 RECORDS_NAMED_MAX: Final = 10_000
 """Bad records of a batch that its error names: as many as librdkafka has in a batch by default."""
@@ -56,7 +58,7 @@ _ALL_BUT_TRANSACTIONAL: Final = ~TRANSACTIONAL_BIT
 
 
 class RecordRules(NamedTuple):
-    """What a topic requires of each record: a key, a timestamp (ms) from ``earliest`` on.
+    """What a topic requires of each record: a key, a timestamp (ms) from ``earliest`` on, at most ``size_max`` bytes.
 
     ``before_max_ms`` is the setting that ``earliest`` comes from; None where old timestamps have no limit. Timestamps
     behind ``latest`` are bad, too: only a batch whose header has one is looked at for them (``early_rules``).
@@ -66,6 +68,13 @@ class RecordRules(NamedTuple):
     earliest: int | None
     before_max_ms: int
     latest: int = _LONG_MAX
+    size_max: int = DECOMPRESSED_RECORD_BYTES_MAX
+    """Of a record that comes compressed, without compression and without its length."""
+
+    @property
+    def walks_records(self) -> bool:
+        """Whether more than the size is looked at."""
+        return self.needs_key or self.earliest is not None or self.latest != _LONG_MAX
 
 
 def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
@@ -73,9 +82,10 @@ def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
     needs_key = "compact" in config.cleanup_policy
     before_max_ms = config.message_timestamp_before_max_ms
     checks_time = before_max_ms != _LONG_MAX and config.message_timestamp_type != "LogAppendTime"
-    if not needs_key and not checks_time:
+    size_max = config.max_decompressed_message_bytes
+    if not needs_key and not checks_time and size_max == DECOMPRESSED_RECORD_BYTES_MAX:
         return None
-    return RecordRules(needs_key, now_ms - before_max_ms if checks_time else None, before_max_ms)
+    return RecordRules(needs_key, now_ms - before_max_ms if checks_time else None, before_max_ms, size_max=size_max)
 
 
 def early_rules(config: TopicConfig, now_ms: int) -> RecordRules:
@@ -212,6 +222,8 @@ def _refuse_timestamps(header: BatchHeader, batch: memoryview, config: TopicConf
 
 def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> bool:
     """As ``check_records`` if that is quick, and return True; False, without a verdict, if it would take long."""
+    if not header.codec_id and not rules.walks_records:
+        return True
     if header.size > RECORDS_IN_LINE_BYTES:
         return False
     try:
@@ -286,7 +298,16 @@ class _BadRecords:
 
 
 def _bad_records(header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int) -> _BadRecords:
-    """The records that break ``rules``. Raises CorruptRecordError."""
+    """The records that break ``rules``. Raises CorruptRecordError, and InvalidRecordError for one that is too long."""
+    if header.codec_id and rules.size_max < DECOMPRESSED_RECORD_BYTES_MAX:
+        size = longest_record(header, batch, size_limit=size_limit)
+        if size > rules.size_max:
+            raise InvalidRecordError(
+                f"a record has {size} bytes without compression, more than max.decompressed.message.bytes = "
+                f"{rules.size_max}: send smaller ones"
+            )
+        if not rules.walks_records:
+            return _BadRecords()
     needs_key, latest = rules.needs_key, rules.latest
     earliest = -_LONG_MAX if rules.earliest is None else rules.earliest
     bad = _BadRecords(min(RECORDS_NAMED_MAX, header.size // _RECORD_SIZE_MIN))

@@ -1,5 +1,6 @@
 """What is asked of the records of a batch; what is asked of its header is tested with the requests."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -10,12 +11,13 @@ from seglog_broker.storage.log.batch_checks import (
     RecordRules,
     check_batch,
     check_records,
+    check_small_records,
     record_rules,
 )
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.compression import Codec
+from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError
-from seglog_protocol.record_batch import parse_header
+from seglog_protocol.record_batch import parse_header, seal_batch
 
 NOW = 1_700_000_000_000
 
@@ -56,6 +58,31 @@ def test_every_bad_record_is_named(codec: Codec) -> None:
     assert (error.record, list(error.records), error.timestamp) == (1, [1, 2, 4, 5], 5)
     assert "record 2 has timestamp 5" in error.message
     assert "record 1 has no key, which a compacted topic needs (and 1 more of the batch)" in error.message
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_compressed_record_may_have_as_many_bytes_as_the_topic_says(codec: Codec, policy: str) -> None:
+    """Kafka counts a record without its own length, and does not look at what comes without compression."""
+    config = TopicConfig(max_decompressed_message_bytes=100, cleanup_policy=(policy,))
+    rules = record_rules(config, NOW)
+    assert rules is not None
+    for size, is_refused in (92, False), (93, codec is not Codec.NONE):  # with 8 bytes around it
+        data = encode_batch([(NOW, b"k", b"v" * each, ()) for each in (1, size, 1)], codec=codec)
+        if is_refused:
+            assert "a record has 101 bytes without compression" in refusal(data, rules).message
+        else:
+            check_records(parse_header(data), memoryview(data), rules)
+        with nullcontext() if not is_refused else pytest.raises(InvalidRecordError):
+            assert check_small_records(parse_header(data), memoryview(data), rules)
+
+
+@pytest.mark.parametrize("records", [b"\x80", b"\x01", b"\x7e\0"])
+def test_a_record_whose_length_cannot_be_is_refused_where_lengths_are_looked_at(records: bytes) -> None:
+    header = parse_header(encode_batch([(NOW, b"k", b"v", ())], codec=Codec.ZSTD))
+    packed = seal_batch(header, compress(Codec.ZSTD, records))
+    rules = RecordRules(needs_key=False, earliest=None, before_max_ms=1000, size_max=100)
+    assert "cannot be read" in refusal(packed, rules).message
 
 
 def test_no_more_are_named_than_the_batch_has_room_for_uncompressed() -> None:
