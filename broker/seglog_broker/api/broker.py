@@ -127,6 +127,11 @@ class Broker:
         )
         self.clock_trust = ClockTrust(clock, fs, directory.path)
         self._started_ms = clock.now_ms()
+        self.features_epoch = max(self._started_ms, (self.clock_trust.saved_ms or 0) + 1)
+        """Of Kafka's features, which change with a start alone; a client takes none of a smaller one than it has seen.
+
+        A time, it is larger than any of a Kafka, which counts the records of its metadata, and of an earlier start.
+        """
         self.is_crashing = False
         """Whether ``close`` is to leave everything as a kill would."""
 

@@ -49,7 +49,8 @@ class ClockTrust:
         self.problem: str | None = None
         """What was wrong with the file."""
         self._suspect: tuple[int, float] | None = None  # by how much it ran ahead, and loop time of the first look then
-        self._saved_ms = self._read()
+        self.saved_ms = self._read()
+        """The last time that was trusted before this start."""
 
     def _read(self) -> int | None:
         if not self._fs.exists(self._path):
@@ -66,8 +67,8 @@ class ClockTrust:
         wall_ms, loop = self._clock.now_ms(), trio.current_time()
         if self._wall_ms is None:
             self._wall_ms, self._loop = wall_ms, loop
-            if self._saved_ms is not None and wall_ms - self._saved_ms > STOP_MS_MAX:
-                self._wall_ms, self._ahead_max = self._saved_ms, STOP_MS_MAX
+            if self.saved_ms is not None and wall_ms - self.saved_ms > STOP_MS_MAX:
+                self._wall_ms, self._ahead_max = self.saved_ms, STOP_MS_MAX
         expected = self._wall_ms + round((loop - self._loop) * 1000)
         ahead = wall_ms - expected
         if ahead <= self._ahead_max:

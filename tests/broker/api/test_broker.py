@@ -25,7 +25,7 @@ from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch,
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
 from tests.broker.brokers import open_broker
-from tests.logs import batch
+from tests.logs import ManualClock, batch
 
 NOW = 1_700_000_000_000
 
@@ -824,3 +824,17 @@ async def test_what_may_take_long_is_not_answered_at_once(broker: Broker) -> Non
     assert broker.answer_now(by_time) is None, "it has to be read from the disk first"
     by_a_task, _ = await broker.answer(by_time)
     assert by_a_task.to_wire()["partitions"][0]["offset"] == 0
+
+
+async def test_the_epoch_of_kafkas_features_rises_with_each_start() -> None:
+    """Also with one whose clock stands before the last time that was trusted."""
+    fs = ForgetfulFileSystem()
+    epochs = []
+    for now in (NOW, NOW + 1, NOW - 100_000):
+        broker = open_broker(fs, clock=ManualClock(now))
+        epochs.append(broker.features_epoch)
+        save_clock = broker.clock_trust.prepare_save()
+        assert save_clock is not None
+        save_clock()
+        broker.close()
+    assert epochs == [NOW, NOW + 1, NOW + 2]

@@ -61,7 +61,7 @@ def api_versions(context: RequestContext, request: messages.ApiVersionsRequest) 
     if response.error_code:
         response.api_keys = []
     else:
-        cluster.add_features(response, context.version)
+        cluster.add_features(context, response)
     return response
 
 

@@ -168,6 +168,7 @@ async def test_api_versions_in_an_unknown_version() -> None:
         answer = await peer.receive(messages.ApiVersionsResponse)
         assert answer.error_code == 0
         assert {item.api_key for item in answer.api_keys} == set(apis.APIS)
+        assert answer.finalized_features_epoch == served.broker.features_epoch
 
 
 async def test_api_versions_in_an_unknown_version_waits_for_its_turn() -> None:

@@ -117,8 +117,8 @@ FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
 _LEVEL_ZERO_VERSION_MIN: Final = 4
 
 
-def add_features(response: messages.ApiVersionsResponse, version: int) -> None:
-    """Add the features to a response to ApiVersions of a ``version``.
+def add_features(context: RequestContext, response: messages.ApiVersionsResponse) -> None:
+    """Add the features to a response to ApiVersions.
 
     Below version 4 clients (Java's from 3.3 to 3.7) refuse one with a supported feature whose lowest level is 0. They
     take all levels in force.
@@ -126,9 +126,9 @@ def add_features(response: messages.ApiVersionsResponse, version: int) -> None:
     response.supported_features = [
         messages.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
         for name, (lowest, highest, _) in FEATURES.items()
-        if lowest > 0 or version >= _LEVEL_ZERO_VERSION_MIN
+        if lowest > 0 or context.version >= _LEVEL_ZERO_VERSION_MIN
     ]
-    response.finalized_features_epoch = 0
+    response.finalized_features_epoch = context.broker.features_epoch
     response.finalized_features = [
         messages.ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
         for name, (_, _, level) in FEATURES.items()
