@@ -13,6 +13,7 @@ from seglog_broker.storage.io.filenames import (
     DYNAMIC_CONFIGS_FILE,
 )
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
+from seglog_protocol.segment_files import TXN_INDEX_SUFFIX
 from tests.simulation.test_every_bit import _written
 from tests.support import REPOSITORY
 
@@ -30,8 +31,6 @@ _WITHOUT_CONTENT = {
     ".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>", "seglog-ballast", "seglog-backup.sock",
 }  # fmt: skip
 """Empty, a socket, or the same bytes under a name that says that they do not count."""
-_OF_KAFKA_ALONE = {".txnindex"}
-"""Told below "What stays undetectable"."""
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -78,13 +77,15 @@ def test_every_file_that_lies_on_the_disk_has_a_row_for_its_bits() -> None:
     names = {re.sub(r"^(<stem>|<offset>|\*)", "", span.strip("`")) for span in listed if "." in span or "-" in span}
     files = {name for name in names if re.fullmatch(r"\.?[a-z._<>-]+", name)}
     assert len(files) > 20
-    assert files - _WITHOUT_CONTENT - _OF_KAFKA_ALONE <= _files_with_a_row()
+    assert files - _WITHOUT_CONTENT <= _files_with_a_row()
 
 
 async def test_the_table_has_exactly_the_files_of_every_bit() -> None:
     """Every file with a row is in the run that flips every bit, and no other."""
     # each with its own run
-    rarer = {CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE}
+    rarer = {
+        CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE, TXN_INDEX_SUFFIX,
+    }  # fmt: skip
     written = [await _written(clean=clean) for clean in (True, False)]
     turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}
     assert {re.sub(r"^\d+", "", name) for name in turned} | rarer == _files_with_a_row()

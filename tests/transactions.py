@@ -1,5 +1,6 @@
 """Logs with transactions, made batch by batch, and what of them was committed, kept as plain lists."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,8 +11,15 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.record_batch import NO_SEQUENCE, parse_header
-from seglog_protocol.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, segment_file_name
+from seglog_protocol.segment_files import (
+    LOG_SUFFIX,
+    PARTITION_STATE_FILE,
+    SNAPSHOT_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_file_name,
+)
 from seglog_protocol.transaction_files import (
     TXN_INDEX_VERSION,
     AbortedTransaction,
@@ -127,6 +135,7 @@ class TransactionLog:
     def write(self, directory: Path, cuts: Sequence[int] = (), *, indexes: bool = True, snapshots: bool = True) -> None:
         """Write the segments that begin at batches ``cuts`` (and the first), as a broker leaves them."""
         numbers = sorted({0, *(cut for cut in cuts if 0 < cut < len(self.batches))})
+        sums: dict[int, tuple[int, int]] = {}
         bases = [parse_header(self.batches[number]).base_offset for number in numbers if self.batches]
         for number, following in pairwise([*numbers, len(self.batches)]):
             base = parse_header(self.batches[number]).base_offset if self.batches else 0
@@ -142,8 +151,10 @@ class TransactionLog:
             )
             if indexes and entries:
                 path.with_suffix(TXN_INDEX_SUFFIX).write_bytes(entries)
+                sums[base] = len(entries), crc32c(entries)
             if snapshots and base:
                 path.with_suffix(SNAPSHOT_SUFFIX).write_bytes(encode_snapshot(self._producers(base)))
+        (directory / PARTITION_STATE_FILE).write_text(json.dumps({"transaction_indexes": sums}))
 
     def _producers(self, end: int) -> list[ProducerEntry]:
         opened = [t for t in self.transactions if t.first_offset < end and not 0 <= t.marker < end]

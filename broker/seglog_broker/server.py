@@ -68,7 +68,7 @@ def compaction_of(b: Broker) -> Compaction:
 
 def scrub_of(b: Broker) -> Scrub:
     """The task that scrubs the partitions of a broker."""
-    return Scrub(b.partitions, b.directory, b.fs, b.clock, b.offload, b.metrics, b.live_config)
+    return Scrub(b.partitions, b.directory, b.fs, b.clock, b.offload, b.scheduler, b.metrics, b.live_config)
 
 
 def recovery_of(b: Broker) -> CrashRecovery:

@@ -37,6 +37,7 @@ from seglog_broker.storage.io.filenames import (
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -47,7 +48,14 @@ from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResul
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
-from tests.logs import ManualClock, contents, flip_bit
+from tests.broker.storage.log.transactions import (
+    Batch,
+    Model,
+    append_in_transaction,
+    end_transaction,
+    read_committed,
+)
+from tests.logs import ManualClock, append_one, batch, contents, flip_bit
 from tests.support import SOME_OR_ALL, soak_seed, soak_step
 
 _EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY") or soak_step())
@@ -303,9 +311,9 @@ async def _served(broker: Broker, written: Written, check: CheckSays, *, first_l
             sought = {offset: _sought(log, offset) for offset in sorted(records, key=lambda offset: offset * 7 % end)}
         else:
             found, told = await _read(broker, written.start, log.log_end_offset)
-    for offset, batch in sought.items():
-        if batch is not None and (batch.items() - records.items() or (offset in found and offset not in batch)):
-            return Outcome("wrong", f"offset {offset}: {batch}")
+    for offset, read in sought.items():
+        if read is not None and (read.items() - records.items() or (offset in found and offset not in read)):
+            return Outcome("wrong", f"offset {offset}: {read}")
     wrong = {offset: record for offset, record in found.items() if records.get(offset) != record}
     if wrong:
         return Outcome("wrong", f"records {wrong}")
@@ -401,6 +409,49 @@ async def test_every_flipped_bit_of_a_log_directory_is_harmless_or_reported(clea
 async def test_a_sample_of_flipped_bits_of_a_log_directory_is_harmless_or_reported(clean: bool) -> None:
     _, failures = await _run(await _written(clean=clean), every=101, seed=0)
     assert not failures, "\n".join(failures[:50])
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@SOME_OR_ALL
+async def test_no_bit_of_a_transaction_index_shows_an_aborted_record_or_hides_a_committed_one(
+    clean: bool, step: int
+) -> None:
+    """Of three producers, in two closed segments and the active one; some end in the segment after their records.
+
+    After a kill, the index of the active segment is built again without a look at it.
+    """
+    fs, model = ForgetfulFileSystem(), Model()
+    broker = _open(fs, ManualClock(5_000))  # as the records, so that no marker begins a segment by its age
+    await broker.create_topic(CreateTopicRequest("x", 1, {}))
+    log = broker.partitions["x", 0].log
+    for markers in (("ABORT", "COMMIT", "ABORT"), ("COMMIT", "ABORT", "ABORT"), ("ABORT", "ABORT", "COMMIT")):
+        model.batches += [append_in_transaction(log, producer_id, 2) for producer_id in range(3)]
+        model.batches += [end_transaction(log, *ending) for ending in enumerate(markers[:2])]
+        if len(log.segments) < 3:
+            log.roller.roll(log.log_end_offset, RollReason.SIZE)
+        model.batches.append(end_transaction(log, 2, markers[2]))
+    broker.close()
+    if not clean:
+        log = _open(fs, ManualClock(5_000)).partitions["x", 0].log
+        model.batches.append(Batch(append_one(log, memoryview(bytearray(batch(b"v")))).base_offset, 1))
+        fs = fs.crash(PROCESS_KILL)
+    files, committed = contents(fs), model.committed_offsets(0, model.batches[-1].next_offset)
+    paths = [path for path in files if path.endswith(".txnindex")]
+    assert len(paths) == 3
+    for path in paths:
+        is_looked_at = clean or str(log.active.base_offset) not in path
+        for number in range(0, 8 * len(files[path]), step):
+            fs = ForgetfulFileSystem()
+            fs.load(files)
+            flip_bit(fs, path, *divmod(number, 8))
+            assert not (is_looked_at and _checked(fs).is_sound), (path, number)
+            with capture_logs():
+                broker = _open(fs)
+            read = read_committed(broker.partitions["x", 0].log, 1 << 20)
+            assert [record.offset for record, _ in read] == committed, (path, number)
+            is_named = any(path.rpartition("/")[2] in problem for problem in broker.hello().problems)
+            assert is_named == is_looked_at, (path, number)
+            assert contents(fs)[path] == files[path]
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])

@@ -205,6 +205,8 @@ class FetchService:
             verify=item.verify is True,
             before=stable if is_committed else None,
         )
+        if partition_log.transactions.mended:
+            partition.tell_mended_indexes()
         gaps, compacted_before = gaps_of_read(partition_log, offset, found, end, min_one=min_one)
         result = FetchResult(
             item.topic,

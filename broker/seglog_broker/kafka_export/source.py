@@ -25,6 +25,7 @@ from seglog_broker.texts import counted
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPartition, decode_checkpoint
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.transaction_files import MalformedSnapshotError, decode_snapshot
 
@@ -195,6 +196,11 @@ def _partition(
     if state.log_start is not None:  # saved before the checkpoint is
         starts = offsets[checkpoints.LOG_START_CHECKPOINT]
         starts[key] = max(starts.get(key, 0), state.log_start)
+    for base, (size, crc) in (state.transaction_indexes or {}).items():
+        index = f"{directory}/{names.segment_file_name(base, names.TXN_INDEX_SUFFIX)}"
+        is_gone = not fs.exists(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}")  # with its segment
+        if not is_gone and not (fs.exists(index) and crc32c(read_file(fs, index)[:size]) == crc):
+            raise ExportError(f"{index} is not as it was written, and Kafka would not notice: {_START_ONCE}")
     if state.damaged:
         first = state.damaged[0].start_offset
         notes.append(

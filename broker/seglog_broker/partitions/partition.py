@@ -126,6 +126,13 @@ class Partition(Flushable):
             "segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason, **facts
         )
 
+    def tell_mended_indexes(self) -> None:
+        """Log which transaction indexes were wrong, and have been built again."""
+        for base in self.log.transactions.mended:
+            reason = "its .txnindex was not as it had been written"
+            log.warning("index_wrong", topic=self.topic, partition=self.number, segment=base, reason=reason, rebuilt=1)
+        self.log.transactions.mended.clear()
+
     @property
     def has_problems(self) -> bool:
         """Whether ``what_is_wrong`` has a sentence: every hello and every scrape asks each partition."""

@@ -6,6 +6,7 @@ and other tasks run between two steps. So no request blocks the loop, however la
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 import trio
@@ -124,6 +125,14 @@ class Scheduler:
                 await self._offload.cold_read(file.pread, cold.size, cold.position)
         except OSError:
             return  # the next request meets the error too, and reports it
+
+    async def verify_transaction_indexes(self, partition_log: PartitionLog) -> None:
+        """Read those of a log in a thread, and have wrong ones built again. Raises OSError."""
+        transactions = partition_log.transactions
+        if transactions.bases:
+            for base in await self._offload.maintenance(transactions.look_at_files()):
+                if base in transactions.bases:
+                    await self.retry_after_cold_read(partial(transactions.mend, base))
 
     async def learn_sizes(self, logs: Iterable[PartitionLog]) -> None:
         """Read, in a thread, the file sizes that ``PartitionLog.size`` needs: a log may have thousands of files."""

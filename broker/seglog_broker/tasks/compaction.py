@@ -147,6 +147,8 @@ class Compaction:
             if not cleanable.is_worth_it(partition_log.config):
                 return
             await self.offload.maintenance(discard_cleaned, self.fs, partition_log.directory)
+            await self.scheduler.verify_transaction_indexes(partition_log)  # by which records are dropped
+            partition.tell_mended_indexes()
             job = partition_log.cleaning.plan_cleaning(cleanable, self.config.current)
             job = replace(job, now_ms=min(job.now_ms, self.clock_trust.now_ms()))  # tombstones are dropped by age
         began = trio.current_time()

@@ -17,6 +17,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -47,6 +48,7 @@ class Scrub:
     fs: FileSystem
     clock: Clock
     offload: Offload
+    scheduler: Scheduler
     metrics: Metrics
     config: LiveConfig
 
@@ -102,6 +104,8 @@ class Scrub:
             segment = partition.log.segments.at(base)
             if segment is not None and _next_base(partition, segment) is not None:
                 await self._scrub_segment(scrubber, partition, segment)
+        await self.scheduler.verify_transaction_indexes(partition.log)
+        partition.tell_mended_indexes()
 
     async def _scrub_segment(self, scrubber: Workers, partition: Partition, segment: Segment) -> None:
         try:

@@ -87,7 +87,7 @@ class PartitionFiles:
         self.partition = partition
         self._log_directory = log_directory
         self._directory = log_directory / f"{topic}-{partition}"
-        self._transactions = Transactions(self._directory, self._open)
+        self._transactions = Transactions(self._directory, self._open, self._state)
         self._place: _Place | None = None
         self._tail = (-1, 0, 0)  # cached end: base offset of a segment, a position in it, and the next offset there
 

@@ -1,9 +1,9 @@
 """The transactions of one partition by its files: where the first open one begins, and which were aborted.
 
-The transaction index of a closed segment names the aborted transactions whose markers lie in it. Where it is absent, as
-where none was aborted, or contradicts its segment, the segment's headers are read instead; so are those of the last
-segment, which is still written. A snapshot says which transactions were open where its segment begins; without one,
-that follows from the segments before.
+The transaction index of a closed segment names the aborted transactions whose markers lie in it. It has no checksum of
+its own, so it is used where seglog has noted one. Elsewhere the segment's headers are read instead; so are those of the
+last segment, which is still written. A snapshot says which transactions were open where its segment begins; without
+one, that follows from the segments before.
 
 What is known of a closed segment is kept. Compaction may remove a transaction later, with its marker: what was known of
 it does no harm then, because it is known where it ended.
@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from seglog.directory.segment import SegmentFile
 from seglog_protocol import segment_files as names
 from seglog_protocol.aborted_batches import Aborted
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.records import decode_records
 from seglog_protocol.transaction_files import (
     TXN_INDEX_ENTRY,
-    TXN_INDEX_VERSION,
     MalformedSnapshotError,
     aborted_transaction,
     decode_end_marker,
@@ -46,10 +47,19 @@ class _Scan:
 
 
 class Transactions:
-    """The transactions of the partition in ``directory``; ``open_segment`` opens the segment with a base offset."""
+    """The transactions of the partition in ``directory``; ``open_segment`` opens the segment with a base offset.
 
-    def __init__(self, directory: Path, open_segment: Callable[[int, Segments], SegmentFile]) -> None:
+    ``state`` reads the content of seglog's state file.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        open_segment: Callable[[int, Segments], SegmentFile],
+        state: Callable[[], Mapping[str, Any]],
+    ) -> None:
         self._directory = directory
+        self._state = state
         self._open_segment = open_segment
         self._opened: dict[int, dict[int, int]] = {}  # by base offset: what was open where that segment begins
         self._aborted: dict[int, list[Aborted]] = {}  # by base offset of a closed segment
@@ -80,7 +90,7 @@ class Transactions:
         if following is None:
             return self._scanned(base, segments, latest).aborted
         if base not in self._aborted:
-            indexed = self._indexed(base, following)
+            indexed = self._indexed(base)
             self._aborted[base] = self._scanned(base, segments, latest).aborted if indexed is None else indexed
         return self._aborted[base]
 
@@ -105,18 +115,16 @@ class Transactions:
             self._opened[base] = {producer: first for producer, first in opened.items() if first >= 0}
         return True
 
-    def _indexed(self, base: int, following: int) -> list[Aborted] | None:
-        """The transaction index of a closed segment; None if it is absent or not one of this segment."""
+    def _indexed(self, base: int) -> list[Aborted] | None:
+        """The transaction index of a closed segment; None if it is absent, or not known to be right."""
+        noted = self._state().get("transaction_indexes")
         try:
             content = self._path(base, names.TXN_INDEX_SUFFIX).read_bytes()
         except FileNotFoundError:
             return None
-        count, rest = divmod(len(content), TXN_INDEX_ENTRY.size)
-        entries = [aborted_transaction(content, number) for number in range(count)]
-        ends = [base - 1, *(entry.last_offset for entry in entries), following]
-        is_sound = all(entry.version == TXN_INDEX_VERSION and entry.first_offset >= 0 for entry in entries)
-        if rest or not entries or not is_sound or sorted(set(ends)) != ends:
+        if not isinstance(noted, dict) or noted.get(str(base)) != [len(content), crc32c(content)]:
             return None
+        entries = (aborted_transaction(content, number) for number in range(len(content) // TXN_INDEX_ENTRY.size))
         return [Aborted(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries]
 
     def _scanned(self, base: int, segments: Segments, latest: int) -> _Scan:

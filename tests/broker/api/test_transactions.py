@@ -6,8 +6,14 @@ from typing import Any, Final
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.server import compaction_of, scrub_of
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol import errors, messages
@@ -18,7 +24,7 @@ from seglog_protocol.transaction_files import END_MARKER_SIZE
 from tests.appends import append_request
 from tests.broker.brokers import open_broker
 from tests.broker.storage.log.transactions import due_of, without_aborted
-from tests.logs import batch
+from tests.logs import batch, flip_bit
 
 PRODUCER: Final = 7
 OTHER: Final = 8
@@ -96,6 +102,28 @@ async def test_a_batch_of_a_transaction_needs_a_producer_id(broker: Broker) -> N
     refused = await append(broker, encode_batch([(-1, None, b"v", ())], transactional=True))
     assert isinstance(refused.error, errors.InvalidRecordError)
     assert "producer id" in refused.error.message
+
+
+@pytest.mark.parametrize("finds", ["fetch", "scrub", "compaction"])
+async def test_a_transaction_index_in_which_a_bit_turns_is_built_again_and_told(broker: Broker, finds: str) -> None:
+    for producer_id, value in ((PRODUCER, b"aborted"), (OTHER, b"committed")):
+        await begin(broker, producer_id, value)
+        end(broker, producer_id, commit=producer_id == OTHER)
+    path = f"/data/t-0/{0:020d}.txnindex"
+    right = read_file(broker.fs, path)
+    flip_bit(broker.fs, path, 9)  # of the producer id
+    with capture_logs() as logged:
+        if finds == "scrub":
+            await scrub_of(broker).scrub_all(TaskBoundary("scrub"))
+        elif finds == "compaction":
+            broker.partitions["t", 0].log.reconfigure(TopicConfig(cleanup_policy=("compact",)))
+            broker.partitions["t", 0].log.roller.roll(4, RollReason.SIZE)
+            assert await compaction_of(broker).clean_next()
+        else:
+            assert await committed(broker, request()) == [b"committed"]
+    assert read_file(broker.fs, path) == right
+    [told] = [entry for entry in logged if entry["event"] == "index_wrong"]
+    assert (told["topic"], told["partition"], told["segment"], told["log_level"]) == ("t", 0, 0, "warning")
 
 
 @pytest.mark.parametrize("commit", [True, False])

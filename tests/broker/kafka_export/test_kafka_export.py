@@ -22,6 +22,7 @@ from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, read_k
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
@@ -257,6 +258,10 @@ def test_a_directory_is_refused_until_seglog_knows_what_is_in_it() -> None:
     fs.rename("/data/orders-7", "/data/orders-1")
     write_file_atomically(fs, "/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":14}')
     with pytest.raises(ExportError, match=f"Kafka used /data after seglog .*brokerEpoch|epoch 14.*: {once}"):
+        read_source(fs, _DATA)
+    fs.unlink("/data/.kafka_cleanshutdown")
+    PartitionState(transaction_indexes={0: (34, 5)}).save(fs, "/data/orders-1")
+    with pytest.raises(ExportError, match=f"/data/orders-1/0+.txnindex is not as it was written, .*: {once}"):
         read_source(fs, _DATA)
     fs.unlink("/data/seglog-topics.json")
     with pytest.raises(ExportError, match=f"seglog has not served it yet: {once}"):

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.segment_files import TXN_INDEX_SUFFIX
 from tests.clients.directory.files import make_partition
 from tests.interop.golden import Row, load_case, row_of, unpack
+from tests.logs import flip_bit
 from tests.support import examples
 from tests.transactions import Step, TransactionLog, steps
 
@@ -86,16 +88,19 @@ def test_compaction_after_a_look_at_transactions(tmp_path: Path, monkeypatch: py
         assert [record.offset for batch in consumer.batches() for record in batch.records()] == [0, 3]
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 33, b"\1" * 34, b"\0" * 68, None])
-def test_a_transaction_index_that_cannot_be_one_is_replaced_by_a_look_at_the_log(
-    tmp_path: Path, content: bytes | None
+@pytest.mark.parametrize("content", [b"", b"\0" * 33, b"\1" * 34, b"\0" * 68, None, *range(0, 8 * 34, 7)])
+def test_a_transaction_index_that_is_not_as_it_was_written_is_replaced_by_a_look_at_the_log(
+    tmp_path: Path, content: bytes | int | None
 ) -> None:
+    """Other bytes, none, or one bit."""
     log = TransactionLog([("data", 1, 2), ("abort", 1, 0), ("data", 1, 1), ("commit", 1, 0)])
     directory = make_partition(tmp_path)
     log.write(directory, [3])
     (index,) = directory.glob(f"*{TXN_INDEX_SUFFIX}")
     if content is None:
         index.unlink()
+    elif isinstance(content, int):
+        flip_bit(PosixFileSystem(), str(index), *divmod(content, 8))
     else:
         index.write_bytes(content)
     assert read(tmp_path, "t", "read_committed") == [3]

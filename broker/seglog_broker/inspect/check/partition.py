@@ -328,7 +328,11 @@ class _PartitionCheck:
             return
         compacted_before = max(self._context.compacted_before, self.out.state.compacted_before)
         self._transactions.judge(
-            self._names, self.out, compacted_before=compacted_before, is_checked=self._has_whole_indexes.__getitem__
+            self._names,
+            self.out,
+            compacted_before=compacted_before,
+            is_clean=self._context.is_clean,
+            is_checked=self._has_whole_indexes.__getitem__,
         )
 
     def _judge_checksums(self) -> None:

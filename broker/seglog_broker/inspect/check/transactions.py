@@ -7,6 +7,7 @@ from seglog_broker.inspect.check.plan import CheckResult
 from seglog_broker.inspect.findings import Code
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -61,12 +62,14 @@ class TransactionCheck:
         out: CheckResult,
         *,
         compacted_before: int,
+        is_clean: bool,
         is_checked: Callable[[int], bool],
     ) -> None:
         """Add a finding for each index that is wrong, and its content by the log; ``found_names`` are in the directory.
 
         ``is_checked(base)`` is true if the index of that segment should be complete. Batches of aborted transactions
-        may be gone below ``compacted_before``, and before the first segment.
+        may be gone below ``compacted_before``, and before the first segment: there only the state of a stop that
+        ``is_clean`` tells what an index had.
         """
         for base in filter(is_checked, self._bases):
             path = self._path(base, names.TXN_INDEX_SUFFIX)
@@ -77,11 +80,17 @@ class TransactionCheck:
             exact = [entry for entry in wanted if entry.first_offset >= max(compacted_before, self._bases[0])]
             ends = {(entry.producer_id, entry.last_offset) for entry in there}
             missing = [entry for entry in wanted if (entry.producer_id, entry.last_offset) not in ends]
-            if known == exact and not missing and not len(content) % TXN_INDEX_ENTRY.size:
+            rebuilt = b"".join(map(encode_aborted_transaction, wanted))
+            said = (out.state.transaction_indexes or {}).get(base) if is_clean else None
+            is_as_written = said in {None, (len(content), crc32c(content))} or content == rebuilt
+            if is_as_written and known == exact and not missing and not len(content) % TXN_INDEX_ENTRY.size:
                 continue
             what = f"does not have the {len(wanted)} transactions that were aborted in its segment"
             out.add(Code.TXN_INDEX_WRONG, path, what)
-            out.replace(path, b"".join(map(encode_aborted_transaction, wanted)), "rebuilt from the log")
+            out.replace(path, rebuilt, "rebuilt from the log")
+            if out.state.transaction_indexes is not None:
+                out.state.transaction_indexes[base] = len(rebuilt), crc32c(rebuilt)
+                out.plan.saves_state = True
 
     def _path(self, base: int, suffix: str) -> str:
         return f"{self._directory}/{names.segment_file_name(base, suffix)}"

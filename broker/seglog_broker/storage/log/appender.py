@@ -241,7 +241,7 @@ class Appender:
                 )
                 raise error from second
             raise
-        transactions.count_entry(base)
+        transactions.count_entry(base, entry)
         return appended
 
     def _write(

@@ -52,9 +52,9 @@ from seglog_broker.storage.producers.producer_snapshots import (
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, StorageError
-from seglog_protocol.transaction_files import AbortedTransaction
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """The default of ``producer.id.expiration.ms``."""
@@ -208,7 +208,7 @@ class _Loader:
             self._problems.append(problem)
         self._producers = ProducerState(expiration_ms=producer_expiration_ms)
         self._snapshots = ProducerSnapshots(files.fs, files.directory, self._producers)
-        self._transactions = TransactionIndexes(files)
+        self._transactions = TransactionIndexes(files, state, self._segments, self._snapshots)
         self._flusher = LogFlusher(
             files, self._offsets, self._segments, self._state_file, self._snapshots, self._transactions
         )
@@ -496,27 +496,25 @@ class _Loader:
         ``rebuilt`` are the bases of segments whose other indexes were missing: then this one may be missing as well.
         """
         bases, end, transactions = self._segments.bases, self._offsets.end, self._transactions
-        transactions.load(self._found, bases)
+        before = self._state.transaction_indexes
+        doubtful = transactions.load(self._found, end)
         known_below = end
         if producers.replayed:
             known_below = bases[0] if producers.snapshot is None else producers.snapshot
-            below = self._state.compacted_before
-            transactions.rebuild(producers.aborted, bases, known_below, end, compacted_before=below)
+            transactions.rebuild(producers.aborted, known_below)
         lost = {base for base in rebuilt if base < known_below}.intersection(bases) - set(transactions.bases)
         wanted = {base for base in lost if self._has_markers(base)}
-        for base in sorted({*wanted, *transactions.unsound(bases, end)}):
-            behind = self._segments.end_of(self._segments.floor(base), end)
-            transactions.rebuild(self._aborted_between(base, behind), bases, base, behind)
+        for base in sorted({*wanted, *doubtful}):
+            # a kill in the middle of a compaction leaves others than the state says
+            is_told = self._clean or base >= self._state.compacted_before
+            if base < known_below and transactions.mend(base) and is_told:
+                name = names.segment_file_name(base, names.TXN_INDEX_SUFFIX)
+                self._problems.append(f"{name} was not as it was written, and has been made again from the log")
+        if self._state.transaction_indexes != (before or {}):
+            self._state_file.mark_dirty()
 
     def _has_markers(self, base: int) -> bool:
         return any(header.is_control for _, header in self._segments[self._segments.floor(base)].log.batches())
-
-    def _aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The transactions that were aborted by a marker at offsets ``start`` to ``end`` (exclusive), by the log."""
-        state = ProducerState(expiration_ms=self._producers.expiration_ms)
-        state.restart(*self._snapshots.below(start))
-        found = (state.apply_replayed(*batch) for batch in replay(self._segments, state.end_offset, end))
-        return [entry for entry in found if entry is not None and entry.last_offset >= start]
 
     def _rebuild_missing_indexes(self) -> list[int]:
         """Rebuild missing index files of closed segments; return their bases. The first seek checks the others."""

@@ -15,7 +15,7 @@ from seglog_protocol.segment_files import PARTITION_STATE_FILE
 
 __all__ = [
     "PARTITION_STATE_FILE",
-    "ROLLS_REMEMBERED_MAX",
+    "SEGMENTS_REMEMBERED_MAX",
     "ActiveChecksum",
     "CleanerState",
     "MalformedStateError",
@@ -33,9 +33,9 @@ class MalformedStateError(ValueError):
     """A state file that cannot be understood; the message says why."""
 
 
-ROLLS_REMEMBERED_MAX: Final = 2_000
-"""Segments of a partition whose roll is recorded: about 40 bytes each in the file. Encoding so many takes the loop
-about two milliseconds."""
+SEGMENTS_REMEMBERED_MAX: Final = 2_000
+"""Segments of a partition whose roll, or transaction index, is recorded: about 40 bytes each in the file. Encoding so
+many takes the loop about two milliseconds."""
 
 
 class ActiveChecksum(NamedTuple):
@@ -91,17 +91,20 @@ class PartitionState:
     cleaner: CleanerState = field(default_factory=CleanerState)
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (epoch, start offset), as in Kafka's file when saved
     stopped: StoppedAt | None = None  # None while a broker has the log open
+    transaction_indexes: dict[int, tuple[int, int]] | None = None  # base offset -> size, CRC-32C; None: not known
 
     def note_roll(self, base_offset: int, reason: str, at_ms: int) -> None:
-        """Record why a segment was closed; only the newest ROLLS_REMEMBERED_MAX are kept."""
+        """Record why a segment was closed; only the newest SEGMENTS_REMEMBERED_MAX are kept."""
         self.rolls[base_offset] = Roll(reason, at_ms)
-        if len(self.rolls) > ROLLS_REMEMBERED_MAX:
+        if len(self.rolls) > SEGMENTS_REMEMBERED_MAX:
             del self.rolls[min(self.rolls)]
 
     def encode(self) -> bytes:
         """The file's content, on one line, because Python's fast JSON encoder cannot indent."""
         facts = {field.name: getattr(self, field.name) for field in fields(self)}
         facts |= {"damaged": [asdict(damage) for damage in self.damaged], "cleaner": asdict(self.cleaner)}
+        if self.transaction_indexes is not None:
+            facts["transaction_indexes"] = dict(sorted(self.transaction_indexes.items())[-SEGMENTS_REMEMBERED_MAX:])
         return seal({"version": _VERSION} | facts)
 
     def save(self, fs: FileSystem, directory: str) -> None:
@@ -140,6 +143,7 @@ class PartitionState:
                 rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
                 epochs=[(_offset(epoch), _offset(start)) for epoch, start in found.get("epochs", ())],
                 stopped=None if found.get("stopped") is None else StoppedAt(*map(_offset, found["stopped"])),
+                transaction_indexes=_transaction_indexes(found.get("transaction_indexes")),
             )
         except MalformedJsonError as error:
             raise MalformedStateError(str(error)) from error
@@ -171,6 +175,10 @@ def _damaged_range(item: dict[str, Any]) -> DamagedRange:
 
 def _active_checksum(found: Any) -> ActiveChecksum | None:
     return None if found is None else ActiveChecksum(*map(_offset, found))
+
+
+def _transaction_indexes(found: dict[str, Any] | None) -> dict[int, tuple[int, int]] | None:
+    return None if found is None else {int(base): (_offset(size), _offset(crc)) for base, (size, crc) in found.items()}
 
 
 def _cleaner_state(found: dict[str, Any]) -> CleanerState:

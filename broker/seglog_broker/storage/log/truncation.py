@@ -144,7 +144,7 @@ class LogTruncation:
         self._flusher.mark_directory_dirty()
         restore_append_times(self._files, segments, self._state_file, clean=False)
         self._flusher.flush()
-        self._transactions.cut_from(offsets.end)  # a crash before leaves entries that the next load finds unsound
+        self._transactions.cut_back_to_log()  # a crash before leaves entries that the next load finds
         self._snapshots.truncate(
             segments.bases,
             log_end=offsets.end,

@@ -35,7 +35,7 @@ def rebuilt_beside(log: SegmentLog, writer: IndexWriter) -> InTurns[tuple[IndexW
     made = writer.beside()
     is_made = False
     try:
-        next_offset = yield from _fill(made, log, _pieces(log))
+        next_offset = yield from _fill(made, log, pieces(log))
         is_made = True
     finally:
         if not is_made:
@@ -80,16 +80,16 @@ def _fill(writer: IndexWriter, log: SegmentLog, batches: Iterable[LocatedBatch |
     return next_offset
 
 
-def _pieces(log: SegmentLog) -> Iterator[LocatedBatch | Stop]:
+def pieces(log: SegmentLog, *, strict: bool = True) -> Iterator[LocatedBatch | Stop]:
     """Every batch by its header, also those that are appended meanwhile, and places to stop at.
 
-    Raises CorruptRecordError where bytes are no batch.
+    If ``strict``, raises CorruptRecordError where bytes are no batch; else waits for the disk.
     """
     position, expected = 0, -1
     stop: Stop | None = TurnWantedError()
     while stop is not None:
         stop = None
-        batches = log.batches(position, strict=True, expected=expected)
+        batches = log.batches(position, strict=strict, expected=expected)
         try:
             for walked, found in enumerate(batches, start=1):
                 yield found
@@ -110,7 +110,7 @@ def _refuse_unknown_damage(log: SegmentLog) -> Generator[Stop, None, None]:
     """
     expected, highest = log.base_offset, log.base_offset + names.RELATIVE_OFFSET_MAX
     odd: LocatedBatch | None = None  # the batch before, if it left a gap
-    for found in _pieces(log):
+    for found in pieces(log):
         if not isinstance(found, LocatedBatch):
             yield found
             continue

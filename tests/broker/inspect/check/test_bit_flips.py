@@ -167,6 +167,11 @@ def test_every_bit_of_a_transaction_index_is_watched_by_the_log(step: int) -> No
     path = path_of(base, ".txnindex")
     for position, _ in _flips(fs, path, step):
         assert codes(check(fs)) == [(Severity.DERIVED, Code.TXN_INDEX_WRONG)], position
+    state = PartitionState.load(fs, PARTITION)
+    state.compacted_before = end + 6  # the first batches of its transactions may be gone: then the log tells less
+    state.save(fs, PARTITION)
+    for position, _ in _flips(fs, path, step):
+        assert codes(check(fs)) == [(Severity.DERIVED, Code.TXN_INDEX_WRONG)], position
     right = read_file(fs, path)
     for spoilt in (None, right[:34], right + right[34:], right + b"half an entry"):
         fs.unlink(path)

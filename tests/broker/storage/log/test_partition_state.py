@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, ROLLS_REMEMBERED_MAX, PartitionState, Roll
+from seglog_broker.storage.log.partition_state import (
+    PARTITION_STATE_FILE,
+    SEGMENTS_REMEMBERED_MAX,
+    PartitionState,
+    Roll,
+)
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 
@@ -74,7 +79,9 @@ def test_a_field_that_an_older_version_did_not_know_is_empty() -> None:
 
 def test_of_very_many_rolls_the_newest_are_remembered() -> None:
     state = PartitionState()
-    for number in range(ROLLS_REMEMBERED_MAX + 5):
+    state.transaction_indexes = {number: (34, number) for number in range(SEGMENTS_REMEMBERED_MAX + 5)}
+    for number in range(SEGMENTS_REMEMBERED_MAX + 5):
         state.note_roll(number, "size", number)
-    assert sorted(state.rolls) == list(range(5, ROLLS_REMEMBERED_MAX + 5))
+    assert sorted(state.rolls) == list(range(5, SEGMENTS_REMEMBERED_MAX + 5))
     assert json.loads(state.encode())["rolls"]["5"] == ["size", 5]
+    assert sorted(map(int, json.loads(state.encode())["transaction_indexes"])) == sorted(state.rolls)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.segment_files import segment_file_name
+from seglog_protocol.transaction_files import TXN_INDEX_ENTRY
 from tests.broker.storage.log.transactions import (
     Aborted,
     Batch,
@@ -19,6 +23,7 @@ from tests.broker.storage.log.transactions import (
     append_in_transaction,
     due_of,
     end_transaction,
+    fetch_committed,
     read_committed,
 )
 from tests.logs import DIRECTORY, LogOnDisk, add_bytes, contents, flip_bit
@@ -185,14 +190,13 @@ def test_committed_records_are_those_of_a_plain_model(seed: int) -> None:
 
 
 def with_transactions() -> Transactional:
-    """A stopped log of three segments: aborted transactions end in the first two, one is open in the last."""
+    """A stopped log of three segments: transactions were aborted and committed in two, one is open in the last."""
     log = Transactional(1)
-    for kinds in (("data", "ABORT"), ("plain", "data", "data")):
-        while not log.model.transactions()[1]:
-            log.kafka_writes(*kinds)
+    for markers in (("ABORT", "COMMIT", "ABORT"), ("COMMIT", "ABORT", "ABORT")):
+        log.model.batches += [append_in_transaction(log.disk.log, producer_id, 2) for producer_id in range(3)]
+        log.model.batches += [end_transaction(log.disk.log, *ending) for ending in enumerate(markers)]
         log.roll()
-    while not log.model.transactions()[0]:
-        log.kafka_writes("data")
+    log.model.batches.append(append_in_transaction(log.disk.log, 0))
     log.check()
     log.disk.log.close()
     return log
@@ -214,9 +218,85 @@ def test_a_lost_transaction_index_comes_back_with_the_other_indexes_of_its_segme
     log.check()
 
 
-@pytest.mark.parametrize("spoil", ["cut", "version", "order", "segment"])
-def test_a_transaction_index_that_cannot_be_one_of_its_segment_is_built_again(spoil: str) -> None:
+def with_bit(number: int) -> Callable[[bytes, bytes], bytes | None]:
+    return lambda content, _: (int.from_bytes(content, "little") ^ 1 << number).to_bytes(len(content), "little")
+
+
+SPOILT: Final[dict[str, Callable[[bytes, bytes], bytes | None]]] = {
+    "missing": lambda _content, _other: None,
+    "cut": lambda content, _: content[:-1],
+    "without its last entry": lambda content, _: content[: -TXN_INDEX_ENTRY.size],
+    "one entry more": lambda content, _: content + content[-TXN_INDEX_ENTRY.size :],
+    "of another segment": lambda _, other: other,
+    "without a file before": lambda _, other: other,
+    **{f"bit {number}": with_bit(number) for number in range(0, 8 * TXN_INDEX_ENTRY.size, 5)},
+}
+"""What becomes of the content of an index; ``other`` is that of another one."""
+
+
+def spoil(log: Transactional, how: str) -> str:
+    """Spoil the first index, or that of a segment without one; returns its path."""
+    paths = list(before := index_files(log))
+    path = log._path(log.disk.log.active.base_offset, ".txnindex") if "without a file" in how else paths[0]
+    spoilt = SPOILT[how](before.get(path, b""), before[paths[1]])
+    if log.disk.fs.exists(path):
+        log.disk.fs.unlink(path)
+    if spoilt is not None:
+        add_bytes(log.disk.fs, path, spoilt)
+    return path
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_transaction_index_that_is_not_as_it_was_written_is_built_again_at_a_start_and_told(how: str) -> None:
     log = with_transactions()
+    before = index_files(log)
+    name = spoil(log, how).rpartition("/")[2]
+    log.disk._open(clean=True)
+    assert index_files(log) == before
+    assert [problem for problem in log.disk.report.problems if name in problem]
+    log.check()
+    log.restart()
+    assert not log.disk.report.problems
+
+
+@pytest.mark.parametrize("how", [how for how in SPOILT if "one entry more" not in how and "without a" not in how])
+def test_a_transaction_index_that_changes_under_a_running_broker_is_built_again_by_the_next_look_up(how: str) -> None:
+    log = with_transactions()
+    before = index_files(log)
+    log.disk._open(clean=True)
+    path = spoil(log, how)
+    only_warm = log.disk.log._files.handles.only_warm
+    log.disk.log._files.handles.forget(path)  # the memory of the system
+    for _ in range(5):
+        with only_warm, suppress(TurnWantedError, ColdReadError):
+            fetch_committed(log.disk.log, 0, 1 << 20)
+    log.check()
+    assert index_files(log) == before
+    assert log.disk.log.transactions.mended == [log.disk.log.segments.bases[0]]
+    assert log.disk.log.transactions.look_at_files()() == []
+
+
+def test_an_index_that_was_begun_before_the_newest_snapshot_stays_whole() -> None:
+    """The last stop had no room for a snapshot: the batches behind the one before are read."""
+    log = with_transactions()
+    log.disk._open(clean=True)
+    snapshots: list[tuple[str, bytes]] = []
+    for _ in range(2):
+        log.model.batches += [append_in_transaction(log.disk.log, 1), end_transaction(log.disk.log, 1, "ABORT")]
+        log.restart()
+        snapshots.append(max(item for item in contents(log.disk.fs).items() if item[0].endswith(".snapshot")))
+    log.disk.log.close()
+    log.disk.fs.unlink(snapshots[1][0])
+    add_bytes(log.disk.fs, *snapshots[0])
+    log.disk._open(clean=True)
+    assert log.disk.report.producers.replayed
+    log.check()
+
+
+@pytest.mark.parametrize("spoil", ["cut", "version", "order", "segment"])
+def test_a_transaction_index_of_kafka_that_cannot_be_one_of_its_segment_is_built_again(spoil: str) -> None:
+    log = with_transactions()
+    log.disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
     before = index_files(log)
     path = next(iter(before))
     if spoil == "cut":
