@@ -3,7 +3,7 @@
 Nothing is changed here. The caller holds the directory's lock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.partition_files import topic_id_in
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.producers.producer_ids import ProducerIds
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.texts import counted
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
@@ -45,6 +46,7 @@ _OF_KAFKA: Final = frozenset(
         names.SNAPSHOT_SUFFIX,
     }
 )
+_BY_POSITION: Final = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 _IN_THE_MAKING: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 """Of a compaction that a kill interrupted: Kafka's start completes or removes it, as ours does."""
 
@@ -56,11 +58,15 @@ class ExportError(Exception):
 
 
 class SourceFile(NamedTuple):
-    """A file of a partition; ``is_final``: a segment's ``.log`` that is closed and on the disk, never written again."""
+    """A file of a partition; ``is_final``: a segment's ``.log`` that is closed and on the disk, never written again.
+
+    ``without`` are ranges of bytes that are left out, by position.
+    """
 
     name: str
     size: int
     is_final: bool
+    without: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +207,23 @@ def _partition(
         is_gone = not fs.exists(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}")  # with its segment
         if not is_gone and not (fs.exists(index) and crc32c(read_file(fs, index)[:size]) == crc):
             raise ExportError(f"{index} is not as it was written, and Kafka would not notice: {_START_ONCE}")
-    if state.damaged:
-        first = state.damaged[0].start_offset
+    unsynced = [damage for damage in state.damaged if state.is_unsynced(damage)]
+    notes += [
+        f"{name} will be without the damaged bytes of offsets {damage.start_offset} to {damage.end_offset - 1}, which "
+        "may never have been synced: Kafka's consumers pass them"
+        for damage in unsynced
+    ]
+    damaged = [damage for damage in state.damaged if damage not in unsynced]
+    if damaged:
+        first = damaged[0].start_offset
         notes.append(
-            f"{name} has {counted(len(state.damaged), 'damaged range')}, from offset {first} on: Kafka's consumers "
+            f"{name} has {counted(len(damaged), 'damaged range')}, from offset {first} on: Kafka's consumers "
             "stop there, and go on only from an offset behind it"
         )
     if state.read_only is not None:
         notes.append(f"{name} is read-only here ({state.read_only}), and will not be with Kafka")
     recovery_point = offsets[checkpoints.RECOVERY_POINT_CHECKPOINT].get(key, 0)
-    return SourcePartition(_leader_epoch(fs, directory), tuple(_files(fs, directory, recovery_point)))
+    return SourcePartition(_leader_epoch(fs, directory), tuple(_files(fs, directory, recovery_point, unsynced)))
 
 
 def _leader_epoch(fs: FileSystem, directory: str) -> int:
@@ -225,8 +238,13 @@ def _leader_epoch(fs: FileSystem, directory: str) -> int:
         ) from error
 
 
-def _files(fs: FileSystem, directory: str, recovery_point: int) -> Iterator[SourceFile]:
-    """The files that Kafka knows, by name; what is ours alone, deleted or unknown is left out."""
+def _files(
+    fs: FileSystem, directory: str, recovery_point: int, unsynced: Sequence[DamagedRange]
+) -> Iterator[SourceFile]:
+    """The files that Kafka knows, by name; what is ours alone, deleted or unknown is left out.
+
+    So are the indexes of segments without some bytes, by which other positions change: Kafka makes them again.
+    """
     found = fs.list_directory(directory)
     parsed = {name: names.parse_segment_file_name(name) for name in found}
     bases = sorted(base for base, suffix in filter(None, parsed.values()) if suffix == names.LOG_SUFFIX)
@@ -239,9 +257,12 @@ def _files(fs: FileSystem, directory: str, recovery_point: int) -> Iterator[Sour
             continue
         base, suffix = part
         plain = next((suffix.removesuffix(end) for end in _IN_THE_MAKING if suffix.endswith(end)), suffix)
-        if plain in _OF_KAFKA:
-            is_final = suffix == names.LOG_SUFFIX and ends.get(base, names.OFFSET_MAX) <= recovery_point
-            yield SourceFile(name, fs.stat(f"{directory}/{name}").size, is_final)
+        without = tuple(sorted((d.position, d.end_position) for d in unsynced if d.segment == base))
+        if suffix == names.LOG_SUFFIX:
+            is_final = not without and ends.get(base, names.OFFSET_MAX) <= recovery_point
+            yield SourceFile(name, fs.stat(f"{directory}/{name}").size, is_final, without)
+        elif plain in _OF_KAFKA and not (without and suffix in _BY_POSITION):
+            yield SourceFile(name, fs.stat(f"{directory}/{name}").size, is_final=False)
 
 
 def _next_producer_id(fs: FileSystem, path: str, partitions: dict[TopicPartition, SourcePartition]) -> int:

@@ -15,8 +15,8 @@ from seglog_broker.storage.directory.kafka_metadata import BOOTSTRAP_FILE, encod
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
 from seglog_broker.storage.directory.opening import prepare_directory
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.copying import copy_file
-from seglog_broker.storage.io.filesystem import FileSystem, parent, write_files_atomically
+from seglog_broker.storage.io.copying import copy_file, read_chunks
+from seglog_broker.storage.io.filesystem import FileSystem, parent, write_all, write_files_atomically
 from seglog_broker.storage.log.partition_files import empty_directory
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
 
@@ -123,9 +123,27 @@ def _write_partition(
     for file in files:
         path, copy = f"{source}/{name}/{file.name}", f"{directory}/{file.name}"
         linked = link and file.is_final
-        copy_file(fs, path, copy, size=file.size, link=linked)
+        if file.without:
+            _copy_parts(fs, path, copy, file)
+        else:
+            copy_file(fs, path, copy, size=file.size, link=linked)
         mtime_ms = fs.stat(path).mtime_ms  # the time of a segment without timestamps, and of producers' last
         if fs.stat(copy).mtime_ms != mtime_ms:  # a linked file has it, and stays as it is
             fs.set_mtime(copy, mtime_ms)
         progress(file)
     fs.sync_directory(directory)
+
+
+def _copy_parts(fs: FileSystem, path: str, copy: str, file: SourceFile) -> None:
+    """Copy a file without some ranges of its bytes."""
+    target = fs.open(copy, create=True)
+    try:
+        written = start = 0
+        for end, following in (*file.without, (file.size, file.size)):
+            for data in read_chunks(fs, path, end, start=start):
+                write_all(target, [data], written)
+                written += len(data)
+            start = following
+        target.fdatasync()
+    finally:
+        target.close()

@@ -156,6 +156,7 @@ class Partition(Flushable):
         problems += [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
         problems += [
             f"{name}: {_damage_in_words(damage)}"
+            + (", or were never synced before a crash: Kafka's clients pass them" if state.is_unsynced(damage) else "")
             for damage in [d for d in state.damaged if d.end_offset > begins][:DAMAGES_TOLD_MAX]
         ]
         return problems

@@ -227,6 +227,27 @@ def test_damage_and_an_unclean_stop_are_noted() -> None:
     assert note == "/data was not stopped cleanly: Kafka recovers what is behind the recovery points when it starts"
 
 
+def test_damage_that_a_crash_may_have_torn_is_left_out() -> None:
+    fs = _filled(is_clean=False)
+    directory = _opened(fs)
+    log = directory.logs["orders", 0]
+    offset, path, ends = log.log_end_offset, log.active.log_path, [log.active.size]
+    for number in range(3):
+        append_one(log, memoryview(bytearray(batch(b"%d" % number * 9, timestamp=1_000))))
+        ends.append(log.active.size)
+    assert log.active.log_path == path
+    directory.abandon()
+    flip_bit(fs, path, ends[1] + 70)
+    assert _opened(fs).close() == []
+    whole = fs.snapshot()[path]
+    assert [f"offsets {offset + 1} to {offset + 1}" in note for note in read_source(fs, _DATA).notes] == [True]
+    _exported(fs, link=True)
+    assert fs.snapshot()[path.replace(_DATA, _DESTINATION)] == whole[: ends[1]] + whole[ends[2] :]
+    adopted = _opened(fs, _DESTINATION)
+    assert [record.offset for record in read_all(adopted.logs["orders", 0], offset)] == [offset, offset + 2]
+    adopted.abandon()
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_holes_in_what_a_kafka_fetched_from_another_one_are_of_compaction(*, is_clean: bool) -> None:
     """Its cleaner's checkpoint does not name them: the other Kafka's cleaner made them."""

@@ -478,6 +478,11 @@ class _Loader:
             for damage in known
             if damage not in kept and damage.reason == "missing" and damage.start_offset < below
         ]
+        # what was on the disk before, or known before, was not torn by this crash
+        held = names.OFFSET_MAX if self._clean else max(held_end, recovery_point, state.held_end)
+        new = [d for d in report.damaged if d.reason == "damaged" and d.start_offset >= held and d not in known]
+        unsynced = (d for d in [*kept, *report.damaged] if d in new or state.is_unsynced(d))
+        state.unsynced = [(damage.start_offset, damage.end_offset) for damage in unsynced]
         self._damage.replace([*kept, *report.damaged])
         if report.damaged or kept != known:
             self._state_file.save()

@@ -177,6 +177,13 @@ class PartitionLog:
         """Bytes of all segments."""
         return self._segments.total_size
 
+    def behind_unsynced(self, offset: int) -> int:
+        """``offset``, or where a reader goes on that passes what a power cut may have torn."""
+        for damage in self.state.damaged if self.state.unsynced else ():
+            if damage.start_offset <= offset < damage.end_offset and self.state.is_unsynced(damage):
+                return damage.end_offset
+        return offset
+
     # --- Transactions -------------------------------------------------------------------------------------------------
 
     def aborted_in(self, found: LogSlice) -> list[AbortedTransaction]:

@@ -78,6 +78,7 @@ class PartitionState:
 
     read_only: str | None = None  # why, or None
     damaged: list[DamagedRange] = field(default_factory=list)
+    unsynced: list[tuple[int, int]] = field(default_factory=list)  # offsets of damage that a power cut may have left
     active_segment: int | None = None  # base offset of the segment of first_append_ms
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
@@ -92,6 +93,10 @@ class PartitionState:
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (epoch, start offset), as in Kafka's file when saved
     stopped: StoppedAt | None = None  # None while a broker has the log open
     transaction_indexes: dict[int, tuple[int, int]] | None = None  # base offset -> size, CRC-32C; None: not known
+
+    def is_unsynced(self, damage: DamagedRange) -> bool:
+        """Whether the range was above all that was known to be on the disk when an unclean start found it."""
+        return any(start <= damage.start_offset and damage.end_offset <= end for start, end in self.unsynced)
 
     def note_roll(self, base_offset: int, reason: str, at_ms: int) -> None:
         """Record why a segment was closed; only the newest SEGMENTS_REMEMBERED_MAX are kept."""
@@ -130,6 +135,7 @@ class PartitionState:
             return cls(
                 read_only=_optional(str, found.get("read_only")),
                 damaged=[_damaged_range(item) for item in found.get("damaged", ())],
+                unsynced=[(_offset(start), _offset(end)) for start, end in found.get("unsynced", ())],
                 active_segment=_optional(int, found.get("active_segment")),
                 first_append_ms=_optional(int, found.get("first_append_ms")),
                 last_append_ms=_optional(int, found.get("last_append_ms")),

@@ -12,6 +12,8 @@ from trio.testing import MockClock
 
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.handlers.produce import RECORDS_NAMED_MAX
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import messages
@@ -138,6 +140,21 @@ async def test_a_produce_response_says_where_the_log_starts(served: KafkaServed,
     await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), served=served), 12)
     found = (await peer.receive(PRODUCED)).responses[0].partition_responses
     assert [(result.base_offset, result.log_start_offset) for result in found] == [(3, 2), (0, 0)]
+
+
+async def test_a_fetch_of_damage_is_an_error_and_goes_on_behind_what_a_crash_may_have_torn(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
+    for _ in range(3):
+        await peer.send(produce(("plain", 0, BATCH), served=served), 12)
+        await peer.receive(PRODUCED)
+    log = served.broker.partitions.partition("plain", 0).log
+    log.roller.roll(3, RollReason.SIZE)
+    log.note_damage([DamagedRange(1, 2, 0, len(BATCH), 2 * len(BATCH))])
+    for told, expected in (([], (ErrorCode.CORRUPT_MESSAGE, -1, 0)), ([(1, 2)], (0, 3, len(BATCH)))):
+        log.state.unsynced = told
+        await peer.send(fetch(("plain", 0, 1)), 12)
+        assert found(await peer.receive(messages.FetchResponse)) == [expected]
 
 
 async def test_offsets_come_with_the_leader_epoch_under_which_their_records_were_written(

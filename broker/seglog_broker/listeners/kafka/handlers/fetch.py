@@ -111,9 +111,9 @@ class Fetch:
                     continue
                 assert name is not None
                 self._places.append(data)
-                wanted.append(
-                    FetchPartition(name, item.partition, item.fetch_offset, max_bytes=max(0, item.partition_max_bytes))
-                )
+                log = self._context.broker.partitions.find_readable(name, item.partition)
+                offset = item.fetch_offset if log is None else log.log.behind_unsynced(item.fetch_offset)
+                wanted.append(FetchPartition(name, item.partition, offset, max_bytes=max(0, item.partition_max_bytes)))
         self.request = FetchRequest(
             wanted,
             max_bytes=max(0, self._asked.max_bytes),
