@@ -15,7 +15,7 @@ _ENDINGS: Final = {
     "duration": "time is over",
     "end": "end of the log",
     "interrupt": "interrupted",
-    "error": "a permanent error",
+    "error": "an error that trying again does not cure",
 }
 
 

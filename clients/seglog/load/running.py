@@ -120,6 +120,9 @@ class _Runner:
             self._on_progress(f"writing {plan.count:,} records to read")
         filling = replace(session, plan=plan, control=Control(), measurement=Measurement(clock=trio.current_time))
         await produce(filling)
+        if filling.control.ended_by == "error":
+            self._measurement.errors += filling.measurement.errors
+            self.control.end("error")
         written = filling.measurement.sent.records
         self.notes.append(f"this run wrote what it read: {written:,} records of {plan.record_size:,} B")
         for code, count in filling.measurement.errors.items():

@@ -13,7 +13,7 @@ from seglog.core.retries import backoff_seconds
 from seglog.load.measurement import Measurement
 from seglog.load.plan import Ended, Plan
 from seglog.trio import Client
-from seglog_protocol.errors import ClientError, ClientTimeoutError, NotReachableError, SeglogError
+from seglog_protocol.errors import ClientError, ClientTimeoutError, DiskFullError, NotReachableError, SeglogError
 from seglog_protocol.messages import TopicDescription
 
 ACKNOWLEDGED = "acknowledged"
@@ -87,7 +87,8 @@ class Session:
     async def failed(self, error: SeglogError, attempts: int) -> bool:
         """Count an error. Returns False when it ends the run; else True, after a backoff for ``attempts``."""
         self.count(error)
-        if not (error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)):
+        is_full = isinstance(error, DiskFullError)  # nobody frees it while a load waits
+        if is_full or not (error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)):
             self.control.end("error")
             return False
         await trio.sleep(backoff_seconds(attempts))

@@ -12,7 +12,7 @@ from seglog.load.report import Report
 from seglog.load.running import run
 from seglog.load.session import Control
 from seglog.load.verbs import deal
-from seglog_protocol.errors import BrokerStoppingError, InvalidRecordError, UnknownTopicError
+from seglog_protocol.errors import BrokerStoppingError, DiskFullError, InvalidRecordError, UnknownTopicError
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult
 from tests.clients.fake_broker import SILENCE, Script
 from tests.clients.trio.memory_broker import MemoryBroker, memory_broker
@@ -53,6 +53,16 @@ async def test_a_topic_that_was_made_is_removed_unless_it_is_to_be_kept(autojump
         report = await ran(broker, "produce", count=10, partitions=2, keep=True)
         assert report.topic.startswith("load-")
         assert len(broker.logs[report.topic]) == 2
+
+
+@pytest.mark.parametrize("verb", ["produce", "consume", "roundtrip"])
+async def test_a_full_disk_ends_a_run_and_its_report_says_so(autojump_clock: MockClock, verb: str) -> None:
+    async with memory_broker(topics={"t": 1}) as broker:
+        broker.script = refusing(DiskFullError("full"), [10**9])
+        began = trio.current_time()
+        report = await ran(broker, verb, count=10_000, **({} if verb == "consume" else {"topic": "t"}))
+        assert (report.ended_by, report.has_failed, trio.current_time() - began < 10) == ("error", True, True)
+        assert set(report.measurement.errors) == {"DISK_FULL"}
 
 
 async def test_errors_that_time_may_cure_are_counted_and_the_run_goes_on(autojump_clock: MockClock) -> None:
