@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 import warnings
@@ -83,8 +84,8 @@ class BlockingBroker:
         self._run: InThread | Daemon = (
             Daemon() if process else InThread(in_memory=memory, is_temporary=directory is None, seed=seed)
         )
-        self._temporary = None if memory or directory is not None else tempfile.mkdtemp(prefix="seglog-")
-        self.directory = MEMORY_DIRECTORY if memory else given or f"{self._temporary}/data"
+        self._temporary = None if memory or directory is not None else _Temporary()
+        self.directory = given or (MEMORY_DIRECTORY if self._temporary is None else f"{self._temporary.path}/data")
         """The log directory."""
         self._forgotten = weakref.finalize(self, _end_forgotten, self._owner, self._run, self._clients, self._temporary)
 
@@ -175,7 +176,7 @@ class BlockingBroker:
         except Exception as error:  # noqa: BLE001 - raised below; an interrupt leaves the rest to the next close
             failure = error
         if self._temporary is not None:
-            uninterrupted(partial(shutil.rmtree, self._temporary, ignore_errors=True))
+            uninterrupted(self._temporary.remove)
         self._forgotten.detach()
         if failure is not None:
             raise failure
@@ -456,7 +457,26 @@ def _check_seconds(seconds: float) -> None:
         raise ValueError(f"seconds are a finite number, not {seconds!r}")
 
 
-def _end_forgotten(owner: int, run: InThread | Daemon, clients: list[Client], temporary: str | None) -> None:
+class _Temporary:
+    """A directory that goes with this process, however that ends: a shell reads until then, and removes it."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="seglog-")
+        command = ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', self.path]
+        self._shell = subprocess.Popen(  # noqa: S603 - of ours
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._shell.communicate()
+
+
+def _end_forgotten(owner: int, run: InThread | Daemon, clients: list[Client], temporary: _Temporary | None) -> None:
     """End a broker that nobody has closed, when it is garbage or the interpreter exits."""
     if owner != os.getpid():
         return
@@ -468,4 +488,4 @@ def _end_forgotten(owner: int, run: InThread | Daemon, clients: list[Client], te
             run.stop()
     finally:
         if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.remove()

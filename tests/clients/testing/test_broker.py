@@ -31,6 +31,7 @@ from seglog_protocol.errors import (
     SeglogError,
     TopicExistsError,
 )
+from tests.processes import wait_until
 
 KINDS = pytest.mark.parametrize("memory", [pytest.param(False, id="on disk"), pytest.param(True, id="in memory")])
 
@@ -680,3 +681,16 @@ def test_a_group_is_waited_for_until_its_members_share_the_partitions() -> None:
         assert broker.wait_for_group("g", after=again.generation).members[0].member_id != member.member_id
         consumer.close()
         thread.join()
+
+
+@pytest.mark.parametrize("options", ["", "process=True"])
+def test_a_process_that_is_terminated_leaves_no_directory(options: str) -> None:
+    program = (
+        f"from seglog.testing import Broker\nwith Broker({options}) as b:\n print(b.directory, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        assert directory.is_dir()
+        process.terminate()
+    wait_until(lambda: not directory.parent.exists(), "the end of its directory")
