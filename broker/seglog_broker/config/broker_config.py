@@ -22,7 +22,7 @@ from seglog_broker.config.keys import (
     without_effect,
 )
 from seglog_broker.config.listener_keys import ListenerSetting
-from seglog_broker.config.topic_config import NO_REPLICAS, TOPIC_KEYS, TopicConfig
+from seglog_broker.config.topic_config import NO_REPLICAS, SEGMENT_BYTES_MIN_KAFKA, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
 from seglog_broker.config.values import (
     LONG_MAX,
@@ -912,7 +912,7 @@ class BrokerConfig:
     offsets_topic_segment_bytes: Annotated[
         int,
         Key(
-            Int(1024),
+            Int(SEGMENT_BYTES_MIN_KAFKA),
             "Segment size of the topic that holds committed offsets, when it is made; Kafka takes 104857600.",
             "Raise it where much is committed; a start reads at least one segment that is not compacted yet.",
         ),
@@ -966,7 +966,7 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: Annotated[
         int,
         Key(
-            Int(1024),
+            Int(SEGMENT_BYTES_MIN_KAFKA),
             "Segment size of the topic that holds the state of transactions, when it is made; Kafka takes 104857600.",
             "Raise it for very many transactions; a start reads at least one segment that is not compacted yet.",
         ),

@@ -5,6 +5,7 @@ answered. A life of the broker ends after some number of file operations, in the
 order. All but the order in which the loop runs its tasks follows from the seed.
 """
 
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from random import Random
@@ -30,7 +31,7 @@ from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import decode_records
-from tests.broker.coordinators.groups.service.running import TogetherClock
+from tests.broker.coordinators.groups.service.running import SMALL_SEGMENTS, TogetherClock
 from tests.broker.storage.log.transactions import without_aborted
 from tests.simulation.interleaving import InterleavingOffload
 from tests.simulation.transactions.full_disk import FullDisk
@@ -48,9 +49,7 @@ FLAGS: Final = (
     "log.segment.bytes=2048",
     "log.index.interval.bytes=200",
     "offsets.topic.num.partitions=2",
-    "offsets.topic.segment.bytes=1024",
     "transaction.state.log.num.partitions=2",
-    "transaction.state.log.segment.bytes=1024",
     "log.initial.task.delay.ms=0",
     "log.cleaner.backoff.ms=300",
     "log.cleaner.min.cleanable.ratio=0.01",
@@ -228,7 +227,7 @@ class World:
         self._clock = self._clock or TogetherClock()
         hard, soft = self._marks
         marks = f"seglog.disk.free.hard.bytes={hard}", f"seglog.disk.free.soft.bytes={soft}"
-        config, _ = load_config(None, "", {}, (*FLAGS, *marks))
+        config = dataclasses.replace(load_config(None, "", {}, (*FLAGS, *marks))[0], **SMALL_SEGMENTS)
         try:
             offload = SlowOffload(Random(self.dice.randrange(1 << 30)))
             broker = Broker.open(config, self.fs, self._clock, offload)

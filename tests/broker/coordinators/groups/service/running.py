@@ -1,7 +1,9 @@
 """A broker on the forgetful disk with its groups' tasks, without listeners, and what it is asked in tests."""
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import trio
 import trio.testing
@@ -22,8 +24,17 @@ MINUTE_MS = 60_000
 RETENTION_MS = 10_080 * MINUTE_MS
 
 
-def open_broker(fs: ForgetfulFileSystem, clock: ManualClock, *flags: str, in_line_bytes: int = IN_LINE_BYTES) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
+SMALL_SEGMENTS: Final[dict[str, Any]] = {
+    "offsets_topic_segment_bytes": 1024,
+    "transaction_state_log_segment_bytes": 1024,
+}
+"""Fields of a configuration for tests of compaction; no operator can set such values."""
+
+
+def open_broker(
+    fs: ForgetfulFileSystem, clock: ManualClock, *flags: str, in_line_bytes: int = IN_LINE_BYTES, **fields: Any
+) -> Broker:
+    config = dataclasses.replace(load_config(None, "", {}, ["log.dir=/data", *flags])[0], **fields)
     return Broker.open(config, fs, clock, InlineOffload(), in_line_bytes=in_line_bytes)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 import trio.testing
@@ -23,10 +24,10 @@ KEY = "pay"
 
 @asynccontextmanager
 async def coordinating(
-    fs: ForgetfulFileSystem, *flags: str, closes: bool = True, clock: ManualClock | None = None
+    fs: ForgetfulFileSystem, *flags: str, closes: bool = True, clock: ManualClock | None = None, **fields: Any
 ) -> AsyncIterator[Broker]:
     """A broker with the tasks of groups and transactions; what there was before is loaded."""
-    broker = open_broker(fs, clock or ManualClock(NOW), *flags)
+    broker = open_broker(fs, clock or ManualClock(NOW), *flags, **fields)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.groups.run)
         nursery.start_soon(broker.transactions.run)

@@ -11,15 +11,11 @@ from seglog_broker.coordinators.transactions.facts import TransactionState
 from seglog_broker.server import compaction_of
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from tests.broker.coordinators.groups.service.running import commit
+from tests.broker.coordinators.groups.service.running import SMALL_SEGMENTS, commit
 from tests.broker.coordinators.transactions.service.running import TOPIC, append, coordinating, end, ended, with_orders
 from tests.logs import read_all
 
-SMALL: Final = (
-    "offsets.topic.segment.bytes=1024",
-    "transaction.state.log.segment.bytes=1024",
-    "log.cleaner.min.cleanable.ratio=0.01",
-)
+SMALL: Final = ("log.cleaner.min.cleanable.ratio=0.01",)
 ENDED: Final = 40
 """Transactions that end; each writes some records to either topic."""
 
@@ -55,7 +51,7 @@ def records_of(broker: Broker, topic: str) -> int:
 @pytest.mark.parametrize("is_open_first", [True, False])
 async def test_what_counts_stays_when_the_brokers_own_topics_are_compacted(version: int, is_open_first: bool) -> None:
     fs = ForgetfulFileSystem()
-    async with coordinating(fs, *SMALL, closes=False) as broker:
+    async with coordinating(fs, *SMALL, closes=False, **SMALL_SEGMENTS) as broker:
         await with_orders(broker)
         await append(broker, ProducerIdAndEpoch(-1, -1), *[b"v"] * ENDED, transactional=False, sequence=-1)
         await commit(broker, "plain", 0, topic=TOPIC)
@@ -78,7 +74,7 @@ async def test_what_counts_stays_when_the_brokers_own_topics_are_compacted(versi
         assert records_of(broker, TRANSACTIONS_TOPIC) < before[TRANSACTIONS_TOPIC] / 2
         if not is_open_first:  # else nothing of it is stable
             assert records_of(broker, OFFSETS_TOPIC) < before[OFFSETS_TOPIC] * 2 / 3  # most markers have their time yet
-    async with coordinating(fs := fs.crash(POWER_LOSS), *SMALL, closes=False) as broker:
+    async with coordinating(fs := fs.crash(POWER_LOSS), *SMALL, closes=False, **SMALL_SEGMENTS) as broker:
         assert committed(broker, "plain").offset == 0
         assert committed(broker, "ended").offset == ENDED - 1
         assert (committed(broker, "aborted").offset, committed(broker, "aborted").is_unstable) == (-1, False)
@@ -90,7 +86,7 @@ async def test_what_counts_stays_when_the_brokers_own_topics_are_compacted(versi
         assert await ended(broker, "open") is TransactionState.COMPLETE_COMMIT
         await compact(broker)
         assert committed(broker, "open").offset == 7
-    async with coordinating(fs.crash(POWER_LOSS), *SMALL) as broker:
+    async with coordinating(fs.crash(POWER_LOSS), *SMALL, **SMALL_SEGMENTS) as broker:
         assert [committed(broker, group).offset for group in ("plain", "ended", "aborted", "open")] == [
             0,
             ENDED - 1,
