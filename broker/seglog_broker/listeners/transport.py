@@ -39,6 +39,7 @@ class Transport:
     def __init__(self, sock: socket.socket) -> None:
         """``sock`` is connected and non-blocking; ``close`` closes it."""
         self._sock = sock
+        self._is_left = False
         self.has_pending = False
         """Whether bytes have been received, though the socket does not say so."""
         self.is_encrypted = False
@@ -140,8 +141,16 @@ class Transport:
     # --- Sending ------------------------------------------------------------------------------------------------------
 
     def send(self, data: Buffer, *, more: bool = False) -> int:
-        """Send ``data``, or the first part of it; the number of bytes. ``more`` is to follow at once."""
-        return self._sock.send(data, _MSG_MORE if more else 0)
+        """Send ``data``, or the first part of it; the number of bytes. ``more`` is to follow at once.
+
+        A peer that has left gets nothing more, and what it has sent before is served: the end comes when all is read.
+        """
+        if not self._is_left:
+            try:
+                return self._sock.send(data, _MSG_MORE if more else 0)
+            except ConnectionError:
+                self._is_left = True
+        return len(data)
 
     def send_file(self, file: File, position: int, size: int) -> int | None:
         """Send bytes of a file; their number, 0 at its end. None when they have to be read from the disk first."""

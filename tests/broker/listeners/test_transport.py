@@ -1,5 +1,6 @@
 """What a transport tells of its peer, and the buffers that the system gives it."""
 
+import contextlib
 import os
 import socket
 import sys
@@ -83,3 +84,24 @@ async def test_the_system_chooses_the_sizes_at_minus_one() -> None:
     tiny = BrokerConfig(socket_send_buffer_bytes=5_000, socket_receive_buffer_bytes=5_000)
     for chosen, small in zip(await buffers_with(asked), await buffers_with(tiny), strict=True):
         assert chosen > small
+
+
+async def test_what_a_peer_sent_is_received_after_a_send_that_it_does_not_take() -> None:
+    """One that wants no answers, and left without reading those that it got, has sent records all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        peer = socket.create_connection(listening.getsockname())
+        ours, _ = listening.accept()
+    transport = Transport(ours)
+    peer.sendall(b"records")
+    transport.send(b"an answer")
+    peer.recv(1, socket.MSG_PEEK)
+    peer.close()  # a reset, as it has not read the answer
+    await transport.wait_readable()
+    while not transport.has_left():
+        await trio.lowlevel.checkpoint()
+    assert [transport.send(b"more") for _ in range(3)] == [4, 4, 4]
+    buffer = memoryview(bytearray(100))
+    assert bytes(buffer[: transport.receive_into(buffer)]) == b"records"
+    with contextlib.suppress(ConnectionError):
+        assert transport.receive_into(buffer) == 0, "the end, or an error that says so"
+    transport.close()
