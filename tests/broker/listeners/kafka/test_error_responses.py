@@ -51,7 +51,7 @@ EACH: Final = (
     ("OffsetForLeaderEpoch", 2, 4, "topics.partitions.partition", "topics.partitions.partition"),
     ("DescribeConfigs", 1, 4, "resources.resource_name", "results.resource_name"),
     ("DescribeConfigs", 1, 4, "resources.resource_type", "results.resource_type"),
-    ("AlterConfigs", 0, 1, "resources.resource_name", "responses.resource_name"),
+    ("AlterConfigs", 0, 2, "resources.resource_name", "responses.resource_name"),
     ("AlterReplicaLogDirs", 1, 2, "dirs.topics.name", "results.topic_name"),
     ("AlterReplicaLogDirs", 1, 2, "dirs.topics.partitions", "results.partitions.partition_index"),
     ("CreatePartitions", 0, 3, "topics.name", "results.name"),

@@ -171,6 +171,22 @@ async def test_api_versions_in_an_unknown_version() -> None:
         assert answer.finalized_features_epoch == served.broker.features_epoch
 
 
+@pytest.mark.parametrize(
+    ("api_key", "body", "answer"),
+    [
+        (38, "00000000ffffffffffffffff", "00400004557365720009414e4f4e594d4f5553" + 24 * "ff" + 10 * "00"),
+        (39, "00000001610000000000000001", "0040ffffffffffffffff00000000"),
+        (40, "00000001610000000000000001", "0040ffffffffffffffff00000000"),
+        (41, "ffffffff", "00400000000000000000"),
+    ],
+)
+async def test_requests_about_delegation_tokens_get_the_bytes_of_a_kafka(api_key: int, body: str, answer: str) -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.stream.send_all(raw(api_key, 1, bytes.fromhex(body)))
+        assert (await peer.receive_frame()).hex() == "00000007" + answer
+
+
 async def test_api_versions_in_an_unknown_version_waits_for_its_turn() -> None:
     async with kafka() as served:
         peer = await served.connect()

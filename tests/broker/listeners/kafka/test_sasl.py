@@ -374,6 +374,7 @@ def test_every_api_is_for_everyone_or_for_administrators() -> None:
         "SaslAuthenticate", "ListPartitionReassignments", "DescribeClientQuotas", "DescribeQuorum", "DescribeCluster",
         "DescribeProducers", "DescribeTransactions", "ListTransactions", "ConsumerGroupHeartbeat",
         "ConsumerGroupDescribe", "ListConfigResources", "DescribeTopicPartitions", "AddPartitionsToTxn",
-        "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
+        "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "CreateDelegationToken", "RenewDelegationToken",
+        "ExpireDelegationToken", "DescribeDelegationToken",
     }  # fmt: skip
     assert {api.name for api in APIS.values() if api.changes is None} == everyone

@@ -1,4 +1,4 @@
-"""What seglog does not have: client quotas and ACLs. Answered as Kafka does where there are none.
+"""What seglog does not have: client quotas, ACLs and delegation tokens. Answered as Kafka does where there are none.
 
 DescribeAcls, CreateAcls, DeleteAcls
   1   pattern type
@@ -7,6 +7,13 @@ DescribeAcls, CreateAcls, DeleteAcls
 
 DescribeClientQuotas, AlterClientQuotas
   1   flexible
+
+CreateDelegationToken, DescribeDelegationToken
+  2   flexible
+  3   owner, and who asked for it
+
+RenewDelegationToken, ExpireDelegationToken
+  2   flexible
 """
 
 from enum import IntEnum
@@ -16,6 +23,7 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.session import Administration
+from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -131,7 +139,56 @@ def _why_not_altered(entry: messages.AlterClientQuotasRequest.EntryData) -> str 
     return None
 
 
+# --- Delegation tokens ------------------------------------------------------------------------------------------------
+
+_NEVER: Final = -1
+
+
+def _why_no_token(context: RequestContext) -> ErrorCode:
+    """Kafka's error for whoever may have no token, or its error where the configuration has no secret for them."""
+    if context.session.principal == ANONYMOUS:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+def create_token(
+    context: RequestContext, request: messages.CreateDelegationTokenRequest
+) -> messages.CreateDelegationTokenResponse:
+    """No token."""
+    del request
+    kind, _, name = context.session.principal.partition(":")
+    return messages.CreateDelegationTokenResponse(
+        error_code=_why_no_token(context),
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=kind,
+        token_requester_principal_name=name,
+        issue_timestamp_ms=_NEVER,
+        expiry_timestamp_ms=_NEVER,
+        max_timestamp_ms=_NEVER,
+    )
+
+
 APIS: Final = (
+    Api(38, "CreateDelegationToken", range(1, 4), create_token),
+    Api(
+        39,
+        "RenewDelegationToken",
+        range(1, 3),
+        lambda c, _: messages.RenewDelegationTokenResponse(error_code=_why_no_token(c), expiry_timestamp_ms=_NEVER),
+    ),
+    Api(
+        40,
+        "ExpireDelegationToken",
+        range(1, 3),
+        lambda c, _: messages.ExpireDelegationTokenResponse(error_code=_why_no_token(c), expiry_timestamp_ms=_NEVER),
+    ),
+    Api(
+        41,
+        "DescribeDelegationToken",
+        range(1, 4),
+        lambda c, _: messages.DescribeDelegationTokenResponse(error_code=_why_no_token(c)),
+    ),
     Api(29, "DescribeAcls", range(1, 4), lambda *_: _NO_ACLS),
     Api(
         30,

@@ -7,6 +7,7 @@ DescribeConfigs
 
 AlterConfigs
   0   settings that are not named get their defaults
+  2   flexible
 
 IncrementalAlterConfigs
   1   flexible
@@ -236,7 +237,7 @@ def _changed(request: messages.AlterConfigsRequest | messages.IncrementalAlterCo
 
 APIS: Final = (
     Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs),
-    Api(33, "AlterConfigs", range(2), handle=alter_configs, changes=_changed),
+    Api(33, "AlterConfigs", range(3), handle=alter_configs, changes=_changed),
     Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=_changed),
     Api(74, "ListConfigResources", range(2), handle=list_config_resources),
 )
