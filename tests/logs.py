@@ -128,6 +128,15 @@ def batch_of_size(size: int, timestamp: int = -1) -> bytes:
     raise AssertionError(f"no batch of one record has exactly {size} bytes")
 
 
+OLD_MESSAGE = "000000000000000000000019497426e201000000018bcfe56800000000016b000000027630"
+"""A message of magic 1, as a client of before Kafka 0.11 wrote it, in hex."""
+
+
+def old_message(offset: int) -> bytes:
+    """The same with another offset, which its checksum does not cover."""
+    return offset.to_bytes(8) + bytes.fromhex(OLD_MESSAGE)[8:]
+
+
 def read_all(log: PartitionLog, start: int | None = None, bytes_max: int = 1 << 20) -> list[Record]:
     """Every record from ``start`` on, fetched piece by piece as a consumer would."""
     offset = log.log_start_offset if start is None else start

@@ -3,10 +3,21 @@
 Headers alone are walked by ``header_scan``. Neither skips bytes silently.
 """
 
-from typing import Any, Final, Protocol
+from struct import Struct
+from typing import Any, Final, NamedTuple, Protocol
+from zlib import crc32
 
 from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes
-from seglog_protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, parse_header, verify_crc, why_implausible
+from seglog_protocol.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    OLDEST_BATCH_LENGTH_MIN,
+    parse_header,
+    verify_crc,
+    why_implausible,
+)
 from seglog_protocol.segment_files import OFFSET_MAX
 
 SCAN_WINDOW: Final = 1024 * 1024
@@ -19,6 +30,16 @@ SEARCHED_A_TURN: Final = 2 * 1024 * 1024
 """Bytes that a search goes through, as above."""
 
 _MAGIC: Final = bytes([MAGIC])
+
+_OLD_HEADER: Final = Struct(">qiIb")
+"""Offset, size of what follows, CRC-32 of everything from the magic on, magic: then attributes, timestamp and so on."""
+
+
+class OldMessage(NamedTuple):
+    """A message of magic 0 or 1, as Kafka wrote them before 0.11; ``offset`` is that of the last record in it."""
+
+    end: int
+    offset: int
 
 
 class Pausing(Protocol):
@@ -65,6 +86,19 @@ class BatchScan:
         if body is None or not verify_crc(body, 0, header):
             return None
         return LocatedBatch(position, header)
+
+    def old_message_at(self, position: int) -> OldMessage | None:
+        """The message of magic 0 or 1 that begins at ``position``, by its checksum, or None."""
+        head = self._bytes(position, _OLD_HEADER.size)
+        if head is None:
+            return None
+        offset, size, crc, magic = _OLD_HEADER.unpack(head)
+        if magic not in {0, 1} or size < OLDEST_BATCH_LENGTH_MIN:
+            return None
+        whole = self._bytes(position, LOG_OVERHEAD + size)
+        if whole is None or crc32(whole[MAGIC_POSITION:]) != crc:
+            return None
+        return OldMessage(position + len(whole), offset)
 
     def next_batch(self, position: int, offset_min: int = 0, offset_max: int = OFFSET_MAX) -> LocatedBatch | None:
         """The first valid batch at or after ``position`` with all its offsets in [offset_min, offset_max].

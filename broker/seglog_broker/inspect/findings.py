@@ -146,7 +146,7 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.PARTITION_ASIDE: f"{_NO_ACTION}: no broker serves it; seglogd dump shows its contents",
     Code.FOREIGN_DIRECTORY: "move it away: neither seglog nor Kafka starts while it is there",
     Code.LEFT_OVER: f"{_NO_ACTION}: the next start removes it or puts it in place, as does --repair",
-    Code.SET_ASIDE: f"{_NO_ACTION}: a copy of damaged bytes made by --repair; delete it when you do not need it",
+    Code.SET_ASIDE: f"{_NO_ACTION}: a copy of damaged bytes, by --repair or a start; delete it when you do not need it",
     Code.UNKNOWN_FILE: f"{_NO_ACTION}: seglog and Kafka ignore it",
 }
 """Advice for the operator, by kind of finding."""

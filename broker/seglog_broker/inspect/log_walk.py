@@ -25,17 +25,15 @@ Other readers have the ways to the next batch in common with these, by headers (
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.storage.segment.log_verifier import LogVerifier, UnverifiedTail
+from seglog_broker.storage.segment.log_verifier import LogVerifier, UnverifiedTail, is_zero
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import HeaderScan, LocatedBatch, Readable
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
-
-_ZERO_CHECK_BYTES: Final = 1024 * 1024
 
 
 class InvalidBytes(NamedTuple):
@@ -224,7 +222,7 @@ def _invalid_bytes(file: Readable, position: int, end: int, size: int, *, is_tai
 def _why_invalid(file: Readable, position: int, size: int) -> tuple[str, BatchHeader | None]:
     """The reason why no valid batch begins at ``position``, and the header if only its checksum is wrong."""
     rest = size - position
-    if _is_zero(file, position, size):
+    if is_zero(file, position, size):
         return "only zeros, as in preallocated space", None
     if rest < HEADER_SIZE:
         return f"{rest} bytes, fewer than the {HEADER_SIZE} of a batch header", None
@@ -238,12 +236,3 @@ def _why_invalid(file: Readable, position: int, size: int) -> tuple[str, BatchHe
     if header.size > rest:
         return f"the header announces a batch of {header.size} bytes, only {rest} are there", None
     return "its checksum does not match", header
-
-
-def _is_zero(file: Readable, position: int, size: int) -> bool:
-    while position < size:
-        piece = file.pread(min(_ZERO_CHECK_BYTES, size - position), position)
-        if not piece or piece.count(0) != len(piece):
-            return False
-        position += len(piece)
-    return True

@@ -246,5 +246,6 @@ def log_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
         end_offset=outcome.end_offset,
         scanned_bytes=outcome.scanned_bytes,
         cut_bytes=outcome.cut_bytes,
+        set_aside=list(outcome.set_aside),
         damaged=[(d.start_offset, d.end_offset, d.reason) for d in outcome.damaged],
     )

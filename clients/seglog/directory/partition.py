@@ -138,12 +138,20 @@ class PartitionFiles:
                 break
         return self._tail[2]
 
-    @staticmethod
-    def _whole_until(segment: SegmentFile, position: int, end: int) -> tuple[int, int, int]:
+    def _whole_until(self, segment: SegmentFile, position: int, end: int) -> tuple[int, int, int]:
         for found in segment.walk(position):
             # Damage with intact batches after it is not the end; a read of it raises.
             if segment.is_intact(found):
                 position, end = found.end, found.header.next_offset
+        if segment.is_old_format(position):  # it would look like the end of the log
+            raise CorruptRecordError(
+                f"from offset {end} on {self.topic}-{self.partition} has messages of before Kafka 0.11, whose format "
+                f"seglog does not read (at position {position} of {segment.path}): have a Kafka read it, "
+                "and produce its records into a new topic",
+                topic=self.topic,
+                partition=self.partition,
+                start_offset=end,
+            )
         return segment.base_offset, position, end
 
     def extents(self) -> list[SegmentExtent]:

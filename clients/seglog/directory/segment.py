@@ -80,6 +80,10 @@ class SegmentFile:
                 return
             position = following
 
+    def is_old_format(self, position: int) -> bool:
+        """Whether a message of magic 0 or 1 begins there, as Kafka wrote them before 0.11."""
+        return BatchScan(self, self.size, window_bytes=HEADER_SIZE).old_message_at(position) is not None
+
     def intact(self, position: int) -> Iterator[LocatedBatch]:
         """Batches from ``position`` on that match their checksums; bytes between them are damaged."""
         scan = BatchScan(self, self.size, window_bytes=_WALK_BYTES)

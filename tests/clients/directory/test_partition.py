@@ -35,6 +35,7 @@ from seglog_protocol.segment_files import (
     segment_file_name,
 )
 from tests.clients.directory.files import SECOND_MS, batch_at, make_partition, offsets_read, write_segment
+from tests.logs import old_message
 
 FOUR = [batch_at(0), batch_at(1), batch_at(2), batch_at(3)]
 
@@ -86,6 +87,16 @@ def test_damage_with_whole_batches_behind_it_is_no_end_and_told_when_it_is_read(
         offsets_read(tmp_path)
     assert (caught.value.start_offset, caught.value.next_offset) == (2, 3)
     assert offsets_read(tmp_path, 3) == [3]
+
+
+def test_messages_of_kafkas_old_formats_are_named_rather_than_left_out(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    path = write_segment(directory, [*FOUR[:2], old_message(2)], 0)
+    with pytest.raises(CorruptRecordError, match=r"from offset 2 on t-0 has messages of before Kafka 0\.11"):
+        offsets_read(tmp_path)
+    path.write_bytes(old_message(0) + FOUR[1])
+    with pytest.raises(CorruptRecordError, match="from offset 0 on t-0 has messages"):
+        offsets_read(tmp_path)
 
 
 def test_broken_lengths_are_stepped_over_where_an_index_leads_behind_them(tmp_path: Path) -> None:

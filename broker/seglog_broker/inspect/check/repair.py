@@ -9,27 +9,23 @@ damage. The marker of the clean stop is removed before a recovery point is lower
 """
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Final
 
 from seglog_broker.inspect.check.plan import RepairPlan
 from seglog_broker.inspect.findings import Repaired
+from seglog_broker.storage.io.copying import copy_range
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
-from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
-from seglog_broker.storage.log.recovery import remove_without_log, tidy_directory
+from seglog_broker.storage.log.recovery import SET_ASIDE_SUFFIX, remove_without_log, tidy_directory
 from seglog_broker.storage.segment.checksum import checksum_path, measure_segment, write_segment_checksum
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 
-SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
-"""``<stem>.log.damaged-<position>``: a copy of the bytes at that position of the segment."""
-
 _KEPT: Final = (f"/{PARTITION_METADATA_FILE}", f"/{LEADER_EPOCH_CHECKPOINT}")
-_COPY_BYTES: Final = 1024 * 1024
 
 
 def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
@@ -96,7 +92,7 @@ def lift_read_only(fs: FileSystem, path: str, batches: int) -> Repaired:
 def _set_aside(fs: FileSystem, path: str, lost: DamagedRange) -> Repaired:
     source = f"{path}/{names.segment_file_name(lost.segment, names.LOG_SUFFIX)}"
     target = f"{path}/{names.segment_file_name(lost.segment, SET_ASIDE_SUFFIX)}{lost.position}"
-    _copy(fs, source, target, lost.position, lost.end_position)
+    copy_range(fs, source, target, lost.position, lost.end_position)
     return Repaired(target, f"has the damaged bytes {lost.position} to {lost.end_position - 1} of the segment")
 
 
@@ -108,18 +104,5 @@ def _rewrite(fs: FileSystem, path: str, base: int) -> Repaired:
     """
     log = f"{path}/{names.segment_file_name(base, names.LOG_SUFFIX)}"
     size = fs.stat(log).size
-    _copy(fs, log, log, 0, size)
+    copy_range(fs, log, log, 0, size)
     return Repaired(log, f"{size} bytes rewritten and flushed")
-
-
-def _copy(fs: FileSystem, source: str, target: str, position: int, end: int) -> None:
-    """Write the bytes [position, end) of ``source`` to ``target``, atomically."""
-    temporary = f"{target}{names.TEMPORARY_SUFFIX}"
-    with closing(fs.open(source)) as read, closing(fs.open(temporary, create=True)) as written:
-        written.truncate(0)
-        done = 0
-        while data := read.pread(min(_COPY_BYTES, end - position - done), position + done):
-            done += write_all(written, [data], done)
-        written.fdatasync()
-    fs.rename(temporary, target)
-    fs.sync_directory(target.rpartition("/")[0])

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
-from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
 from seglog_broker.inspect.dump.small_files import Reader, read_epochs, read_partition_metadata, read_snapshot
 from seglog_broker.inspect.facts import Damage
 from seglog_broker.inspect.findings import Code, Severity
@@ -22,6 +21,7 @@ from seglog_broker.storage.log.end_marks import bases_without_log
 from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from seglog_broker.storage.log.log_start import records_gone
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
+from seglog_broker.storage.log.recovery import SET_ASIDE_SUFFIX
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, encode_checkpoint

@@ -6,7 +6,9 @@ its checkpoints name partitions that it created.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -14,9 +16,9 @@ from seglog_broker.storage.directory.adoption import listed
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY, SNAPSHOT_SUFFIX, read_kafka_metadata
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.filesystem import File, FileSystem, read_file
 from seglog_broker.storage.io.small_files import read_offsets
-from seglog_broker.storage.log.partition_files import topic_id_in
+from seglog_broker.storage.log.partition_files import log_base, topic_id_in
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
@@ -26,7 +28,10 @@ from seglog_broker.storage.segment.checksum import (
 )
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, TopicPartition, decode_checkpoint
+from seglog_protocol.header_scan import HeaderScan
+from seglog_protocol.record_batch import HEADER_SIZE
 
 CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 """What a clean stop of seglog writes into ``.kafka_cleanshutdown``."""
@@ -101,6 +106,39 @@ def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
 def expected_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
     """The partitions that a Kafka directory should have: those in its checkpoints and its metadata log."""
     return named_partitions(fs, path) | read_kafka_metadata(fs, path).partitions
+
+
+def old_format_partitions(
+    fs: FileSystem, path: str, directories: Mapping[str, filenames.PartitionDirectory]
+) -> list[TopicPartition]:
+    """Partitions with messages of magic 0 or 1 where a segment begins, or behind the last indexed batch of the log.
+
+    The format changed with a setting: a change in the middle of a segment shows where the next one begins.
+    """
+    plain = ((name, parsed) for name, parsed in directories.items() if not parsed.marker)
+    return [(topic, number) for name, (topic, number, _) in plain if _has_old_format(fs, f"{path}/{name}")]
+
+
+def _has_old_format(fs: FileSystem, directory: str) -> bool:
+    paths = [f"{directory}/{name}" for name in fs.list_directory(directory) if log_base(name) is not None]
+    filled = [path for path in paths if fs.stat(path).size]
+    for path in filled:
+        with closing(fs.open(path)) as file:
+            scan = BatchScan(file, file.size(), window_bytes=HEADER_SIZE)
+            if scan.old_message_at(0) or (path == filled[-1] and scan.old_message_at(_end_of_batches(fs, path, file))):
+                return True
+    return False
+
+
+def _end_of_batches(fs: FileSystem, path: str, file: File) -> int:
+    """Where the batches of a ``.log`` end, from the last indexed one on. Kafka's index may be padded with zeros."""
+    index = path.removesuffix(names.LOG_SUFFIX) + names.OFFSET_INDEX_SUFFIX
+    data = read_file(fs, index) if fs.exists(index) else b""
+    last = (len(data.rstrip(b"\0")) - 1) // names.OFFSET_ENTRY.size
+    is_whole = 0 <= last < len(data) // names.OFFSET_ENTRY.size
+    walk = HeaderScan(file, max(0, names.offset_entry(data, last).position) if is_whole else 0, file.size())
+    deque(walk, maxlen=0)
+    return walk.position
 
 
 # --- One partition ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from seglog_broker.storage.directory.kafka_signs import (
     expected_partitions,
     is_being_deleted,
     metadata_files,
+    old_format_partitions,
+    signs_of_kafka,
 )
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError, LoadReport, PartitionLoader
@@ -174,6 +176,7 @@ def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> No
             _refuse_where_partitions_are_missing(fs, path, config, directories)
         if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found):
             _refuse_acls(fs, path)
+        _refuse_old_formats(fs, path, found, directories)
 
 
 def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[str, filenames.PartitionDirectory]:
@@ -233,6 +236,26 @@ def _refuse_acls(fs: FileSystem, path: str) -> None:
             f"{path} was used by a Kafka with {count:,} ACL{'' if count == 1 else 's'}, which seglog does not enforce "
             "yet: every account may produce and consume, and those in super.users administer; accept that with "
             "--set seglog.acls.not.enforced=true, or start that Kafka again",
+            path=path,
+        )
+
+
+def _refuse_old_formats(fs: FileSystem, path: str, found: list[str], directories: Directories) -> None:
+    """Refuse records in formats that nothing here reads, in a directory that Kafka wrote or used since."""
+    if filenames.REGISTRY_FILE in found:
+        registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")
+        registry.load()
+        if not signs_of_kafka(fs, path, found, registry):
+            return
+    elif filenames.FORMAT_FILE in found:
+        return
+    old = old_format_partitions(fs, path, directories)
+    if old:
+        raise LogDirectoryError(
+            f"{path} has records in Kafka's message formats 0 and 1, of before Kafka 0.11, which seglog does not read: "
+            f"in {adoption.listed(old)}. Nothing was changed. Start a Kafka on it again, read each of these topics and "
+            "produce its records into a new topic, delete the old one and stop that Kafka; or move these partitions' "
+            "directories away",
             path=path,
         )
 

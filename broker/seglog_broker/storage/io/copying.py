@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.filesystem import CANNOT_LINK, File, FileSystem
+from seglog_broker.storage.io.filesystem import CANNOT_LINK, File, FileSystem, parent, write_all
 
 UNFINISHED_SUFFIX: Final = ".tmp"
 """At the end of the name of a file that is not whole yet."""
@@ -116,6 +116,24 @@ def _copy_bytes(source: File, copy: File, size: int, throttle: Throttle | None) 
 def _need(source: File, size: int) -> None:
     if source.size() < size:
         raise SourceTooShortError(f"{source.path} has {source.size()} bytes, and {size} were to be copied")
+
+
+def copy_range(fs: FileSystem, source: str, target: str, position: int, end: int) -> None:
+    """Write the bytes [position, end) of ``source`` to ``target``, atomically and durably. Raises OSError."""
+    unfinished = target + UNFINISHED_SUFFIX
+    try:
+        with contextlib.closing(fs.open(unfinished, create=True)) as written:
+            written.truncate(0)
+            done = 0
+            for data in read_chunks(fs, source, end, start=position):
+                done += write_all(written, [data], done)
+            written.fdatasync()
+        fs.rename(unfinished, target)
+    except OSError:  # a full disk needs the room
+        with contextlib.suppress(OSError):
+            remove_if_there(fs, unfinished)
+        raise
+    fs.sync_directory(parent(target))
 
 
 def read_chunks(fs: FileSystem, path: str, end: int | None = None, *, start: int = 0) -> Iterator[bytes]:

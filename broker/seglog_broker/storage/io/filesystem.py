@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import ClassVar, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -311,6 +311,9 @@ class PendingSync:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FileSystem:
     """A file system as the storage engine sees it."""
+
+    is_view: ClassVar[bool] = False
+    """Whether changes stay in memory, so that nothing that is cut off or replaced here is lost."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         """Open an existing file, or with ``create`` one that may be new; created files are writable."""

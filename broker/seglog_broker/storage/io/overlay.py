@@ -8,7 +8,7 @@ which suits indexes and small files. Syncs are passed on, so that what the log c
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from seglog_broker.storage.io import filesystem
 
@@ -28,6 +28,8 @@ class _Node:
 
 class Overlay(filesystem.FileSystem):
     """The file system of this module. Directories can be listed and synced, but not made or removed."""
+
+    is_view: ClassVar[bool] = True
 
     def __init__(self, below: filesystem.FileSystem) -> None:
         self._below = below

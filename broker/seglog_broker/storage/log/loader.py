@@ -455,6 +455,7 @@ class _Loader:
             replaying.note(batch)
         known = list(self._damage.ranges)
         recovery = LogRecovery(
+            self._files.fs,
             self._epochs,
             compacted_before=state.compacted_before,
             held_end=held_end,
@@ -468,6 +469,7 @@ class _Loader:
             # The recovery point is of an earlier log of that name, or damaged: nothing else confirms such an end.
             complete, replaying = self._recover(0, log_start, progress, held_end=held_end, is_exact=is_exact)
             complete.cut_bytes += report.cut_bytes
+            complete.set_aside += report.set_aside
             return complete, replaying
         below = state.compacted_before
         # missing offsets belong to the segment after them, so those that end where reading began are not found again

@@ -1,26 +1,35 @@
 """Crash recovery of a partition: tidies its directory, then reads and checks the log from the recovery point on.
 
 No valid batch is ever dropped. Only a provably torn *tail* is cut: no valid batch follows it, and none of its offsets
-was known to be on the disk. Other bytes that are not a batch are damage: they are kept, and their offsets are reported
-and never used again. A later segment is never deleted because an earlier one is damaged. This differs from Kafka on
-purpose, see docs/STORAGE.md.
+was known to be on the disk. Unless it is plainly an append that was not finished, a copy of it is kept: it may be of
+another format, or an acked batch in which a bit flipped. Other bytes that are not a batch are damage: they are kept,
+and their offsets are reported and never used again. A later segment is never deleted because an earlier one is damaged.
+This differs from Kafka on purpose, see docs/STORAGE.md.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from seglog_broker.storage.io.copying import copy_range, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.storage.segment.log_verifier import LogVerifier
+from seglog_broker.storage.segment.log_verifier import LogVerifier, UnverifiedTail, is_unfinished_append
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.header_scan import LocatedBatch
 
 PROGRESS_BYTES: Final = 4 * 1024 * 1024
 """Bytes read between two reports of progress."""
+
+SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
+"""``<stem>.log.damaged-<position>``: a copy of the bytes at that position of the segment, made by a repair.
+
+A start adds ``-<CRC-32C of them>``: at a place where it has cut off bytes others may be torn later.
+"""
 
 Progress = Callable[[int], None]
 """Called now and then with the number of bytes read since the last call."""
@@ -39,6 +48,7 @@ class RecoveryReport:
     first_base: int = 0  # of the first segment that was read
     scanned_bytes: int = 0
     cut_bytes: int = 0
+    set_aside: list[str] = field(default_factory=list)  # names of the files with a copy of what was cut off
     damaged: list[DamagedRange] = field(default_factory=list)
     sync_error: OSError | None = None  # the log could not be synced, so the disk's content is not known
 
@@ -165,6 +175,7 @@ class LogRecovery:
 
     def __init__(
         self,
+        fs: FileSystem,
         epochs: LeaderEpochs,
         *,
         compacted_before: int = 0,
@@ -175,6 +186,7 @@ class LogRecovery:
         progress: Progress | None = None,
     ) -> None:
         """``on_batch`` gets every valid batch, in order; the others are for ``LogVerifier``."""
+        self._fs = fs
         self._epochs = epochs
         self._on_batch = on_batch
         self._progress = progress
@@ -201,6 +213,8 @@ class LogRecovery:
         for segment in segments:
             for torn in verifier.torn:
                 if torn.log is segment.log:
+                    if not (self._fs.is_view or is_unfinished_append(torn)):
+                        report.set_aside.append(_set_aside(self._fs, segment.log.path, torn))
                     report.cut_bytes += segment.cut(torn.position)
                     segment.indexes.rebuild()
         for segment in segments:
@@ -238,6 +252,20 @@ class LogRecovery:
             elif lost.end_offset > self._compacted_before:
                 start = max(lost.start_offset, self._compacted_before)
                 self.report.damaged.append(replace(lost, start_offset=start))
+
+
+def _set_aside(fs: FileSystem, path: str, torn: UnverifiedTail) -> str:
+    """Copy the bytes that are about to be cut off the ``.log`` at ``path``; return the name of the copy.
+
+    Raises OSError, also for a full disk: then nothing is cut.
+    """
+    crc = 0
+    for data in read_chunks(fs, path, torn.log.size, start=torn.position):
+        crc = crc32c(data, crc)
+    target = f"{path.removesuffix(names.LOG_SUFFIX)}{SET_ASIDE_SUFFIX}{torn.position}-{crc:08x}"
+    if not fs.exists(target):
+        copy_range(fs, path, target, torn.position, torn.log.size)
+    return target.rpartition("/")[2]
 
 
 def settle_checksum(segment: Segment) -> None:

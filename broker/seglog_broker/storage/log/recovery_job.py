@@ -62,6 +62,7 @@ class RecoveryOutcome:
     end_offset: int
     scanned_bytes: int
     cut_bytes: int
+    set_aside: tuple[str, ...]
     damaged: tuple[DamagedRange, ...]
     rebuilt_indexes: int
     problems: tuple[str, ...] = ()  # see OpenReport
@@ -74,6 +75,7 @@ class RecoveryOutcome:
             end_offset,
             recovery.scanned_bytes,
             recovery.cut_bytes,
+            tuple(recovery.set_aside),
             tuple(recovery.damaged),
             opened.rebuilt_indexes,
             tuple(opened.problems),

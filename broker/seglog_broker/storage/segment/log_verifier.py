@@ -6,11 +6,14 @@ Recovery acts on the result, a check reports it. This module changes nothing.
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, parse_header, why_implausible
+
+_ZERO_CHECK_BYTES: Final = 1024 * 1024
 
 
 class LogFile(Protocol):
@@ -168,13 +171,44 @@ class LogVerifier:
 
 
 def _offsets_held(tail: UnverifiedTail) -> int:
-    """The number of offsets in the batches at its beginning whose checksums, of all but 21 bytes, are right."""
+    """The number of offsets in the batches at its beginning whose checksums, of all but 21 bytes, are right.
+
+    So it is for messages of Kafka's old formats, each of which has the offset of its last record.
+    """
     held, position = 0, tail.position
     with tail.log.lease() as file:
         verifier = BatchVerifier(file, tail.log.size)
-        while (found := verifier.whole_at(position)) is not None:
-            held, position = held + found.offsets, found.end
-    return held
+        while True:
+            if (found := verifier.whole_at(position)) is not None:
+                held, position = held + found.offsets, found.end
+            elif (old := verifier.old_message_at(position)) is not None:
+                last = min(old.offset - tail.lost_offset + 1, names.RELATIVE_OFFSET_MAX)
+                held, position = max(held + 1, last), old.end
+            else:
+                return held
+
+
+def is_unfinished_append(tail: UnverifiedTail) -> bool:
+    """Whether a torn tail is what an append leaves behind: zeros, or the beginning of the batch that was due."""
+    with tail.log.lease() as file:
+        if is_zero(file, tail.position, tail.log.size):
+            return True
+        head = file.pread(HEADER_SIZE, tail.position)
+    if len(head) < HEADER_SIZE:
+        return tail.lost_offset.to_bytes(8).startswith(head[:8]) and head[MAGIC_POSITION:][:1] in (b"", bytes([MAGIC]))
+    header = parse_header(head)
+    is_due = why_implausible(header) is None and header.base_offset == tail.lost_offset
+    return is_due and tail.position + header.size > tail.log.size
+
+
+def is_zero(file: Readable, position: int, end: int) -> bool:
+    """Whether all bytes in [position, end) are zeros, as in space that was allocated and not written."""
+    while position < end:
+        piece = file.pread(min(_ZERO_CHECK_BYTES, end - position), position)
+        if not piece or piece.count(0) != len(piece):
+            return False
+        position += len(piece)
+    return True
 
 
 def _holds_a_batch(tail: UnverifiedTail) -> bool:

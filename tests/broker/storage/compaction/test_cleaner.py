@@ -25,7 +25,7 @@ from seglog_protocol.record_batch import HEADER_SIZE, parse_header, rewrite_offs
 from seglog_protocol.records import decode_records
 from seglog_protocol.transaction_files import TXN_INDEX_ENTRY, AbortedTransaction
 from tests.cleaning import DIRECTORY, NOW, RETENTION, Log, run
-from tests.logs import add_bytes, flip_bit
+from tests.logs import add_bytes, flip_bit, old_message
 from tests.protocol import golden
 
 _PRODUCER = 42
@@ -481,6 +481,18 @@ def test_damaged_bytes_stay_in_their_place_and_are_reported_there(known: bool) -
     assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] == spoilt
     assert _seen(log) == [(3, b"c", b"3"), (4, b"a", b"at 4")]
     log.verify()
+
+
+def test_messages_of_kafkas_old_formats_stay_as_they_are() -> None:
+    log = Log()
+    _roll(log, b"a")
+    _roll(log, b"a", b"b")
+    messages = old_message(3) + old_message(4)
+    add_bytes(log.fs, log.path(1), messages)
+    log.roll([_batch(log, (b"a", b"1"), at=5)], base=5)
+    [hole] = log.clean().groups[0].damaged
+    assert (hole.start_offset, hole.end_offset) == (3, 5)
+    assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] == messages
 
 
 def test_a_header_that_is_none_is_stepped_over_to_the_next_batch() -> None:

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.fetch_response import gaps_of_read
 from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.overlay import Overlay
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import tidy_directory
@@ -64,6 +67,11 @@ def _restarted(disk: LogOnDisk, hurt: Callable[[], object] = lambda: None, *, re
     return disk._open(clean=False, recovery_point=recovery_point)
 
 
+def _set_aside(disk: LogOnDisk) -> list[bytes]:
+    """The copies that starts have made of what they cut off."""
+    return [content for path, content in contents(disk.fs).items() if ".log.damaged-" in path]
+
+
 def _offsets(log: PartitionLog) -> list[int]:
     return [record.offset for record in read_around(log)]
 
@@ -79,19 +87,44 @@ def test_a_torn_last_batch_is_cut_off_and_nothing_else(cut: int) -> None:
     assert _offsets(log) == list(range(24))
     assert disk.report.recovery is not None
     assert (disk.report.recovery.cut_bytes, disk.report.recovery.damaged) == (100 - cut, [])
+    assert _set_aside(disk) == []
     verify(disk.fs, log)
     assert disk.append(b"next").base_offset == 24
 
 
 @pytest.mark.parametrize("tail", [bytes(5), bytes(17), bytes(18), bytes(61), bytes(300), b"\x02" * 300, b"garbage"])
 def test_what_is_appended_behind_the_last_batch_is_cut_off_and_loses_nothing(tail: bytes) -> None:
+    """What an append cannot have left is copied before."""
     disk = _filled(25)
     before = contents(disk.fs)[_path(20)]
     log = _restarted(disk, lambda: add_bytes(disk.fs, _path(20), tail))
     assert log.log_end_offset == 25
     assert contents(disk.fs)[_path(20)] == before
     assert log.state.damaged == []
+    assert _set_aside(disk) == ([tail] if any(tail) else [])
     verify(disk.fs, log)
+
+
+def test_bytes_of_another_format_are_cut_only_when_there_is_a_copy_of_them() -> None:
+    """The copy keeps its name when others are torn at the same place; a view in memory makes none."""
+    disk = _filled(25)
+    later = [batch_of_size(100)[:16] + bytes([magic]) * 100 for magic in (3, 4)]
+    disk.log.release()
+    for number, tail in enumerate(later):
+        add_bytes(disk.fs, _path(20), tail)
+        disk.double.inject(Fault("pwritev", lambda path: ".damaged-" in path, errno.ENOSPC))
+        with pytest.raises(OSError, match="ENOSPC"):
+            disk._open(clean=False)
+        assert contents(disk.fs)[_path(20)].endswith(tail)
+        overlay = Overlay(disk.fs)
+        view = load(overlay, HandlePool(overlay, 9), disk.clock, DIRECTORY, disk.config, clean=False)
+        assert (view.offsets.end, len(_set_aside(disk))) == (25, number)
+        log = disk._open(clean=False)
+        assert sorted(_set_aside(disk)) == sorted(later[: number + 1])
+        assert disk.report.recovery is not None
+        [name] = disk.report.recovery.set_aside
+        assert read_file(disk.fs, f"{DIRECTORY}/{name}") == tail
+        log.release()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -115,6 +148,7 @@ def test_a_last_batch_whose_bytes_are_wrong_is_a_torn_tail() -> None:
     disk = _filled(25)
     log = _restarted(disk, lambda: flip_bit(disk.fs, _path(20), 480))
     assert log.log_end_offset == 24
+    assert [len(copied) for copied in _set_aside(disk)] == [100]
     assert log.state.damaged == []
     verify(disk.fs, log)
 
@@ -378,7 +412,7 @@ def test_a_scan_for_the_next_batch_looks_at_offsets_before_it_reads_megabytes() 
     double.reads.clear()
     log = disk._open(clean=False)
     assert log.log_end_offset == 3
-    assert sum(read.size for read in double.reads if read.name == "pread") < 5 * len(garbage)
+    assert sum(read.size for read in double.reads if read.name == "pread") < 8 * len(garbage)
 
 
 def test_a_window_that_ends_in_the_middle_of_a_header_hides_no_batch() -> None:
