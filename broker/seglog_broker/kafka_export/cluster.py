@@ -44,7 +44,14 @@ class Node(NamedTuple):
 class Cluster:
     """A plan: nothing is written by it."""
 
-    def __init__(self, source: Source, nodes: Sequence[Node], config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        source: Source,
+        nodes: Sequence[Node],
+        config: BrokerConfig,
+        metadata_version: int = kafka_metadata.METADATA_VERSION,
+    ) -> None:
+        self.metadata_version = metadata_version
         self.source = source
         self.nodes = nodes
         self._config = config

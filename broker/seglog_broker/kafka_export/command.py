@@ -17,6 +17,7 @@ from seglog_broker.kafka_export.cluster import BROKERS_MAX, Cluster, make_nodes
 from seglog_broker.kafka_export.source import ExportError, Source, SourceFile, read_source
 from seglog_broker.kafka_export.writing import PROPERTIES_FILE, refuse_destination, write_cluster
 from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
+from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION, METADATA_VERSION_MAX
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, parent
@@ -89,6 +90,14 @@ def make_parser() -> argparse.ArgumentParser:
         help="closed segments become hard links where possible: at once and without space, but both directories then "
         "have the same files, and only one of them may be used again",
     )
+    parser.add_argument(
+        "--metadata-version",
+        metavar="LEVEL",
+        type=int,
+        choices=range(METADATA_VERSION, METADATA_VERSION_MAX + 1),
+        default=METADATA_VERSION,
+        help=f"{METADATA_VERSION}: Kafka 4.3 and 4.4 start with the directory; up to {METADATA_VERSION_MAX}: 4.4 alone",
+    )
     add_config_options(parser, purpose=", for Kafka's")
     return parser
 
@@ -135,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
     try:
         source = read_source(fs, path)
         nodes = make_nodes(source, destination, arguments.brokers, arguments.host or ["localhost"], uuid.uuid4)
-        cluster = Cluster(source, nodes, config)
+        cluster = Cluster(source, nodes, config, arguments.metadata_version)
         yield _summary(source)
         yield from (f"note: {note}" for note in source.notes)
         yield from (f"changed: {change}" for change in cluster.changes)

@@ -99,7 +99,7 @@ def _write_node(fs: FileSystem, cluster: Cluster, node: Node, now_ms: int, *, li
         for name, known in source.offsets.items()
     ]
     small += [
-        (BOOTSTRAP_FILE, encode_bootstrap(cluster.records, now_ms)),
+        (BOOTSTRAP_FILE, encode_bootstrap(cluster.records, now_ms, cluster.metadata_version)),
         (PROPERTIES_FILE, cluster.properties(node).encode()),
     ]
     if source.is_clean:

@@ -50,11 +50,18 @@ def test_it_says_what_changes_before_and_when_it_exports(data: Path, capsys: pyt
     assert "is not empty" in capsys.readouterr().err
 
 
+def test_an_export_for_later_kafkas_alone_has_the_metadata_version_that_is_asked_for(data: Path) -> None:
+    to = data.parent / "kafka"
+    assert main(["export-kafka", str(data), "--to", str(to), "--metadata-version", "33"]) == 0
+    assert read_kafka_metadata(PosixFileSystem(), str(to)).metadata_version == 33
+
+
 def test_segments_keep_their_time(data: Path) -> None:
     to = data.parent / "kafka"
     assert main(["export-kafka", str(data), "--to", str(to), "--link", "--brokers", "2"]) == 0
     copies = list(to.rglob("*.log"))
     assert len(copies) == 3
+    assert read_kafka_metadata(PosixFileSystem(), f"{to}/broker-1").metadata_version == 30
     for copy in copies:
         assert abs(copy.stat().st_mtime - (data / copy.relative_to(copy.parents[1])).stat().st_mtime) < 0.002
 

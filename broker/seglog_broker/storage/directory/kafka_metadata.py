@@ -38,9 +38,14 @@ TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
 MECHANISMS: Final = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
 """Numbers in records of credentials."""
 
+METADATA_VERSION, METADATA_VERSION_MAX = 30, 33
+"""Of Kafka 4.3, with which Kafka 4.4 starts, too: of directories that no Kafka has written; and Kafka 4.4's own."""
+
+_METADATA_VERSION: Final = "metadata.version"
+
 FEATURES: Final = MappingProxyType(
     {
-        "metadata.version": 30,
+        _METADATA_VERSION: METADATA_VERSION,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "share.version": 1,
@@ -96,6 +101,7 @@ class KafkaMetadata:
     acls: int = 0
     next_producer_id: int = 0
     problem: str | None = None
+    metadata_version: int = METADATA_VERSION
 
     def configs_of(self, topic: str, topic_id: str | None) -> dict[str, str] | None:
         """The settings of a topic, None if the log does not have it, or has another of that name."""
@@ -132,6 +138,7 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
         len(image.acls),
         image.next_producer_id,
         image.problem,
+        image.metadata_version,
     )
 
 
@@ -146,6 +153,7 @@ class _Image:
         self.acls: set[bytes] = set()
         self.next_producer_id = 0
         self.problem: str | None = None
+        self.metadata_version = METADATA_VERSION
 
     def apply(self, name: str, log: bytes, first: int) -> None:
         """Apply the records of one file from offset ``first`` on, up to the first invalid batch."""
@@ -171,6 +179,9 @@ class _Image:
         elif isinstance(record, messages.RemoveTopicRecord):
             topic = self.topics.pop(record.topic_id, None)
             self.configs.pop((TOPIC_RESOURCE, topic or ""), None)
+        elif isinstance(record, messages.FeatureLevelRecord):
+            if record.name == _METADATA_VERSION:
+                self.metadata_version = min(record.feature_level, METADATA_VERSION_MAX)
         elif isinstance(record, messages.ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, messages.AccessControlEntryRecord):
@@ -214,9 +225,15 @@ def _read(value: bytes) -> Message | None:
 # --- Written ----------------------------------------------------------------------------------------------------------
 
 
-def encode_bootstrap(records: Sequence[Message], now_ms: int) -> bytes:
-    """The content of a ``bootstrap.checkpoint`` of ``FEATURES`` and these records, with which a Kafka's log begins."""
-    features = [messages.FeatureLevelRecord(name=name, feature_level=level) for name, level in FEATURES.items()]
+def encode_bootstrap(records: Sequence[Message], now_ms: int, metadata_version: int = METADATA_VERSION) -> bytes:
+    """The content of a ``bootstrap.checkpoint`` of ``FEATURES`` and these records, with which a Kafka's log begins.
+
+    Beside a later ``metadata_version`` the other features are those with which that Kafka formats a directory.
+    """
+    levels = FEATURES | {_METADATA_VERSION: metadata_version}
+    if metadata_version > METADATA_VERSION:
+        levels["share.version"] = 2
+    features = [messages.FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
     return _snapshot([*features, *records], now_ms)
 
 

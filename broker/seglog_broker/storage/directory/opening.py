@@ -435,6 +435,7 @@ class _Opening:
                 self._refuse_unless_partition(name)
         ids = adoption.topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
         metadata = KafkaMetadata() if is_own else read_kafka_metadata(self._fs, self._path)
+        self._registry.metadata_version = metadata.metadata_version
         if metadata.problem is not None:
             self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
         for broker, settings in sorted(metadata.broker_configs.items()):

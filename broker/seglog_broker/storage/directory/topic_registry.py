@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import seal_members, unseal
@@ -21,7 +22,7 @@ from seglog_protocol.version import VERSION
 
 _VERSION: Final = 1
 _encoded = json.dumps
-_KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata", "written_by"})
+_KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata", "metadata_version", "written_by"})
 
 _WRITTEN_BY_MAX: Final = 50
 """Characters of a version that are shown."""
@@ -80,6 +81,8 @@ class TopicRegistry:
         self._texts: dict[str, tuple[Topic, str]] = {}  # encoded entries, by name
         self.kafka_metadata: dict[str, int] | None = None
         """The files of Kafka's metadata log and their sizes when seglog last looked; None if it never did."""
+        self.metadata_version = METADATA_VERSION
+        """Of the last Kafka that has written the directory."""
         self.written_by: str | None = None
         """The version of seglog that wrote the file that was read; None of 0.2.0 and older, which did not say so."""
 
@@ -99,6 +102,7 @@ class TopicRegistry:
             topics = [Topic(**item) for item in found["topics"]]
             self.deleting = list(found.get("deleting", ()))
             self.kafka_metadata = _sizes(found.get("kafka_metadata"))
+            self.metadata_version = int(found.get("metadata_version", METADATA_VERSION))
             self.written_by = str(found["written_by"])[:_WRITTEN_BY_MAX] if "written_by" in found else None
             problem = next(filter(None, map(_why_impossible, topics)), None)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -140,9 +144,11 @@ class TopicRegistry:
             topic, text = topics[name], known.get(name)
             texts[name] = text if text is not None and text[0] is topic else (topic, _text(topic))
         self._texts = texts
+        is_later = self.metadata_version != METADATA_VERSION  # else releases before 0.4 read the file, too
         return seal_members(
             (
                 f'"version": {_VERSION}',
+                *([f'"metadata_version": {self.metadata_version}'] if is_later else []),
                 f'"topics": {_block("[]", [text for _, text in texts.values()], 2)}',
                 f'"deleting": {_block("[]", map(_encoded, self.deleting), 2)}',
                 f'"kafka_metadata": {"null" if self.kafka_metadata is None else _mapping(self.kafka_metadata, 2)}',

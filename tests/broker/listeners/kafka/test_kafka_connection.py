@@ -187,6 +187,23 @@ async def test_requests_about_delegation_tokens_get_the_bytes_of_a_kafka(api_key
         assert (await peer.receive_frame()).hex() == "00000007" + answer
 
 
+async def test_the_metadata_version_in_force_is_that_of_the_log_directory() -> None:
+    """As in Kafka it stays when it is set to what it is."""
+    async with kafka() as served:
+        peer = await served.connect()
+        for level in 30, 33:
+            served.broker.directory.registry.metadata_version = level
+            await peer.send(messages.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+            told = (await peer.receive(messages.ApiVersionsResponse)).finalized_features
+            assert [each.max_version_level for each in told if each.name == "metadata.version"] == [level]
+            for asked, code in (level, ErrorCode.NONE), (31, ErrorCode.INVALID_UPDATE_VERSION):
+                update = messages.UpdateFeaturesRequest.FeatureUpdateKey(
+                    feature="metadata.version", max_version_level=asked
+                )
+                await peer.send(messages.UpdateFeaturesRequest(feature_updates=[update]), 1)
+                assert (await peer.receive(messages.UpdateFeaturesResponse)).error_code == code
+
+
 async def test_api_versions_in_an_unknown_version_waits_for_its_turn() -> None:
     async with kafka() as served:
         peer = await served.connect()

@@ -18,10 +18,11 @@ from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.filenames import encode_partition_metadata, new_id, uuid_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.kafka import messages
+from seglog_protocol.kafka import messages, read_message
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
 from tests.logs import ManualClock, batch, read_all
@@ -285,6 +286,36 @@ def test_a_bootstrap_file_without_records_is_what_kafka_formats() -> None:
     ours = _without_times(encode_bootstrap([], 1_795_755_012_803))
     assert len(ours) == 3
     assert ours == _without_times(_FORMATTED)
+
+
+def test_a_later_metadata_version_is_kept_with_the_directory_that_a_kafka_has_written() -> None:
+    """One of a Kafka that is later than those that are known is not told further."""
+    for level, known in (30, 30), (33, 33), (34, 33):
+        fs = ForgetfulFileSystem()
+        fs.load({f"{_DATA}/bootstrap.checkpoint": encode_bootstrap([], 5, level)})
+        assert read_kafka_metadata(fs, _DATA).metadata_version == known
+    levels = {record.name: record.feature_level for record in _features(encode_bootstrap([], 5, 33))}
+    assert (levels["metadata.version"], levels["share.version"]) == (33, 2), "as Kafka 4.4.0 formats a directory"
+    fs = ForgetfulFileSystem()
+    fs.load({f"{_DATA}/registry.json": b""})
+    registry = TopicRegistry(fs, f"{_DATA}/registry.json")
+    assert b"metadata_version" not in registry.content()
+    registry.metadata_version = 33
+    registry.save()
+    again = TopicRegistry(fs, registry.path)
+    again.load()
+    assert again.metadata_version == 33
+
+
+def _features(bootstrap: bytes) -> list[messages.FeatureLevelRecord]:
+    """The records of a bootstrap file that has nothing else."""
+    values = [
+        record.value
+        for header, batch in iter_batches(bootstrap)
+        if not header.is_control
+        for record in iter_records(header, batch)
+    ]
+    return [read_message(messages.FeatureLevelRecord, 0, value[3:]) for value in values if value is not None]
 
 
 def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None:

@@ -1,8 +1,8 @@
 """The cluster of one node: DescribeCluster, DescribeQuorum, UpdateFeatures, and the features in ApiVersions.
 
-Of Kafka's features ``metadata.version`` only means "as Kafka 4.3" to a client, ``group.version`` the groups of KIP-848,
-and ``transaction.version`` 2 transactions without AddPartitionsToTxn. Others switch clients to what seglog does not
-have: ``share.version`` and ``streams.version`` to share and streams groups.
+Of Kafka's features ``metadata.version`` only means "as Kafka 4.3", or 4.4, to a client, ``group.version`` the groups of
+KIP-848, and ``transaction.version`` 2 transactions without AddPartitionsToTxn. Others switch clients to what seglog
+does not have: ``share.version`` and ``streams.version`` to share and streams groups.
 
 DescribeQuorum
   0   flexible
@@ -29,6 +29,7 @@ from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestCont
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.session import Administration
+from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION, METADATA_VERSION_MAX
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -104,17 +105,25 @@ class Levels(NamedTuple):
     in_force: int
 
 
+METADATA_FEATURE: Final = "metadata.version"
+
 FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
     {
         "group.version": Levels(0, 1, 1),
-        "metadata.version": Levels(7, 33, 30),
+        METADATA_FEATURE: Levels(7, METADATA_VERSION_MAX, METADATA_VERSION),
         "transaction.version": Levels(0, 2, 2),
     }
 )
-"""Kafka 4.4.0's levels; in force is the metadata.version with which Kafka 4.3 starts, too."""
+"""Kafka 4.4.0's; the metadata.version in force is that of the log directory, which may be later."""
 
 
 _LEVEL_ZERO_VERSION_MIN: Final = 4
+
+
+def _level(context: RequestContext, feature: str) -> int:
+    """The level in force."""
+    of_directory = feature == METADATA_FEATURE
+    return context.broker.directory.registry.metadata_version if of_directory else FEATURES[feature].in_force
 
 
 def add_features(context: RequestContext, response: messages.ApiVersionsResponse) -> None:
@@ -131,7 +140,7 @@ def add_features(context: RequestContext, response: messages.ApiVersionsResponse
     response.finalized_features_epoch = context.broker.features_epoch
     response.finalized_features = [
         messages.ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-        for name, (_, _, level) in FEATURES.items()
+        for name, level in [(name, _level(context, name)) for name in FEATURES]
     ]
 
 
@@ -143,7 +152,7 @@ def update_features(
     updates = {update.feature: update for update in request.feature_updates}
     for update in updates.values():
         levels = FEATURES.get(update.feature)
-        if levels is not None and update.max_version_level == levels.in_force:
+        if levels is not None and update.max_version_level == _level(context, update.feature):
             continue
         why = f"Local controller {context.node_id} "
         if levels is None:
@@ -151,7 +160,7 @@ def update_features(
         elif not levels.lowest <= update.max_version_level <= levels.highest:
             why += f"only supports versions {levels.lowest}-{levels.highest}"
         else:
-            why += f"has no other than {levels.in_force}."
+            why += f"has no other than {_level(context, update.feature)}."
         response.error_code = ErrorCode.INVALID_UPDATE_VERSION
         response.error_message = (
             "The update failed for all features since the following feature had an error: "
