@@ -201,6 +201,12 @@ CASES: Final[tuple[Case, ...]] = (
         0,
         _topics({"name": "other"}, {"name": "plain"}, response_partition_limit=1),
     ),
+    Case(
+        "a limit that is used up, and one that is not there",
+        "DescribeTopicPartitions",
+        0,
+        _topics({"name": "plain"}, {"name": "wrong"}, response_partition_limit=2),
+    ),
     Case("limit 0", "DescribeTopicPartitions", 0, _topics({"name": "plain"}, response_partition_limit=0)),
     Case(
         "from a cursor",

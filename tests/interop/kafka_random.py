@@ -209,6 +209,17 @@ _OWN: Final = frozenset({"JoinGroup", "ConsumerGroupHeartbeat", "LeaveGroup"})
 _ONE_GROUP: Final = frozenset({"groups", "group_ids", "groups_names"})
 """Lists with one element: epochs of groups are compared, and each side's begin elsewhere."""
 
+CHANGES: Final = frozenset(
+    {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DeleteRecords"}
+)
+"""Apis after which a real Kafka takes a moment until all answers have the change."""
+
+_ALONE: Final = CHANGES | {"JoinGroup"}
+"""Apis whose answers the next request needs."""
+
+AT_ONCE: Final = 0.4
+"""How often a request comes at once after another, where it may."""
+
 ODD: Final = 0.07
 """How often a value is odd."""
 
@@ -226,7 +237,21 @@ class Requests:
         self._subscribed: dict[str, Plain] = {group: ["plain"] for group in CONSUMER}
 
     def steps(self, count: int) -> Iterator[Step]:
-        """Requests in their order."""
+        """Requests in their order; some on one connection, of which the second is sent before the first is answered."""
+        before: Step = ()
+        for step in self._steps(count):
+            asked = {each.case.api for each in (*before, *step)}
+            is_alone = len(before) == len(step) == 1 and asked.isdisjoint(_ALONE)
+            if is_alone and self._random.random() < AT_ONCE:
+                yield before[0], step[0]._replace(connection=before[0].connection)
+                before = ()
+                continue
+            if before:
+                yield before
+            before = step
+        yield before
+
+    def _steps(self, count: int) -> Iterator[Step]:
         while self._asked < count:
             kind = self._random.random()
             if kind < 0.65:
@@ -438,7 +463,7 @@ class Requests:
         if kind < 0.7:
             return self._beat(group, number, epoch, {"topic_partitions": f"{{owned {group} {number}}}"})
         if kind < 0.78 and len(members) == 1:  # topics are given out in the order of their ids: all read the same one
-            topics = self._subscribed[group] = random.choice((["plain"], ["other"], ["nope"]))
+            topics = self._subscribed[group] = random.choice((["plain"], ["other"], ["never there"]))
             return self._beat(group, number, epoch, {"subscribed_topic_names": topics})
         if kind < 0.92:
             return self._commit(group, number, epoch)

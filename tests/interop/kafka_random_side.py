@@ -6,13 +6,8 @@ from typing import Any, Final, Self
 
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, create_topics, replaced, settled, topic_ids
-from tests.interop.kafka_random import CHANGING, CLASSIC, CONSUMER, EMPTY, KEPT, MEMBERS, PREPARED, Ask, Step
+from tests.interop.kafka_random import CHANGES, CHANGING, CLASSIC, CONSUMER, EMPTY, KEPT, MEMBERS, PREPARED, Ask, Step
 from tests.interop.kafka_wire import Plain, Wire, plain, request
-
-CHANGES: Final = frozenset(
-    {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DeleteRecords"}
-)
-"""Apis after which a real Kafka takes a moment until all answers have the change."""
 
 _EPOCHS: Final = frozenset({"member_epoch", "group_epoch", "assignment_epoch", "generation_id_or_member_epoch"})
 _SIGNS: Final = frozenset(

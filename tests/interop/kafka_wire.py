@@ -37,14 +37,14 @@ class Wire:
         return self.receive()
 
     def send(self, request: Request, version: int) -> None:
-        """Send a request whose response is received later; only one waits at a time."""
+        """Send a request whose response is received later, in the order of requests."""
         self._asked += 1
         self._waiting.append((request, version, self._asked))
         self._socket.sendall(b"".join(write_request(self._asked, "seglog", request, version)))
 
     def receive(self) -> Response | None:
         """The response to the request that was sent before, as ``ask`` has it."""
-        request, version, asked = self._waiting.pop()
+        request, version, asked = self._waiting.pop(0)
         try:
             [size] = struct.unpack(">i", read_exactly(self._socket, 4))
             frame = read_exactly(self._socket, size)

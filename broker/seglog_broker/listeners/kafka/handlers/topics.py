@@ -218,15 +218,15 @@ async def describe_topic_partitions(
         await turns.spend(TOPIC_COST)
         if name < first:
             continue
+        if not room:
+            response.next_cursor = _cursor(name, 0)
+            break
         topic = topics.get(name)
         if topic is None:
             if named:
                 response.topics.append(_undescribed(name))
             continue
         begin = first_partition if name == first else 0
-        if not room and begin < topic.partitions:
-            response.next_cursor = _cursor(name, begin)
-            break
         end = min(topic.partitions, begin + room)
         response.topics.append(_described_part(context, topic, range(begin, end)))
         room -= max(0, end - begin)
