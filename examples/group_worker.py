@@ -2,10 +2,12 @@
 
     python examples/group_worker.py
 
-Kill it in any way and start it again: what it had not committed is done once more, by itself or by another one. The
-broker and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
+Ctrl-C and SIGTERM end it: it commits what it has done, and the others have its share at once. Where it is killed in any
+other way, what it had not committed is done once more, by itself when it is started again or by another one. The broker
+and the account are those of the command line, SEGLOG_SERVER and SEGLOG_USER or a profile.
 """
 
+import signal
 from contextlib import suppress
 
 import seglog
@@ -20,5 +22,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a service manager sends ends it as Ctrl-C does
     with suppress(KeyboardInterrupt):
         main()

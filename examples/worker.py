@@ -11,6 +11,7 @@ The broker and the account are those of the command line, SEGLOG_SERVER and SEGL
 
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -61,5 +62,6 @@ def main(path: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python examples/worker.py FILE")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a service manager sends ends it as Ctrl-C does
     with suppress(KeyboardInterrupt):
         main(Path(sys.argv[1]))

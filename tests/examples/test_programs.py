@@ -152,6 +152,32 @@ def test_workers_of_a_group_do_every_record_through_kills(running: Daemon, tmp_p
     assert again < 21_000, "the third one goes on where the group was"
 
 
+@pytest.mark.parametrize("arguments", [("group_worker.py",), ("worker.py", "totals.json")])
+def test_a_worker_ends_by_sigterm_and_leaves_its_group(
+    running: Daemon, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    _send(running, range(30))
+    name, *files = arguments
+    command = _command(name, *(str(tmp_path / file) for file in files))
+    environment = clean_environment(SEGLOG_SERVER=running.address)
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as worker,
+        ended(worker),
+    ):
+        assert worker.stdout is not None
+        if files:
+            wait_until(lambda: _saved(tmp_path / files[0]) == 30, "what the worker saves")
+        else:
+            assert sum(1 for _, _ in zip(range(30), worker.stdout, strict=False)) == 30
+        worker.terminate()
+        _, errors = worker.communicate(timeout=60)
+    assert (worker.returncode, errors) == (0, b"")
+    if not files:
+        with seglog.connect(running.address) as client:
+            assert client.describe_group("workers").members == []
+            assert sum(found.offset or 0 for found in client.group_offsets("workers")) >= 29
+
+
 def _saved(path: Path) -> int:
     """How many records the worker has done, as it has saved it."""
     if not path.exists():

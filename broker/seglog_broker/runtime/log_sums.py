@@ -33,6 +33,7 @@ SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
     "coordinator_key_not_swept": (),
     "committed_offsets_not_corrected": (),
     "topic_not_created": (),
+    "group_member_timed_out": ("group",),
     "request_failed": ("api",),
     "request_crashed": ("api",),
     "connection_refused": (),

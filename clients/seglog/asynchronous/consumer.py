@@ -24,6 +24,12 @@ ItemT = TypeVar("ItemT")
 ITEMS_PER_TURN: Final = 256
 """Records returned in a row before other tasks may run; a task switch costs more than a record."""
 
+TURN_SECONDS: Final = 0.1
+"""Time after which they may run whatever the number: a program that computes for each record would starve them."""
+
+_TURNS_OF_SLOW_PROGRAM: Final = 8
+"""Turns in a row then: a task that sends a heartbeat and takes its answer has some steps, and no time between them."""
+
 
 class Consumer(ConsumerBase):
     """Reads one topic; ``async for`` over it for records, over ``batches()`` for verified batches.
@@ -256,7 +262,8 @@ class Items(Generic[ItemT]):
     """The async iterator over records or batches.
 
     Not an async generator, which a caller that leaves the loop early would have to close. Every record is a
-    cancellation point; other tasks may run at least every ITEMS_PER_TURN records.
+    cancellation point; other tasks may run at least every ITEMS_PER_TURN records, and, where the program computes
+    between them, after TURN_SECONDS.
     """
 
     def __init__(self, consumer: Consumer, items_of: Callable[[FetchedBatch], Iterator[ItemT]]) -> None:
@@ -265,12 +272,17 @@ class Items(Generic[ItemT]):
         self._items_of = items_of
         self._items: Iterator[ItemT] = iter(())
         self._count = 0
+        self._turn_at = self._loop.now() + TURN_SECONDS
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ItemT:
-        if self._count % ITEMS_PER_TURN:
+        if self._loop.now() > self._turn_at:
+            for _ in range(_TURNS_OF_SLOW_PROGRAM):
+                await self._loop.turn()
+            self._turn_at = self._loop.now() + TURN_SECONDS
+        elif self._count % ITEMS_PER_TURN:
             await self._loop.cancel_point()
         else:
             await self._loop.turn()

@@ -6,6 +6,7 @@ of the program joins, another one watches; ``_lock`` guards what both change. Ti
 """
 
 import logging
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -83,6 +84,7 @@ class Membership:
         self._counts_at = 0.0
         self._polled: object = None
         self._polled_at = 0.0
+        self._watched_at = math.inf
 
     # --- Joining ------------------------------------------------------------------------------------------------------
 
@@ -222,6 +224,9 @@ class Membership:
         for them.
         """
         with self._lock:
+            late, self._watched_at = now - self._watched_at, now
+            if late > self.options.session_timeout and (self.member is not None or self.is_lost):
+                self._warn_of_pause(late)
             if self.member is None or self._is_joining:
                 self._polled_at = now
                 return Watch(None, self.options.heartbeat_interval)
@@ -243,6 +248,18 @@ class Membership:
                 options.group, member.member_id, member.generation, options.instance_id
             )
             return Watch(request, min(left, options.heartbeat_interval))
+
+    def _warn_of_pause(self, seconds: float) -> None:
+        options = self.options
+        _log.warning(
+            "%s: nothing could send heartbeats for %.1f s, longer than session_timeout (%g s), so that the group gives "
+            "its partitions of %s to others, and records that are not committed come again. If the program has "
+            "computed on its event loop, let a thread do that (asyncio.to_thread, trio.to_thread.run_sync)",
+            options.group,
+            seconds,
+            options.session_timeout,
+            options.topic,
+        )
 
     def _leave_slow_program(self, member: Member) -> messages.LeaveGroupRequest | None:
         options = self.options

@@ -398,6 +398,23 @@ def test_a_heartbeat_without_an_answer_is_sent_again_soon() -> None:
     assert not group.session.is_turn_due(), "the session lasts longer than that"
 
 
+def test_a_pause_that_is_longer_than_the_session_is_told_once_and_a_shorter_one_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where nothing of the client could run, on whatever face."""
+    group = Coordinator(session_timeout=6).joined()
+    for pause in (1, 6, 1):
+        group.session.watch(group.now)
+        group.now += pause
+    assert [record.message for record in caplog.records] == []
+    group.now += 6
+    group.heartbeat(UnknownMemberError("gone"))
+    group.session.watch(group.now)
+    (told,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert "app: nothing could send heartbeats for 10.0 s, longer than session_timeout (6 s)" in told
+    assert "asyncio.to_thread" in told
+
+
 def test_a_program_that_does_not_come_back_leaves_and_learns_of_it(caplog: pytest.LogCaptureFixture) -> None:
     for options in ({}, {"instance_id": "one"}):
         group = Coordinator(max_poll_interval=10, auto_commit=False, **options).joined()

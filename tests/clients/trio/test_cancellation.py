@@ -178,6 +178,28 @@ async def test_reading_loses_and_repeats_nothing(autojump_clock: MockClock) -> N
             await sweep(read, check)
 
 
+async def test_other_tasks_have_turns_between_records_of_a_program_that_computes(autojump_clock: MockClock) -> None:
+    """Else the task that sends a member's heartbeats waits for 256 records, however long each of them takes."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with memory_broker() as broker, broker.connect() as client, trio.open_nursery() as nursery:
+        broker.fill(12)
+        nursery.start_soon(other)
+        async with client.consumer("t", start=0) as consumer:
+            before = None
+            async for _ in consumer:
+                assert before is None or turns >= before + 4, "its request, and what comes of the answer"
+                before = turns
+                autojump_clock.jump(1)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("slow", [False, True])
 async def test_seeking_moves_or_does_not(autojump_clock: MockClock, slow: bool) -> None:
     async with memory_broker(slow=slow) as broker, broker.connect() as client:

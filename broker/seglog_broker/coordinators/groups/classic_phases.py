@@ -23,6 +23,7 @@ from seglog_broker.coordinators.groups.membership import (
     JoinResult,
     Limits,
     SyncResult,
+    warn_of_silence,
 )
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_protocol.errors import GroupError, RebalanceInProgressError, UnknownMemberError
@@ -264,6 +265,9 @@ class ClassicPhases:
         while True:
             member_id = self.sessions.pop_due(now.monotonic_ms)
             if member_id is not None:
+                if member_id not in self.pending:
+                    member = self.members.by_id[member_id]
+                    warn_of_silence(self._group_id, member_id, member.client_id, member.session_timeout_ms)
                 self.end_session(member_id, now)
                 continue
             deadline = self._group_deadline_ms

@@ -12,7 +12,7 @@ from typing import Final
 
 from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
-from seglog_broker.coordinators.groups.consumer_core import REVOCATION, ConsumerCore
+from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION, ConsumerCore
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, describe_member
 from seglog_broker.coordinators.groups.consumer_member import (
     AWAY_EPOCH,
@@ -29,7 +29,13 @@ from seglog_broker.coordinators.groups.consumer_requests import (
     check_heartbeat,
 )
 from seglog_broker.coordinators.groups.consumer_state import size_of_member
-from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, CommitCheck, Each, Limits
+from seglog_broker.coordinators.groups.membership import (
+    CONSUMER_PROTOCOL_TYPE,
+    CommitCheck,
+    Each,
+    Limits,
+    warn_of_silence,
+)
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
 from seglog_protocol.errors import FencedMemberEpochError, GroupError, NonEmptyGroupError, StaleMemberEpochError
@@ -319,7 +325,12 @@ class ConsumerGroup(StateMachine):
         """Remove members whose session has ended, or that did not revoke partitions in time."""
         gone: dict[str, None] = {}
         while (key := self._core.deadlines.pop_due(now.monotonic_ms)) is not None:
-            gone[key.partition(" ")[2]] = None
+            purpose, _, member_id = key.partition(" ")
+            gone[member_id] = None
+            if f"{purpose} " == SESSION:
+                member = self._core.find(member_id)
+                timeout_ms = self._core.session_timeout_ms(member)
+                warn_of_silence(self._state.group_id, member_id, member.subscription.client_id, timeout_ms)
         if gone:
             self._core.remove(gone, now)
             self._state.journal.append()

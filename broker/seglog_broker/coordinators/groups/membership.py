@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, size_of_protocols
+from seglog_broker.logger import get_logger
 from seglog_protocol.errors import (
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
@@ -37,6 +38,21 @@ class Limits(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
+
+
+log = get_logger()
+
+
+def warn_of_silence(group: str, member_id: str, client_id: str, timeout_ms: int) -> None:
+    """Log that a session ended without a word of its member."""
+    log.warning(
+        "group_member_timed_out",
+        group=group[:100],
+        member=member_id[:100],
+        client_id=client_id[:100],
+        session_timeout_ms=timeout_ms,
+        consequence="others get its partitions, and what it has not committed comes again",
+    )
 
 
 # --- The classic protocol ---------------------------------------------------------------------------------------------

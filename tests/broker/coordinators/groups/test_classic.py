@@ -1,6 +1,7 @@
 """The phases of a classic group: who waits for whom, what a generation is, and what of it is written."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_protocol.errors import (
@@ -147,8 +148,12 @@ def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout() -
     follower = run.sync("app-2")
     run.pass_time(SESSION_MS - 1)
     assert follower.is_waiting
-    run.pass_time(1)
+    with capture_logs() as logged:
+        run.pass_time(1)
     assert isinstance(follower.error, RebalanceInProgressError)
+    assert [(e["event"], e["member"], e["session_timeout_ms"]) for e in logged] == [
+        ("group_member_timed_out", "app-1", SESSION_MS)
+    ]
 
 
 def test_sync_is_refused() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, check_heartbeat
 from seglog_broker.coordinators.groups.membership import Limits
@@ -125,8 +126,11 @@ def test_a_session_ends_without_heartbeats_and_not_with_them() -> None:
         epochs["a"] = run.beat("a", epochs["a"]).member_epoch
     assert [member.member_id for member in run.group.members] == ["a"]
     assert run.has("a") == ALL
-    run.pass_time(SESSION_MS)
+    with capture_logs() as logged:
+        run.pass_time(SESSION_MS)
     assert run.group.is_empty
+    ((event, level, member, ms),) = [(e["event"], e["log_level"], e["member"], e["session_timeout_ms"]) for e in logged]
+    assert (event, level, member, ms) == ("group_member_timed_out", "warning", "a", SESSION_MS)
 
 
 def test_a_heartbeat_before_the_timer_is_in_time_however_late_it_is() -> None:
