@@ -8,10 +8,13 @@ particular to a face (threads, forks, cancellation, how long it waits) has tests
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
+
+import trio
 
 import seglog
 import seglog.asyncio
@@ -239,6 +242,23 @@ async def heard(broker: FakeBroker, kind: type[Message], count: int = 1) -> None
         return
     with broker.changed:
         assert broker.changed.wait_for(lambda: sum(isinstance(r, kind) for r in broker.requests) >= count, 60)
+
+
+async def together(client: Any, *calls: Callable[[], Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of calls that are made at the same time: by tasks on trio, by threads of the other faces."""
+    results: list[Any] = [None] * len(calls)
+
+    async def call(number: int) -> None:
+        results[number] = await calls[number]()
+
+    if isinstance(client, Awaited | Elsewhere):
+        with ThreadPoolExecutor(len(calls)) as pool:
+            list(pool.map(lambda number: trio.run(call, number), range(len(calls))))
+        return results
+    async with trio.open_nursery() as nursery:
+        for number in range(len(calls)):
+            nursery.start_soon(call, number)
+    return results
 
 
 # --- Whole batches ----------------------------------------------------------------------------------------------------

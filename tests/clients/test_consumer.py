@@ -1,8 +1,8 @@
 """Consumers and the client of either face: where they read, what they survive, and what they tell."""
 
 import json
-import threading
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from seglog_protocol.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tests.clients.faces import Face, append, fetched, flush, heard
+from tests.clients.faces import Face, append, fetched, flush, heard, together
 from tests.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker, speak_fetch_in_version_1
 
 
@@ -131,15 +131,18 @@ async def test_positions_are_a_start(face: Face) -> None:
         assert sorted(set(seen + rest)) == [(p, n) for p in range(2) for n in range(5)]
 
 
-def test_following_gives_new_records_as_they_come() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+async def test_following_gives_new_records_as_they_come(face: Face) -> None:
+    async with face() as (broker, client):
         broker.fill(3)
-        consumer = client.consumer("t", follow=True)
-        later = threading.Thread(target=broker.fill, args=(5,), kwargs={"first": 3})
-        with broker.changed:
-            later.start()  # waits for the lock: the consumer asks first
-        assert [record.value for _, record in zip(range(5), consumer, strict=False)] == [b"3", b"4", b"5", b"6", b"7"]
-        later.join()
+        consumer = await client.consumer("t", follow=True)
+
+        async def fill() -> None:
+            for number in range(3, 8):
+                await heard(broker, messages.FetchRequest, number - 2)  # the consumer asks first
+                broker.fill(1, first=number)
+
+        found, _ = await together(client, lambda: values(consumer, 5), fill)
+        assert found == [3, 4, 5, 6, 7]
 
 
 async def test_seeking_while_a_fetch_waits_at_the_broker_does_not_wait_with_it(face: Face) -> None:
@@ -147,12 +150,18 @@ async def test_seeking_while_a_fetch_waits_at_the_broker_does_not_wait_with_it(f
         broker.fill(3)
         consumer = await client.consumer("t", follow=True, start="earliest")
         assert await values(consumer, 3) == [0, 1, 2]
-        await consumer.seek({0: 1})
-        assert await values(consumer, 2) == [1, 2]
+        for number in range(40):
+            await heard(broker, messages.FetchRequest, 2 * number + 2)
+            await consumer.seek({0: 1})
+            assert await values(consumer, 2) == [1, 2]
+        await heard(broker, messages.CancelRequest, 40)
+        assert broker.asked(messages.CancelRequest) == 40, "the broker does not wait for nobody"
         await consumer.seek("earliest")
         assert await values(consumer, 1) == [0]
         with pytest.raises(ValueError, match="does not read partition 7"):
             await consumer.seek({7: 0})
+        with pytest.raises(ValueError, match="does not read partition 7"):
+            consumer.pause([7])
 
 
 async def test_a_seek_in_the_middle_of_a_batch_takes_effect_with_the_next_record(face: Face) -> None:
@@ -402,6 +411,16 @@ async def test_a_closed_consumer_says_so(face: Face) -> None:
 
 
 # --- The client -------------------------------------------------------------------------------------------------------
+
+
+async def test_many_calls_share_one_connection_and_each_gets_its_own_answer(face: Face) -> None:
+    async with face(topics={f"t{n}": n + 1 for n in range(8)}) as (broker, client):
+
+        async def ask(number: int) -> bool:
+            return all([len(await client.offsets(f"t{number}")) == number + 1 for _ in range(50)])
+
+        assert all(await together(client, *(partial(ask, number) for number in range(8))))
+        assert broker.asked(messages.HelloRequest) == 1
 
 
 async def test_creating_a_topic_and_being_content_with_one_that_is_there(face: Face) -> None:

@@ -1,6 +1,5 @@
 """The shared connection: many threads, interrupts, a fork, an end."""
 
-import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from seglog.link import Dialer, Link
 from seglog_protocol import messages
 from seglog_protocol.errors import (
     ClientClosedError,
-    ClientError,
     ClientTimeoutError,
     ConnectionLostError,
     NotReachableError,
@@ -34,17 +32,6 @@ def test_hello_tells_who_answers() -> None:
         assert link.hello.broker == "fake/1"
         assert broker.requests == [messages.HelloRequest("seglog", "test")]
         link.close()
-
-
-def test_many_threads_share_one_connection_and_each_gets_its_own_answer() -> None:
-    with fake_broker(topics={f"t{n}": n + 1 for n in range(8)}) as broker, seglog.connect(broker.address) as client:
-
-        def ask(number: int) -> bool:
-            return all(len(client.offsets(f"t{number}")) == number + 1 for _ in range(50))
-
-        with ThreadPoolExecutor(8) as pool:
-            assert all(pool.map(ask, range(8)))
-        assert broker.asked(messages.HelloRequest) == 1
 
 
 def test_a_call_that_timed_out_leaves_the_connection_in_step() -> None:
@@ -164,19 +151,6 @@ def test_closing_wakes_whoever_waits() -> None:
             link.close()
             with pytest.raises(ClientClosedError):
                 waiting.result(10)
-
-
-def test_a_forked_child_is_refused_with_a_sentence_and_the_parent_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_broker() as broker:
-        client = seglog.connect(broker.address)
-        producer = client.producer("t")
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: -1)
-            for call in (client.topics, client.ping, lambda: producer.send(b"x"), producer.flush):
-                with pytest.raises(ClientError, match=r"after a fork.*connect\(\) again"):
-                    call()
-        producer.send(b"x").result(10)
-        client.close()
 
 
 def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:

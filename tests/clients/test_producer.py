@@ -34,7 +34,7 @@ from seglog_protocol.messages import (
     Request,
 )
 from seglog_protocol.record_batch import parse_header
-from tests.clients.faces import Face, heard
+from tests.clients.faces import Face, heard, together
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, FakePartition, fake_broker, on_append
 from tests.clients.hand_clock import HandClock
 
@@ -80,19 +80,23 @@ async def test_an_append_time_of_the_broker_is_the_receipts_timestamp(face: Face
 async def test_records_that_linger_share_a_batch_and_leaving_the_block_flushes(face: Face) -> None:
     async with face() as (broker, client):
         async with client.producer("t", linger_ms=3_600_000) as producer:
-            for number in range(100):
-                await producer.send(b"%d" % number)
+            deliveries = [await producer.send(b"%d" % number) for number in range(100)]
             assert broker.asked(AppendRequest) == 0
         assert broker.values() == [b"%d" % number for number in range(100)]
         assert len(broker.logs["t"][0].batches) == 1
+        assert [(await delivery).offset for delivery in deliveries] == list(range(100)), "also after the end"
+        with pytest.raises(ClientClosedError):
+            await producer.send(b"late")
+        await producer.close()
 
 
-def test_lingering_records_go_out_by_themselves() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t", linger_ms=1):
-        producer = client.producer("t", linger_ms=1)
-        producer.send(b"x")
-        with broker.changed:
-            assert broker.changed.wait_for(lambda: broker.values() == [b"x"], 30)
+async def test_lingering_records_go_out_by_themselves(face: Face) -> None:
+    async with face() as (broker, client):
+        producer = await client.producer("t", linger_ms=1)
+        await producer.send(b"x")
+        await heard(broker, AppendRequest)
+        await producer.close()
+        assert broker.values() == [b"x"]
 
 
 def test_without_linger_there_is_no_thread() -> None:
@@ -225,12 +229,60 @@ async def test_a_compressed_batch_that_grew_too_large_fails_by_itself(face: Face
 
 async def test_a_full_buffer_makes_send_wait_and_at_last_fail(face: Face) -> None:
     async with face() as (broker, client):
+        producer = await client.producer("t", linger_ms=0, buffer_bytes=2_000)
+        for _ in range(500):
+            await producer.send(b"x" * 100)
+            assert producer.unacknowledged <= 20
+        await producer.close()
         broker.script = on_append(lambda *_: SILENCE)
-        producer = await client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
+        impatient = await client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
         with pytest.raises(ClientTimeoutError, match=r"stayed full|not acknowledged"):  # noqa: PT012 - any of them
-            for delivery in [await producer.send(b"x" * 300) for _ in range(10)]:
+            for delivery in [await impatient.send(b"x" * 300) for _ in range(10)]:
                 await delivery
-        await producer.abort(0)
+        await impatient.abort(0)
+
+
+async def test_senders_that_wait_for_room_learn_that_the_producer_is_closed(face: Face) -> None:
+    async with face() as (broker, client):
+        broker.script = on_append(lambda *_: SILENCE)
+        producer = await client.producer("t", linger_ms=0, buffer_bytes=500)
+
+        async def send() -> bool:
+            try:
+                await producer.send(b"x" * 100)
+            except ClientClosedError:
+                return True
+            return False
+
+        async def abort() -> None:
+            await heard(broker, AppendRequest)
+            await producer.abort(0)
+
+        assert (await together(client, *[send] * 20, abort)).count(True) > 10
+
+
+async def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connection(face: Face) -> None:
+    async with face() as (broker, client):
+        faults: list[Answer] = []
+        broker.script = on_append(lambda *_: faults.pop() if faults else None)
+        for linger_ms in (0, 1):
+            faults.append(SILENCE)
+            hellos = broker.asked(HelloRequest)
+            async with client.producer("t", linger_ms=linger_ms) as producer:
+                producer._core.request_seconds = 0.1
+                await producer.send(b"%d" % linger_ms)
+            assert broker.asked(HelloRequest) >= hellos + 2
+        assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
+
+
+async def test_aborting_says_how_many_records_were_lost(face: Face) -> None:
+    async with face() as (_, client):
+        producer = await client.producer("t", linger_ms=3_600_000)
+        for _ in range(5):
+            await producer.send(b"x")
+        assert producer.unacknowledged == 5
+        assert await producer.abort(0) == 5
+        assert producer.unacknowledged == 0
 
 
 async def test_room_in_the_buffer_lets_a_waiting_send_go_on(face: Face) -> None:
@@ -418,13 +470,13 @@ async def test_an_unanswered_topic_of_another_reply_length_is_no_answer(face: Fa
         await producer.close()
 
 
-def test_every_producer_has_a_connection_of_its_own() -> None:
+async def test_every_producer_has_a_connection_of_its_own(face: Face) -> None:
     """Every producer has a connection of its own and closing the client flushes them."""
-    with fake_broker() as broker:
-        client = seglog.connect(broker.address)
+    async with face() as (broker, client):
         for number in range(3):
-            client.producer("t", linger_ms=3_600_000).send(b"%d" % number)
-        client.close()
+            producer = await client.producer("t", linger_ms=3_600_000)
+            await producer.send(b"%d" % number)
+        await client.close()
         assert sorted(value or b"" for value in broker.values()) == [b"0", b"1", b"2"]
         assert broker.asked(HelloRequest) == 4
 

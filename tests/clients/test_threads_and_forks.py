@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError
-from seglog_protocol.messages import AppendRequest, CancelRequest, FetchRequest, HelloRequest, OffsetsRequest, Request
+from seglog_protocol.messages import AppendRequest, FetchRequest, HelloRequest, OffsetsRequest, Request
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
 
 CHILD = """
@@ -222,18 +221,6 @@ def _close_when_all_wait(broker: FakeBroker, client: seglog.Client) -> None:
 # --- What both faces do, and threads make hard ------------------------------------------------------------------------
 
 
-def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connection() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        faults: list[Answer] = []
-        broker.script = lambda request, _: faults.pop() if faults and isinstance(request, AppendRequest) else None
-        for linger_ms in (0, 1):
-            faults.append(SILENCE)
-            with client.producer("t", linger_ms=linger_ms) as producer:
-                producer._core.request_seconds = 0.1
-                producer.send(b"%d" % linger_ms)
-        assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
-
-
 def test_a_producer_without_a_broker_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
     step = seglog.Producer._step
@@ -251,15 +238,3 @@ def test_a_producer_without_a_broker_does_not_spin(monkeypatch: pytest.MonkeyPat
             producer.send(b"x").result(60)
         assert steps < 200
         producer.close()
-
-
-def test_a_fetch_that_nobody_waits_for_any_more_is_cancelled_at_the_broker() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        broker.logs["t"][0].append(encode_batch([(0, None, b"x", ())]))
-        with client.consumer("t", follow=True, start=0) as consumer:
-            for _ in range(40):
-                assert next(iter(consumer)).value == b"x"
-                consumer.seek({0: 0})
-            next(iter(consumer))
-        with broker.changed:
-            assert broker.changed.wait_for(lambda: broker.asked(CancelRequest) == 40, 30)

@@ -104,30 +104,6 @@ def test_timeouts_are_those_of_asyncio(run: Run) -> None:
         run(main(broker))
 
 
-def test_a_full_buffer_makes_send_wait_and_a_broker_that_stays_silent_is_an_error(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.producer("t", linger_ms=0, buffer_bytes=2_000) as producer,
-        ):
-            for _ in range(500):
-                await producer.send(b"x" * 100)
-                assert producer.unacknowledged <= 20
-            await producer.flush()
-            impatient = await client.producer("t", buffer_bytes=500, delivery_timeout=0.3)
-            broker.script = silent(AppendRequest)
-            deliveries = []
-            with pytest.raises(seglog.ClientTimeoutError, match="stayed full"):  # noqa: PT012
-                for _ in range(50):
-                    deliveries.append(await impatient.send(b"x" * 100))  # noqa: PERF401 - the last one fails
-            assert 1 <= len(deliveries) < 10
-            assert isinstance(await deliveries[0].exception(), seglog.ClientTimeoutError)
-            await impatient.abort(0.01)
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
 def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Run) -> None:
     senders = 400
 
@@ -155,22 +131,6 @@ def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Ru
             assert len(kept) == senders - len(gone)
             assert sorted(value or b"" for value in broker.values()) == [b"%05d" % number * 20 for number in kept]
             assert looks <= 3 * senders  # one that finds room, and one in vain for each answer at most
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
-def test_senders_that_wait_for_room_learn_that_the_producer_is_closed(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        broker.script = silent(AppendRequest)
-        async with seglog.asyncio.connect(broker.address) as client:
-            producer = await client.producer("t", linger_ms=0, buffer_bytes=500)
-            tasks = [asyncio.create_task(producer.send(b"x" * 100)) for _ in range(20)]
-            await arrived(broker, AppendRequest)
-            await producer.abort(0)
-            await asyncio.wait(tasks)
-            refused = [task for task in tasks if isinstance(task.exception(), seglog.ClientClosedError)]
-            assert len(refused) > 10
 
     with fake_broker() as broker:
         run(main(broker))
@@ -205,29 +165,6 @@ def test_other_tasks_run_between_two_batches_that_are_ready_together(run: Run) -
             assert len(seen) == 5
             assert sorted(set(seen)) == seen
         counting.cancel()
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
-def test_records_outlive_a_broker_that_goes_away_and_comes_back(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.producer("t") as producer,
-            client.consumer("t", start=0, follow=True) as consumer,
-        ):
-            await (await producer.send(b"0"))
-            await asyncio.to_thread(broker.stop)
-            deliveries = [await producer.send(b"%d" % number) for number in range(1, 100)]
-            await asyncio.to_thread(broker.start)
-            await asyncio.gather(*deliveries)
-            seen = []
-            async for record in consumer:
-                seen.append(record.value)
-                if len(seen) == 100:
-                    break
-            assert seen == [b"%d" % number for number in range(100)]
 
     with fake_broker() as broker:
         run(main(broker))

@@ -41,19 +41,6 @@ def test_both_faces_have_the_same_names() -> None:
         assert names <= set(dir(on_trio)), blocking
 
 
-async def test_many_tasks_share_one_connection_and_each_gets_its_own_answer(autojump_clock: MockClock) -> None:
-    async with memory_broker(topics={f"t{n}": n + 1 for n in range(8)}) as broker, broker.connect() as client:
-
-        async def ask(number: int) -> None:
-            for _ in range(50):
-                assert len(await client.offsets(f"t{number}")) == number + 1
-
-        async with trio.open_nursery() as nursery:
-            for number in range(8):
-                nursery.start_soon(ask, number)
-        assert broker.asked(HelloRequest) == 1
-
-
 async def test_a_call_that_timed_out_leaves_the_connection_in_step(autojump_clock: MockClock) -> None:
     async with memory_broker() as broker, broker.connect() as client:
         broker.script = lambda request, _: SILENCE if isinstance(request, TopicsRequest) else None
