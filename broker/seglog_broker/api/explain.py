@@ -517,6 +517,11 @@ class _SegmentReport:
                 reasons.append(_why_later(verdict))
         else:
             reasons.append("retention.ms = -1 sets no limit to its age")
+        if is_active and KEEP_FOR_EVER < config.retention_bytes < self._log.active.size:
+            reasons.append(
+                f"retention.bytes = {config.retention_bytes} takes it once it is closed (segment.bytes = "
+                f"{config.segment_bytes}, segment.ms; or the disk is full) and as many bytes lie behind it"
+            )
         if verdict.bytes_to_come is not None:
             reasons.append(f"without it the log is smaller than retention.bytes = {config.retention_bytes}")
         elif age is None and config.retention_bytes == KEEP_FOR_EVER:

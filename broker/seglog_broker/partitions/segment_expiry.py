@@ -143,6 +143,8 @@ class SegmentExpiry:
         async def drop_expired(partition: Partition) -> None:
             if partition.log.config.retention_bytes > KEEP_FOR_EVER:
                 await self._scheduler.learn_sizes([partition.log])
+                if self._directory.space.is_full:
+                    self._close_large(partition)
             # The clock is asked in the step that judges: it may jump while a check is under way.
             found = await self._scheduler.retry_after_cold_read(
                 lambda: _find_expired(partition, by_age=by_age and not self._clock_trust.is_held)
@@ -196,6 +198,18 @@ class SegmentExpiry:
             await self._deletions.wait_removed()
         with suppress(OSError):
             space.refresh()
+
+    def _close_large(self, partition: Partition) -> None:
+        """Close an active segment that is larger than the whole log may be: then it goes once as much lies behind it.
+
+        On a full disk it would not be filled, nor be removed, as long as the disk is full.
+        """
+        log = partition.log
+        if "delete" in log.config.cleanup_policy and log.config.retention_bytes < log.active.size:
+            roll = partial(log.roller.roll_or_note, log.log_end_offset, RollReason.RETENTION)
+            with suppress(StorageError):  # without room for a new segment it stays active
+                if log.state.read_only is None and self._directory.space.with_ballast(roll):
+                    partition.note_rolled(str(RollReason.RETENTION))
 
     def _drop(self, partition: Partition, going: list[tuple[Segment, Verdict]]) -> _Dropped:
         active = partition.log.active

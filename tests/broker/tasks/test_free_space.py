@@ -42,6 +42,28 @@ def refusal(broker: Broker) -> DiskFullError:
     return error
 
 
+async def test_an_active_segment_above_retention_bytes_is_closed_and_goes_when_as_much_lies_behind_it(
+    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+) -> None:
+    """It would not be filled on a full disk; ``explain segments`` says why it stays until then."""
+    flags = (*MARKS, "log.retention.check.interval.ms=1000")
+    async with living_broker.living(fs, clock, *flags, tasks=(*ONLY, "retention")) as broker:
+        await living_broker.with_topic(broker, retention_ms=-1, retention_bytes=500)
+        living_broker.append(broker, 4)
+        await trio.sleep(2 * SPACE_SECONDS)
+        assert living_broker.bases(broker) == [0]
+        _, page = await broker.explain_segments(messages.ExplainSegmentsRequest("t", 0))
+        assert "retention.bytes = 500 takes it once it is closed" in messages.decode_segments(page)[0].why
+        fs.limit_free_bytes(9_000)
+        await trio.sleep(2 * SPACE_SECONDS)
+        assert living_broker.bases(broker) == [0, 4]
+        fs.limit_free_bytes(None)
+        await trio.sleep(2 * SPACE_SECONDS)
+        living_broker.append(broker, 2)
+        await trio.sleep(2)
+        assert living_broker.bases(broker) == [4]
+
+
 async def test_below_the_hard_mark_appends_are_refused(
     autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
 ) -> None:
