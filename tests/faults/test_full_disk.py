@@ -295,7 +295,7 @@ def test_on_a_full_disk_what_is_truncated_or_deleted_is_removed_at_once(
 ) -> None:
     """Not only after ``file.delete.delay.ms`` (60 s), nor at the next retention check (300 s) but for expiry itself."""
     mount_point, under = small_disk
-    flags = ("log.retention.check.interval.ms=500",) if way == "retention.ms" else ()
+    flags = _SHORT if way == "retention.ms" else ()
     with daemon(mount_point / "data", *flags, under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1)  # all of it is in one segment, and that one is active
         client.create_topic("kept", 1)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, PieceSync, copy_file, read_chunks, remove_if_there
+from seglog_broker.storage.io.filenames import is_neighbour
 from seglog_broker.storage.io.filesystem import File, FileSystem, parent, write_all
 from seglog_broker.storage.io.os_errors import is_no_room, why
 
@@ -138,7 +139,7 @@ class DirectoryDestination:
             if not below and not self._fs.exists(directory):
                 return
             for entry in self._fs.list_directory(directory):
-                if entry.startswith("."):
+                if entry.startswith(".") or is_neighbour(entry):
                     continue
                 found = self._fs.stat(f"{directory}/{entry}")
                 if found.is_directory:

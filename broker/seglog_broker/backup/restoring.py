@@ -7,7 +7,7 @@ from seglog_broker.backup.counting import BytesDone, count_segment
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
-from seglog_broker.storage.directory.identity import begin_restore, encode_restored_identity, write_format
+from seglog_broker.storage.directory.identity import begin_restore, encode_restored_identity, root_names, write_format
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filenames
@@ -135,7 +135,7 @@ def _refuse_unless_empty(fs: FileSystem, path: str) -> None:
         return
     if not fs.stat(path).is_directory:
         raise BackupError(f"{path} is a file: name a directory that is empty or not there yet")
-    found = fs.list_directory(path)
+    found = root_names(fs, path)
     if found not in ([], [f"{filenames.FORMAT_FILE}{TEMPORARY_SUFFIX}"]):  # what a killed restore left at its beginning
         raise BackupError(
             f"{path} is not empty ({found[0]} is there), and nothing is overwritten: name a directory that is empty or "

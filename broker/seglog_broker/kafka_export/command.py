@@ -17,6 +17,7 @@ from seglog_broker.kafka_export.cluster import BROKERS_MAX, Cluster, make_nodes
 from seglog_broker.kafka_export.source import ExportError, Source, SourceFile, read_source
 from seglog_broker.kafka_export.writing import PROPERTIES_FILE, refuse_destination, write_cluster
 from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
+from seglog_broker.storage.directory.identity import root_names
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION, METADATA_VERSION_MAX
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory
@@ -128,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
     fs = PosixFileSystem()
     path = os.path.realpath(arguments.directory)
     destination = os.path.realpath(arguments.to or f"{path}-kafka")
-    if not may_be_log_directory(fs, path) or not fs.list_directory(path):
+    if not may_be_log_directory(fs, path) or not root_names(fs, path):
         raise ExportError(
             f"{arguments.directory} is no log directory: name the log.dir of a broker, or what seglogd restore made "
             "of a backup"

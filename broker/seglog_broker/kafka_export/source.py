@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
-from seglog_broker.storage.directory.identity import check_format, decode_properties, read_cluster_id
+from seglog_broker.storage.directory.identity import check_format, decode_properties, read_cluster_id, root_names
 from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
 from seglog_broker.storage.directory.kafka_signs import signs_of_kafka
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
@@ -112,7 +112,7 @@ class Source:
 def read_source(fs: FileSystem, path: str) -> Source:
     """Read what there is to know. Raises ExportError, OSError, and LogDirectoryError for files not understood."""
     check_format(fs, path)
-    found = fs.list_directory(path)
+    found = root_names(fs, path)
     registry = _registry(fs, path, found)
     notes: list[str] = []
     offsets = {name: _offsets(fs, path, name, notes) for name in CHECKPOINTS}

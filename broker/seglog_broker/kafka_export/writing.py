@@ -41,8 +41,8 @@ def refuse_destination(fs: FileSystem, source: str, destination: str) -> None:
         raise ExportError(f"{destination} is a file: name a directory by --to")
     if fs.list_directory(destination):
         raise ExportError(
-            f"{destination} is not empty: name a directory that is, or is not there yet; if an export was interrupted, "
-            "remove what it left first"
+            f"{destination} is not empty: name a directory that is, or is not there yet, such as one in it, as Kafka "
+            "does not start beside a lost+found; if an export was interrupted, remove what it left first"
         )
 
 

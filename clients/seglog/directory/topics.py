@@ -38,6 +38,8 @@ class LogDirectory:
         found: dict[str, list[int]] = {}
         for entry in os.scandir(self.path):
             topic, _, number = entry.name.rpartition("-")  # deleted topics end in a word, not in a number
+            if topic == ".Trash" and not (Path(entry) / "partition.metadata").exists():
+                continue  # a desktop's
             if topic and topic not in _NO_TOPICS and number.isascii() and number.isdecimal() and entry.is_dir():
                 found.setdefault(topic, []).append(int(number))
         return {topic: sorted(found[topic]) for topic in sorted(found)}

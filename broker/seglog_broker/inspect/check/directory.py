@@ -34,13 +34,14 @@ from seglog_broker.storage.directory.identity import (
     FORMAT_VERSION,
     decode_properties,
     decode_trusted_time,
+    root_names,
 )
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
 from seglog_broker.storage.directory.opening import REPLACED_FILES
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, is_directory, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import UNREADABLE_MARK, MalformedJsonError, keep_copy
 from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
@@ -108,10 +109,10 @@ def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
     try:
         if not fs.stat(path).is_directory:
             raise RefusedError(f"{path} is a file: name a log directory, or use seglogd dump for files")
-        names = fs.list_directory(path)
-        if is_partition_directory(names):
-            raise RefusedError(f"{path} is one partition: name the log directory that it lies in")
+        names = root_names(fs, path)
         if not is_log_directory(fs, path, names):
+            if is_partition_directory(names):
+                raise RefusedError(f"{path} is one partition: name the log directory that it lies in")
             raise RefusedError(f"{path} is not a log directory: it holds no file of seglog or Kafka")
         if filenames.FORMAT_FILE in names:
             text = read_file(fs, f"{path}/{filenames.FORMAT_FILE}").decode(errors="replace").strip()
@@ -156,8 +157,8 @@ class _DirectoryCheck:
 
     def run(self) -> Iterator[Report]:
         """Findings and repairs of the directory's own files, then those of each partition, then the totals."""
-        names = self._fs.list_directory(self._path)
-        directories = [name for name in names if self._fs.stat(self._path_of(name)).is_directory]
+        names = root_names(self._fs, self._path)
+        directories = [name for name in names if is_directory(self._fs, self._path_of(name))]
         self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in names
         yield from self._check_own_files(names, directories)
         if self._options.repair:

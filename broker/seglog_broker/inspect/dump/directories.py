@@ -21,9 +21,9 @@ from seglog_broker.inspect.dump.small_files import (
     read_registry,
 )
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
-from seglog_broker.storage.directory.identity import decode_properties
+from seglog_broker.storage.directory.identity import decode_properties, root_names
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.filesystem import FileSystem, is_directory, read_file
 from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_protocol import checkpoint_files as checkpoints
@@ -115,8 +115,8 @@ def _is_partition(fs: FileSystem, path: str) -> bool:
 
 def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iterator[f.Fact]:
     """The facts of a log directory; without ``count`` no ``.log`` is read. Raises OSError."""
-    found = fs.list_directory(path)
-    directories = [name for name in found if fs.stat(f"{path}/{name}").is_directory]
+    found = root_names(fs, path)
+    directories = [name for name in found if is_directory(fs, f"{path}/{name}")]
     yield from _identity(fs, path, found)
     yield from _topics(fs, path, found, directories)
     offsets: dict[str, dict[TopicPartition, int]] = {}

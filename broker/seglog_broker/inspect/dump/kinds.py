@@ -17,6 +17,7 @@ from seglog_broker.inspect.dump.directories import (
 from seglog_broker.inspect.dump.index_files import dump_index
 from seglog_broker.inspect.dump.log_file import dump_log
 from seglog_broker.inspect.dump.small_files import SMALL_FILES, dump_small_file, read_snapshot, txn_index_reader
+from seglog_broker.storage.directory.identity import root_names
 from seglog_broker.storage.io.filenames import LOCK_FILE
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol import segment_files
@@ -63,11 +64,11 @@ def facts_of(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact
 
 
 def _directory(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact]:
-    names = fs.list_directory(path)
-    if is_partition_directory(names):
-        facts = dump_partition(fs, path, count=options.count)
-    elif is_log_directory(fs, path, names):
+    names = root_names(fs, path)
+    if is_log_directory(fs, path, names):
         facts = dump_log_directory(fs, path, count=options.count)
+    elif is_partition_directory(names):
+        facts = dump_partition(fs, path, count=options.count)
     elif names:
         raise NothingToDumpError(
             f"{path} is neither a log directory nor a partition: it holds no file of seglog or Kafka"

@@ -31,6 +31,15 @@ _PROPERTY: Final = re.compile(r"^[ \t]*([^#!\s=:]+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*
 """The subset of Java's properties format in ``meta.properties``: ``key=value``, ``#`` and ``!`` comments."""
 
 
+def root_names(fs: FileSystem, path: str) -> list[str]:
+    """The names in a log directory, without those of others, which stay there. Raises OSError."""
+    return [
+        name
+        for name in fs.list_directory(path)
+        if not filenames.is_neighbour(name) or fs.exists(f"{path}/{name}/{filenames.PARTITION_METADATA_FILE}")
+    ]
+
+
 def check_format(fs: FileSystem, path: str) -> None:
     """Raise LogDirectoryError if a newer seglog wrote the log directory ``path``."""
     file = f"{path}/{filenames.FORMAT_FILE}"

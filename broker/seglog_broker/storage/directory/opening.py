@@ -13,7 +13,13 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory import adoption
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
-from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
+from seglog_broker.storage.directory.identity import (
+    check_format,
+    read_cluster_id,
+    root_names,
+    write_format,
+    write_identity,
+)
 from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes, excuse_holes_of_replicas
 from seglog_broker.storage.directory.kafka_metadata import (
     METADATA_DIRECTORY,
@@ -43,7 +49,7 @@ from seglog_broker.storage.directory.upgrades import (
 )
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import FileSystem, parent, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, is_directory, parent, write_file_atomically
 from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.os_errors import suppress_no_room, why
@@ -143,7 +149,7 @@ def may_be_log_directory(fs: FileSystem, path: str) -> bool:
     """Whether a directory has what is in every log directory, seglog's or Kafka's, or nothing yet. Raises OSError."""
     if not fs.exists(path) or not fs.stat(path).is_directory:
         return False
-    found = fs.list_directory(path)
+    found = root_names(fs, path)
     return not found or not _MARKS.isdisjoint(found)
 
 
@@ -169,7 +175,7 @@ def prepare_directory(fs: FileSystem, path: str) -> bool:
 def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> None:
     """Make the directory if there is none; refuse a foreign one before anything is written into it."""
     if prepare_directory(fs, path):
-        found = fs.list_directory(path)
+        found = root_names(fs, path)
         directories = _partition_directories(fs, path, found)
         read_cluster_id(fs, path, found)
         if filenames.REGISTRY_FILE not in found:
@@ -183,7 +189,7 @@ def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[
     """The partition directories by name. Raises LogDirectoryError when there is any other sub-directory."""
     directories = {}
     for name in found:
-        if name in filenames.SKIPPED_DIRECTORIES or not fs.stat(f"{path}/{name}").is_directory:
+        if name in filenames.SKIPPED_DIRECTORIES or not is_directory(fs, f"{path}/{name}"):
             continue
         try:
             directories[name] = directory = filenames.parse_partition_directory(name)
@@ -294,7 +300,7 @@ class _Opening:
         """Load everything. Raises OSError, LogDirectoryError, and what ``loading`` raises."""
         fs, path = self._fs, self._path
         check_format(fs, path)
-        found = fs.list_directory(path)
+        found = root_names(fs, path)
         known = filenames.REGISTRY_FILE in found
         directories = _partition_directories(fs, path, found)
         other = None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from seglog_broker.config.topic_overrides import settings_in_force
-from seglog_broker.storage.directory.identity import check_format
+from seglog_broker.storage.directory.identity import check_format, root_names
 from seglog_broker.storage.directory.kafka_metadata import METADATA_TOPIC_ID
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
@@ -62,7 +62,7 @@ def upgrade_lines(fs: FileSystem, path: str) -> list[str]:
     if not fs.exists(path):
         return []
     check_format(fs, path)
-    found = fs.list_directory(path)
+    found = root_names(fs, path)
     if filenames.REGISTRY_FILE not in found:
         return _lines_of_kafka(path, found)
     registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")

@@ -33,6 +33,13 @@ SNAPSHOT_TOPIC: Final = "seglog-snapshot"
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
 """Directories of Kafka's that Kafka does not load as partitions, and seglog neither."""
 
+_NEIGHBOURS: Final = re.compile(
+    r"lost\+found|System Volume Information|\$RECYCLE\.BIN|[@#]\S+|\.\.(data(_tmp)?|\d{4}_\S+)"
+    r"|\.(snapshots?|zfs|DS_Store|Trash(-\d+|es)?|nfs[0-9a-f]+|fuse_hidden\S+|fseventsd|Spotlight-V100|TemporaryItems"
+    r"|DocumentRevisions-V100|AppleDouble|@__thumb)"
+)
+"""What file systems, Kubernetes, NAS and desktops put into a root: left alone, and no sign of another owner."""
+
 DELETE_MARKER: Final = "-delete"
 STRAY_MARKER: Final = "-stray"
 _MARKERS: Final = (DELETE_MARKER, STRAY_MARKER, "-future")
@@ -65,6 +72,11 @@ def why_invalid_topic(topic: str) -> str | None:
     if not _TOPIC.fullmatch(topic):
         return "only letters a-z and A-Z, digits, '.', '_' and '-' are possible"
     return None
+
+
+def is_neighbour(name: str) -> bool:
+    """Whether a name in a root is one of ``_NEIGHBOURS``; ``.Trash-0`` could be a partition, too."""
+    return _NEIGHBOURS.fullmatch(name) is not None
 
 
 def partition_directory_name(topic: str, partition: int) -> str:

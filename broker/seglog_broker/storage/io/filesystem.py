@@ -713,6 +713,11 @@ def _outcome(code: int | None, path: str) -> OSError | None:
     return OSError(code, os.strerror(code), path) if code else None
 
 
+def is_directory(fs: FileSystem, path: str) -> bool:
+    """Whether there is a directory; a symbolic link to nothing is none. Raises OSError."""
+    return fs.exists(path) and fs.stat(path).is_directory
+
+
 def outcome_of(call: Callable[[*ArgumentTs], None], *arguments: *ArgumentTs) -> OSError | None:
     """The OSError of ``call(*arguments)``, or None if it succeeded."""
     try:
