@@ -10,6 +10,8 @@ import sys
 import tomllib
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +86,28 @@ def systemd_analyze() -> str:
 # --- Their own tools --------------------------------------------------------------------------------------------------
 
 
-def logged_until_ready(daemon: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """The events of a start, ``broker_ready`` the last of them, or all there are."""
-    assert daemon.stderr is not None
-    logged = []
-    for line in daemon.stderr:
-        logged.append(json.loads(line))
-        if logged[-1]["event"] == "broker_ready":
-            break
-    return logged
+@contextmanager
+def started(*command: str, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """A daemon, killed afterwards; its event ``broker_ready``, before which it warned of nothing."""
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as daemon:
+        try:
+            assert daemon.stderr is not None
+            telling = {"config_warning", "broker_ready"}
+            ready: dict[str, Any] = next(each for each in map(json.loads, daemon.stderr) if each["event"] in telling)
+            assert ready["event"] == "broker_ready"
+            yield ready
+        finally:
+            daemon.kill()
+
+
+def kustomize(folder: Path) -> dict[str, Any]:
+    """The resources that kustomize makes of a folder, by kind."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        missing("kubectl: not on this machine")
+    made = subprocess.run([str(kubectl), "kustomize", str(folder)], capture_output=True, text=True, check=True)
+    assert made.stderr == ""
+    return {found["kind"]: found for found in yaml.safe_load_all(made.stdout)}
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
@@ -120,13 +135,7 @@ def test_each_kubernetes_resource_is_one_by_the_schemas(kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def kustomized() -> dict[str, Any]:
-    """What kustomize makes of an overlay of the base, by kind."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        missing("kubectl: not on this machine")
-    made = subprocess.run([str(kubectl), "kustomize", str(BASE)], capture_output=True, text=True, check=True)
-    assert made.stderr == ""
-    return {found["kind"]: found for found in yaml.safe_load_all(made.stdout)}
+    return kustomize(BASE)
 
 
 def test_kustomize_makes_of_the_base_what_the_schemas_allow(kustomized: dict[str, Any]) -> None:
@@ -146,17 +155,13 @@ def test_the_pod_has_the_configuration_and_the_release_that_the_base_names(kusto
 
 def test_an_overlay_sets_name_image_and_configuration(tmp_path: Path) -> None:
     """As the first lines of the base show it."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        missing("kubectl: not on this machine")
     shutil.copytree(BASE, tmp_path / "base")
     overlay = tmp_path / "overlay"
     overlay.mkdir()
     shown = re.findall(r"^#     (\w+: .*)$", (BASE / "kustomization.yaml").read_text(), re.MULTILINE)
     (overlay / "kustomization.yaml").write_text("\n".join(shown))
     (overlay / "seglogd.toml").write_text('"num.partitions" = 9\n')
-    made = subprocess.run([str(kubectl), "kustomize", str(overlay)], capture_output=True, text=True, check=True)
-    found = {resource["kind"]: resource for resource in yaml.safe_load_all(made.stdout)}
+    found = kustomize(overlay)
     assert {resource["metadata"]["namespace"] for resource in found.values()} == {"logs"}
     assert found["ConfigMap"]["data"] == {"seglogd.toml": '"num.partitions" = 9\n'}
     (only,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
@@ -256,17 +261,9 @@ def test_clients_of_each_listener_are_told_an_address_that_they_can_reach(file: 
         for name, text in settings.items()
     }
     command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data"), "--log-format", "json"]
-    daemon = subprocess.Popen(command, env=clean_environment(**here), stderr=subprocess.PIPE, text=True)
-    try:
-        logged = logged_until_ready(daemon)
-        told = [brokers_at(address) for address in logged[-1]["kafka"].split(", ")]
-    finally:
-        daemon.kill()
-        daemon.wait()
-        assert daemon.stderr is not None
-        daemon.stderr.close()
+    with started(*command, environment=clean_environment(**here)) as ready:
+        told = [brokers_at(address) for address in ready["kafka"].split(", ")]
     assert told == [[(1, host, port)] for host, port in ADVERTISED[file]]
-    assert "config_warning" not in {entry["event"] for entry in logged}
 
 
 def test_the_pages_compose_file_is_one_by_the_specification() -> None:
@@ -444,11 +441,8 @@ def test_the_pod_makes_its_accounts_and_answers_its_probes_and_prometheus(tmp_pa
         subprocess.run([*init["command"][:2], moved(init["command"][2])], env=environment, check=True)
     file = tmp_path / "seglogd.toml"
     file.write_text(moved(manifests()["ConfigMap"]["data"]["seglogd.toml"]))
-    daemon = subprocess.Popen(["seglogd", "--config", str(file)], env=environment, stderr=subprocess.PIPE, text=True)
-    try:
-        logged = logged_until_ready(daemon)
-        assert "config_warning" not in {entry["event"] for entry in logged}
-        served = f"https://localhost:{logged[-1]['http'].rpartition(':')[2]}"
+    with started("seglogd", "--config", str(file), environment=environment) as ready:
+        served = f"https://localhost:{ready['http'].rpartition(':')[2]}"
         trusted = ssl.create_default_context(cafile=str(certs / "authority.pem"))
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             asked = only[probe]["httpGet"]
@@ -461,11 +455,6 @@ def test_the_pod_makes_its_accounts_and_answers_its_probes_and_prometheus(tmp_pa
         assert as_people.returncode == 0, as_people.stderr
         unknown = environment | {"SEGLOG_USER": "nobody"}
         assert subprocess.run(["seglog", "ping"], env=unknown, check=False, capture_output=True).returncode != 0
-    finally:
-        daemon.kill()
-        daemon.wait()
-        assert daemon.stderr is not None
-        daemon.stderr.close()
 
 
 def answered(url: str, trusted: ssl.SSLContext, **headers: str) -> int:

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -11,19 +10,14 @@ from scripts import grafana_dashboard
 from seglog_broker.config import load_config
 from tests.deploy.prometheus import promtool
 from tests.deploy.test_alerts import RULES, rules
+from tests.deploy.test_deploy_files import DEPLOY, compose
 from tests.support import REPOSITORY
 
-DEPLOY = REPOSITORY / "deploy"
 PAGE = (REPOSITORY / "docs" / "MONITORING.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-def services() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    return found
 
 
 @pytest.mark.slow
@@ -57,21 +51,21 @@ def test_prometheus_asks_the_broker_where_it_listens() -> None:
     (job,) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
     (target,) = job["static_configs"][0]["targets"]
     host, _, port = target.partition(":")
-    assert host in services()
+    assert host in compose()
     assert f"SEGLOG_HTTP_LISTEN=0.0.0.0:{port} " in (REPOSITORY / "Dockerfile").read_text()
     assert job["job_name"] == "seglog"
 
 
 def test_what_the_containers_of_monitoring_read_is_there() -> None:
     for name in ("prometheus", "grafana"):
-        assert services()[name]["profiles"] == ["monitoring"]
-        for mount in services()[name]["volumes"]:
+        assert compose()[name]["profiles"] == ["monitoring"]
+        for mount in compose()[name]["volumes"]:
             source = mount.split(":")[0]
             assert not source.startswith("./") or (DEPLOY / source).is_file()
     provider = yaml.safe_load((DEPLOY / "grafana" / "dashboards.yaml").read_text())["providers"][0]
     dashboard = f"{provider['options']['path']}/seglog.json"
-    assert f"./grafana/seglog.json:{dashboard}:ro" in services()["grafana"]["volumes"]
-    assert services()["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
+    assert f"./grafana/seglog.json:{dashboard}:ro" in compose()["grafana"]["volumes"]
+    assert compose()["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
     source = yaml.safe_load((DEPLOY / "grafana" / "datasources.yaml").read_text())["datasources"][0]
     assert source["type"] == grafana_dashboard.dashboard()["templating"]["list"][0]["query"]
 
