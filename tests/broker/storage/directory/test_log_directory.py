@@ -165,7 +165,7 @@ def test_workers_of_a_killed_broker_hold_the_lock(tmp_path: Path) -> None:
     "foreign",
     [
         {"/data/photos/cat.jpg": b"x"},
-        {"/data/notes.tmp": b"x", "/data/lost+found/": b""},
+        {"/data/notes.tmp": b"x", "/data/lost+found/": b"", "/data/lost/": b""},
         {"/data/orders-x/": b""},
         {"/data/My Documents-3/letter.txt": b"x"},
         {"/data/orders-3.zip-delete/": b"", "/data/orders-delete/": b""},
