@@ -85,7 +85,8 @@ class BlockingBroker:
             Daemon() if process else InThread(in_memory=memory, is_temporary=directory is None, seed=seed)
         )
         self._temporary = None if memory or directory is not None else _Temporary()
-        self.directory = given or (MEMORY_DIRECTORY if self._temporary is None else f"{self._temporary.path}/data")
+        scratch = MEMORY_DIRECTORY if self._temporary is None else f"{self._temporary.path}/data"
+        self.directory: str = given or scratch
         """The log directory."""
         self._forgotten = weakref.finalize(self, _end_forgotten, self._owner, self._run, self._clients, self._temporary)
 
@@ -248,7 +249,7 @@ class BlockingBroker:
                 self._clients.append(connect_exempt(self._security.access(self._listen), faults))
             return self._clients[0]
 
-    def create_topic(self, name: str, partitions: int = 1, **config: ConfigValue) -> CreateTopicReply:
+    def create_topic(self, /, name: str, partitions: int = 1, **config: ConfigValue) -> CreateTopicReply:
         """Make a topic; ``retention_ms=1000`` is its ``retention.ms``. Raises TopicExistsError, InvalidConfigError."""
         return self.client.create_topic(name, partitions, {key.replace("_", "."): v for key, v in config.items()})
 

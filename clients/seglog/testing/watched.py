@@ -1,7 +1,6 @@
 """A broker of pytest's fixtures, and what of it belongs to the present test: its log lines, and its records."""
 
 import os
-import threading
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
@@ -9,6 +8,7 @@ from typing import Any, Final
 from seglog.client import Client
 from seglog.testing.broker import Broker
 from seglog.testing.errors import NotPossibleError
+from seglog.testing.interrupts import thread_of
 from seglog.testing.reading import describe_record
 
 LINES_MAX: Final = 50
@@ -86,21 +86,13 @@ class Watched:
     def _topics_text(self, topic: str | None) -> str:
         if not self.broker.is_running:
             return "The broker is not running: the test has stopped or crashed it."
-        texts: list[str] = []
-        failures: list[Exception] = []
-
-        def read() -> None:
-            try:
-                texts.append(_topics_text(self.broker.client, self._sizes, topic))
-            except Exception as error:  # noqa: BLE001 - it is told in the report
-                failures.append(error)
-
-        thread = threading.Thread(target=read, name="seglog report", daemon=True)
+        thread, done = thread_of(lambda: _topics_text(self.broker.client, self._sizes, topic), "seglog report")
         thread.start()
         thread.join(READ_SECONDS_MAX)
-        if failures:
-            return f"They could not be read: {failures[0]}"
-        return texts[0] if texts else f"The broker has not answered within {READ_SECONDS_MAX:g} s."
+        if not done.done():
+            return f"The broker has not answered within {READ_SECONDS_MAX:g} s."
+        failure = done.exception()
+        return done.result() if failure is None else f"They could not be read: {failure}"
 
 
 def _sizes(client: Client) -> dict[str, int]:
