@@ -8,32 +8,34 @@ has no value. ``Damage`` makes the exit code 1; a ``Note`` is information, not d
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self, dataclass_transform
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from seglog_protocol.texts import bytes_as_json
 
 
-class Fact:
-    """The base class of all facts, each a dataclass with slots."""
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Fact(Struct, frozen=True, tag_field="kind"):
+    """The base class of all facts; the ``tag`` of each is its kind."""
 
-    __slots__ = ()
-
-    kind: ClassVar[str] = ""
+    @property
+    def kind(self) -> str:
+        """The JSON object's ``kind``."""
+        return str(self.__struct_config__.tag)
 
     @classmethod
     def of(cls, found: object, **others: Any) -> Self:
         """A fact whose fields are the attributes of ``found`` that have their names, and ``others``."""
-        shared = {name: getattr(found, name) for name in cls._names() if name not in others and hasattr(found, name)}
-        return cls(**shared, **others)
+        names = cls.__struct_fields__
+        return cls(
+            **{name: getattr(found, name) for name in names if name not in others and hasattr(found, name)}, **others
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The keys of the JSON object beside ``kind``: the fields, in their order."""
-        return {name: getattr(self, name) for name in self._names()}
-
-    @classmethod
-    def _names(cls) -> Iterable[str]:
-        return cls.__slots__
+        return asdict(self)
 
 
 def json_lines(facts: Iterable[Fact]) -> Iterator[str]:
@@ -42,31 +44,25 @@ def json_lines(facts: Iterable[Fact]) -> Iterator[str]:
         yield json.dumps({"kind": fact.kind} | fact.as_json(), ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Damage(Fact):
+class Damage(Fact, tag="damage"):
     """Bytes [position, end_position) of ``path``, or all of it, are wrong."""
 
-    kind: ClassVar[str] = "damage"
     path: str
     position: int | None
     end_position: int | None
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Note(Fact):
+class Note(Fact, tag="note"):
     """Information about ``path``, in a sentence."""
 
-    kind: ClassVar[str] = "note"
     path: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileFound(Fact):
+class FileFound(Fact, tag="file"):
     """A file, whose contents are the next facts; ``type`` is its type in words."""
 
-    kind: ClassVar[str] = "file"
     path: str
     type: str
     size: int
@@ -75,11 +71,9 @@ class FileFound(Fact):
 # --- Segment files ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Batch(Fact):
+class Batch(Fact, tag="batch"):
     """A batch header; ``problem`` is set for an invalid batch."""
 
-    kind: ClassVar[str] = "batch"
     position: int
     size: int
     base_offset: int
@@ -102,11 +96,9 @@ class Batch(Fact):
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFound(Fact):
+class RecordFound(Fact, tag="record"):
     """A record of the preceding batch; ``marker`` is the type of a control record, such as "COMMIT"."""
 
-    kind: ClassVar[str] = "record"
     offset: int
     timestamp: int
     key: bytes | None
@@ -129,11 +121,9 @@ class RecordFound(Fact):
         return shown
 
 
-@dataclass(frozen=True, slots=True)
-class LogTotals(Fact):
+class LogTotals(Fact, tag="log_totals"):
     """The end of a ``.log``: totals of its valid batches. ``next_offset`` None: there is no batch."""
 
-    kind: ClassVar[str] = "log_totals"
     path: str
     batches: int
     records: int
@@ -142,44 +132,36 @@ class LogTotals(Fact):
     damaged_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetEntryFound(Fact):
+class OffsetEntryFound(Fact, tag="offset_entry"):
     """An offset index entry: the batch that begins at ``log_position`` ends with ``offset``."""
 
-    kind: ClassVar[str] = "offset_entry"
     number: int
     offset: int
     log_position: int
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TimeEntryFound(Fact):
+class TimeEntryFound(Fact, tag="time_entry"):
     """A time index entry: no record up to ``offset`` has a later timestamp."""
 
-    kind: ClassVar[str] = "time_entry"
     number: int
     timestamp: int
     offset: int
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexTotals(Fact):
+class IndexTotals(Fact, tag="index_totals"):
     """The end of an index; ``verified``: its entries were compared with the log."""
 
-    kind: ClassVar[str] = "index_totals"
     path: str
     entries: int
     padding_bytes: int
     verified: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedFound(Fact):
+class AbortedFound(Fact, tag="aborted_transaction"):
     """An aborted transaction."""
 
-    kind: ClassVar[str] = "aborted_transaction"
     number: int
     producer_id: int
     first_offset: int
@@ -187,11 +169,9 @@ class AbortedFound(Fact):
     last_stable_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerFound(Fact):
+class ProducerFound(Fact, tag="producer"):
     """A producer in a snapshot."""
 
-    kind: ClassVar[str] = "producer"
     producer_id: int
     producer_epoch: int
     first_sequence: int
@@ -206,39 +186,31 @@ class ProducerFound(Fact):
 # --- Small files ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointEntry(Fact):
+class CheckpointEntry(Fact, tag="checkpoint_entry"):
     """One line of an offset checkpoint."""
 
-    kind: ClassVar[str] = "checkpoint_entry"
     topic: str
     partition: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochFound(Fact):
+class EpochFound(Fact, tag="leader_epoch"):
     """One line of a leader epoch checkpoint."""
 
-    kind: ClassVar[str] = "leader_epoch"
     epoch: int
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Property(Fact):
+class Property(Fact, tag="property"):
     """A name and a value of a small text file."""
 
-    kind: ClassVar[str] = "property"
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFound(Fact):
+class TopicFound(Fact, tag="topic"):
     """A topic; ``id`` is None if no file has it."""
 
-    kind: ClassVar[str] = "topic"
     name: str
     id: str | None
     partitions: int
@@ -246,11 +218,9 @@ class TopicFound(Fact):
     notes: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedOffsets(Fact):
+class DamagedOffsets(Fact, tag="damaged_offsets"):
     """Offsets that the broker knows to be lost, from ``seglog-partition.json``."""
 
-    kind: ClassVar[str] = "damaged_offsets"
     start_offset: int
     end_offset: int
     segment: int
@@ -259,11 +229,9 @@ class DamagedOffsets(Fact):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StateFound(Fact):
+class StateFound(Fact, tag="partition_state"):
     """The contents of ``seglog-partition.json``."""
 
-    kind: ClassVar[str] = "partition_state"
     read_only: str | None
     first_append_ms: int | None
     last_append_ms: int | None
@@ -274,36 +242,30 @@ class StateFound(Fact):
 # --- Directories ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectoryFound(Fact):
+class LogDirectoryFound(Fact, tag="log_directory"):
     """A log directory. ``format`` is None if seglog has not served it; ``clean``: the marker of a clean stop exists."""
 
-    kind: ClassVar[str] = "log_directory"
     path: str
     format: str | None
     clean: bool
     identity: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFound(Fact):
+class CheckpointFound(Fact, tag="checkpoint"):
     """A checkpoint file of the log directory; ``entries`` is their number, None if it is malformed."""
 
-    kind: ClassVar[str] = "checkpoint"
     name: str
     size: int
     entries: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFound(Fact):
+class PartitionFound(Fact, tag="partition"):
     """A partition directory.
 
     ``epochs`` are (epoch, start offset), ``snapshots`` the offsets of producer snapshots. The last three are the log
     directory's checkpoints, None where they name no offset.
     """
 
-    kind: ClassVar[str] = "partition"
     path: str
     topic: str | None
     partition: int | None
@@ -318,15 +280,13 @@ class PartitionFound(Fact):
     high_watermark: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFound(Fact):
+class SegmentFound(Fact, tag="segment"):
     """A segment. Counts come from batch headers, without checksums; None if nothing was counted.
 
     ``first_timestamp`` is the maxTimestamp of its first batch. A missing index has None entries; its padding is the
     number of zero bytes after them.
     """
 
-    kind: ClassVar[str] = "segment"
     base_offset: int
     next_offset: int | None
     size: int

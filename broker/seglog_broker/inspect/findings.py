@@ -4,9 +4,10 @@
 the log is wrong. *Note*: information; nothing is wrong.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
+
+from msgspec import field
 
 from seglog_broker.inspect.facts import Fact
 
@@ -152,14 +153,12 @@ REMEDIES: Final[dict[Code, str]] = {
 """Advice for the operator, by kind of finding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding(Fact):
+class Finding(Fact, tag="finding"):
     """One finding in ``path``, with its bytes [position, end_position) and offsets [start_offset, end_offset), if any.
 
     ``what`` is the end of a sentence about the file.
     """
 
-    kind: ClassVar[str] = "finding"
     severity: Severity
     code: Code
     path: str
@@ -179,20 +178,16 @@ class Finding(Fact):
         return {**Fact.as_json(self), "remedy": self.remedy}
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired(Fact):
+class Repaired(Fact, tag="repaired"):
     """A repair that was done: ``what`` is the end of a sentence about ``path``."""
 
-    kind: ClassVar[str] = "repaired"
     path: str
     what: str
 
 
-@dataclass(slots=True)
-class PartitionCounts(Fact):
+class PartitionCounts(Fact, frozen=False, tag="partition"):  # type: ignore[misc]  # it counts
     """Totals of one partition; ``covered`` counts closed segments with a checksum file."""
 
-    kind: ClassVar[str] = "partition"
     path: str
     segments: int = 0
     covered: int = 0
@@ -203,11 +198,9 @@ class PartitionCounts(Fact):
     end_offset: int = 0
 
 
-@dataclass(slots=True)
-class Totals(Fact):
+class Totals(Fact, frozen=False, tag="totals"):  # type: ignore[misc]  # it counts
     """Totals of a check. After repairs ``findings`` counts those that remain."""
 
-    kind: ClassVar[str] = "totals"
     path: str
     partitions: int = 0
     segments: int = 0
@@ -237,11 +230,9 @@ class Totals(Fact):
         return {"sound": self.is_sound, **Fact.as_json(self)}
 
 
-@dataclass(frozen=True, slots=True)
-class Remaining(Fact):
+class Remaining(Fact, tag="left"):
     """A finding, other than a note, that is still true after the repairs."""
 
-    kind: ClassVar[str] = "left"
     finding: Finding
 
     def as_json(self) -> dict[str, Any]:
