@@ -48,7 +48,8 @@ def hanging(folder: Path) -> Iterator[tuple[Daemon, Who]]:
     """
     with kafka_daemon(folder / "data") as running:
         with Wire(running.kafka_port) as wire:
-            create_topics(wire, [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1}])
+            kept = [{"name": "retention.ms", "value": "-1"}]  # its records are years old
+            create_topics(wire, [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "configs": kept}])
             story = Story(wire, TOPIC)
             who = story.init()
             for _ in range(COMMITTED):
