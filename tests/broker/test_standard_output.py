@@ -77,4 +77,4 @@ def test_a_refusal_to_start_has_its_priority_in_the_journal(
     assert main(["--data", str(tmp_path / "data"), "--check-config"]) == 0
     refusal, *_, verdict = capfd.readouterr().err.splitlines()  # between them what is said of this machine
     assert refusal.startswith("<3>seglogd: ")
-    assert verdict == "<6>seglogd: The configuration can be used."
+    assert verdict.startswith("<6>seglogd: The configuration can be used")
