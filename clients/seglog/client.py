@@ -12,7 +12,7 @@ from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import Secret
+from seglog.core.security import Secret, hidden
 from seglog.core.wrong_face import refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.settings import target_given
@@ -73,6 +73,7 @@ def connect(
     RemoteProtocolError when the server is not a seglog broker, and ValueError for an invalid address, or settings that
     are wrong or contradict each other.
     """
+    password, token = hidden(password), hidden(token)  # first, so that no traceback shows them with its variables
     target = target_given(
         address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
     )

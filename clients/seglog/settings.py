@@ -1,12 +1,12 @@
 """A broker and how to come to it, for programs and commands: as given, by the environment, by a profile."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from seglog.core.dialing import DEFAULT_SERVER
-from seglog.core.security import Secret, Target, Tls, hidden, parse_server, target_of
+from seglog.core.security import Secret, Target, Tls, parse_server, target_of
 from seglog.profiles import Profile, profile_of
 from seglog.secret_files import secret_in
 
@@ -21,9 +21,9 @@ def target_given(
     address: str | None,
     *,
     user: str | None,
-    password: str | Callable[[], str] | Secret | None,
+    password: Secret | None,
     password_file: str | PathLike[str] | None,
-    token: str | Callable[[], str] | Secret | None,
+    token: Secret | None,
     mechanism: str | None,
     tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None",
 ) -> Target:
@@ -31,16 +31,17 @@ def target_given(
 
     Raises ValueError for settings that are wrong or contradict each other, OSError for a file that cannot be read.
     """
-    given: dict[str, Any] = {"user": user, "mechanism": mechanism, "tls": tls}
-    given |= {"password": hidden(password), "token": hidden(token)}
     if password_file is not None:
-        given["password"] = secret_in(password_file, instead_of=given["password"])
+        password = secret_in(password_file, instead_of=password)
+    given: dict[str, Any] = {
+        "user": user, "mechanism": mechanism, "tls": tls, "password": password, "token": token
+    }  # fmt: skip
     if address is None:
         address, found = connection_of({"user": user, "mechanism": mechanism})
         if token is not None:  # which says who the client is
             found = {name: value for name, value in found.items() if name == "tls"}
         file = found.pop("password_file", None)
-        if file is not None and given["password"] is None:
+        if file is not None and password is None:
             found["password"] = secret_in(file)
         given = found | {name: value for name, value in given.items() if value is not None}
     return target_of(address, **given)

@@ -247,7 +247,7 @@ def test_a_program_without_an_address_connects_as_commands_do(
     with pytest.raises(ValueError, match="there is no profile yours"):
         seglog_connect()
     with pytest.raises(AuthenticationRequiredError):
-        seglog_connect(broker.address, connect_timeout=0)
+        seglog_connect(broker.address)
     monkeypatch.delenv("SEGLOG_PROFILE")
     for name, value in (("SERVER", broker.address), ("USER", "admin"), ("PASSWORD_FILE", password_file)):
         monkeypatch.setenv(f"SEGLOG_{name}", value)
