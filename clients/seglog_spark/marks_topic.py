@@ -23,7 +23,7 @@ from seglog.client import Client
 from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.messages import ConfigValue
 from seglog_spark.catalog import patiently
-from seglog_spark.marks import Mark, Rows, Writing, encode_note, read_mark
+from seglog_spark.marks import Mark, OtherRowsError, Rows, Writing, encode_note, read_mark
 from seglog_spark.options import WriteOptions
 
 _CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retention.ms": -1, "retention.bytes": -1}
@@ -108,6 +108,22 @@ class MarksTopic:
         ends = self.ends()
         self._write(key, {"begun": writing.epoch, "ends": ends})
         return ends
+
+    def share(self, query: str, epoch: int, partitions: str) -> None:
+        """Note the ``spark.sql.shuffle.partitions`` with which a micro-batch is begun, before any of its rows.
+
+        Raises OtherRowsError where it was begun with another number, because then its rows may be in other tasks.
+        """
+        key = json.dumps([self._target, query, "partitions"])
+        found = self._noted(key)
+        if found is None or found["epoch"] != epoch:
+            self._write(key, {"epoch": epoch, "partitions": partitions})
+        elif found["partitions"] != partitions and ((done := self.finished(query)) is None or done.epoch < epoch):
+            raise OtherRowsError(
+                f"micro-batch {epoch} was begun with spark.sql.shuffle.partitions {found['partitions']}, and with "
+                f"{partitions} its rows may be in other tasks, so none is written: start the query with "
+                f"{found['partitions']} until this micro-batch is done"
+            )
 
     def plan(self, job: str) -> dict[str, Any] | None:
         """The plan that a batch job recorded, whatever its target; None when there is none."""

@@ -280,7 +280,7 @@ def _check_guarantee(given: "_Given", guarantee: Guarantee, mode: Mode, ack: Ack
     """Raise OptionError where ``deliveryGuarantee`` and other options do not go together."""
     for name, belongs_to in (
         ("jobId", ("effectively-once", "exactly-once")),
-        ("marksTopic", ("effectively-once",)),
+        ("marksTopic", ("effectively-once", "exactly-once")),
         ("transactionTimeout", ("exactly-once",)),
     ):
         if given.text(name) is not None and guarantee not in belongs_to:

@@ -29,6 +29,8 @@ def settings(master: str | None, cores: int) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
+        # Else a micro-batch that is run again may have other tasks, and the sink keeps what is written by task.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.streaming.stateStore.providerClass": _ROCKS,
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.ui.showConsoleProgress": "false",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -18,7 +19,7 @@ from seglog_spark.catalog import connect, connect_first
 from seglog_spark.fingerprints import MODULUS
 from seglog_spark.marks import OtherRowsError, Writing
 from seglog_spark.marks_topic import Content, MarksTopic
-from seglog_spark.options import WriteOptions
+from seglog_spark.options import OptionError, WriteOptions
 from seglog_spark.tasks import Written
 from seglog_spark.transactional_tasks import prepare
 from seglog_spark.whole_input import whole
@@ -26,6 +27,11 @@ from seglog_spark.writing import warn_of_expired, write_rows
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _EPOCH: Final = "streaming.sql.batchId"
+_ADAPTIVE: Final = ("spark.sql.adaptive.streaming.stateless.enabled", "spark.sql.adaptive.enabled")
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_PARTITIONS_BY_DEFAULT: Final = "200"
+_ADAPTIVE_STREAMS: Final = (4, 3)
+"""The first version of Spark that shares out rows of streams at run time, where both are true, their default."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,16 @@ class _Writer:
         if self.options.guarantee == "exactly-once":
             iterator = whole(iterator)
         with connect(self.options.server) as client:
+            if query is not None:
+                self.check_tasks(context, MarksTopic(client, self.options), query, epoch)
             return Committed(query, write_rows(client, self.options, iterator, writing))
 
     def identity(self, context: TaskContext) -> tuple[str | None, int]:
         """Query and epoch for the marks of rows; query None: rows have no marks."""
         raise NotImplementedError
+
+    def check_tasks(self, context: TaskContext, marks: MarksTopic, query: str, epoch: int) -> None:
+        """Raise an error where the rows may be in other tasks than when they were written before."""
 
     @contextmanager
     def marks(self) -> Iterator[MarksTopic]:
@@ -115,6 +126,17 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if query is None or epoch is None:
             raise RuntimeError(f"Spark does not say which micro-batch this is, so no row is written {guarantee}")
         return query, int(epoch)
+
+    def check_tasks(self, context: TaskContext, marks: MarksTopic, query: str, epoch: int) -> None:
+        """What decides which task has a row behind a shuffle: Spark 4.3 and later keep neither in the checkpoint."""
+        version = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
+        if version >= _ADAPTIVE_STREAMS and "false" not in map(context.getLocalProperty, _ADAPTIVE):
+            raise OptionError(
+                f"deliveryGuarantee {self.options.guarantee} needs the same rows in the same tasks when a micro-batch "
+                "is run again, and behind a shuffle adaptive execution may share them out otherwise: set "
+                f"{_ADAPTIVE[0]} to false, as seglog_spark.session does; no row is written"
+            )
+        marks.share(query, epoch, context.getLocalProperty(_PARTITIONS) or _PARTITIONS_BY_DEFAULT)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of the micro-batch are done."""

@@ -176,7 +176,7 @@ def test_a_sink_waits_for_the_disk_and_takes_what_spark_hands_on() -> None:
         ("stream", {"deliveryGuarantee": "exactly-once"}, "exactly-once needs the option topic"),
         ("batch", {"deliveryGuarantee": "exactly-once", "topic": "t"}, "exactly-once needs a jobId"),
         ("stream", {"deliveryGuarantee": "exactly-once", "topic": "t", "ack": "os"}, "always at ack disk, not os"),
-        ("stream", {"deliveryGuarantee": "exactly-once", "topic": "t", "marksTopic": "m"}, "marksTopic belongs to"),
+        ("stream", {"topic": "t", "marksTopic": "m"}, "marksTopic belongs to"),
         (
             "stream",
             {"deliveryGuarantee": "effectively-once", "topic": "t", "transactionTimeout": "5m"},

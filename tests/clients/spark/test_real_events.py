@@ -37,10 +37,12 @@ pytestmark = [
 ]
 
 PARTITIONS = 3
-DRIVER_KILLS = 10
+DRIVER_KILLS = 20
 DAEMON_KILLS = 3
-OFFSETS_PER_TRIGGER = 700
-"""145 micro-batches: ten drivers do not come to the end of them."""
+OFFSETS_PER_TRIGGER = 350
+"""290 micro-batches: twenty drivers do not come to the end of them."""
+SHUFFLE_PARTITIONS_MAX = 5
+"""Each driver has another number, so that behind a shuffle rows are in other tasks than before."""
 
 STREAMS = ("files", "copies", "transacted")
 
@@ -142,8 +144,9 @@ def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Surviv
     daemon_kills = 0
 
     def start(offsets_per_trigger: int) -> AbstractContextManager[Driver]:
-        arguments = (loaded.daemon.address, "events", *STREAMS[1:], str(folder), str(offsets_per_trigger))
-        return driver("streaming", *arguments, log=folder / "driver.log")
+        partitions = choose.randint(1, SHUFFLE_PARTITIONS_MAX)
+        arguments = (loaded.daemon.address, "events", *STREAMS[1:], str(folder), offsets_per_trigger, partitions)
+        return driver("streaming", *map(str, arguments), log=folder / "driver.log")
 
     while len(kills) < DRIVER_KILLS:
         with suppress(GivenUpError), start(OFFSETS_PER_TRIGGER) as running:
@@ -167,7 +170,7 @@ def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Surviv
 def test_every_kill_hit_a_driver_at_work(survived: Survived) -> None:
     for number, kill in enumerate(survived.kills):
         print(f"kill {number}: begun {kill.begun}, committed {kill.committed}")
-    assert len(survived.kills) >= 10
+    assert len(survived.kills) >= 20
     assert survived.daemon_kills >= 3
     assert all(kill.hit for kill in survived.kills)
     for before, after in pairwise(kill.committed for kill in survived.kills):
@@ -176,6 +179,12 @@ def test_every_kill_hit_a_driver_at_work(survived: Survived) -> None:
         assert all(then < now for then, now in zip(kill.committed, survived.finished, strict=True))
     for stream in range(len(STREAMS)):
         assert any(kill.begun[stream] > kill.committed[stream] for kill in survived.kills)
+
+
+def test_micro_batches_went_on_with_the_partitions_that_they_were_begun_with(survived: Survived) -> None:
+    refused = (survived.folder / "refused").read_text().splitlines()
+    print(refused)
+    assert {line.split()[0] for line in refused} == set(STREAMS[1:])
 
 
 def test_parquet_has_every_record_once(loaded: Loaded, survived: Survived, spark: "SparkSession") -> None:

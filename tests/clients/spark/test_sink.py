@@ -1,3 +1,4 @@
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,9 +115,28 @@ def copy(spark: "SparkSession", running: Daemon, source: str, target: str, check
     """Copy what is there in micro-batches."""
     reader = spark.readStream.format("seglog").options(servers=running.address, subscribe=source)
     frame = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="100").load().select("key", "value")
-    writer = frame.writeStream.format("seglog").options(servers=running.address, topic=target, **options)
+    writer = frame.repartition("key").writeStream.format("seglog")
+    writer.options(servers=running.address, topic=target, **options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
+
+
+ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
+SIZES = ("spark.sql.adaptive.advisoryPartitionSizeInBytes", "spark.sql.adaptive.coalescePartitions.minPartitionSize")
+
+
+@pytest.fixture
+def conf(spark: "SparkSession") -> Iterator[Callable[[str, str], None]]:
+    """Set a key of the session until the test is over."""
+    before: dict[str, str | None] = {}
+
+    def put(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield put
+    for key, value in before.items():
+        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
 def lose_the_last_note(checkpoint: Path) -> None:
@@ -136,19 +156,69 @@ def lose_the_last_note(checkpoint: Path) -> None:
     ],
 )
 def test_a_micro_batch_that_is_run_again_writes_nothing_twice_if_that_is_asked_for(
-    guarantee: str, copies: int, spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+    guarantee: str,
+    copies: int,
+    spark: "SparkSession",
+    running: Daemon,
+    client: Client,
+    topic: str,
+    checkpoint: Path,
+    conf: Callable[[str, str], None],
 ) -> None:
+    """Behind a shuffle, too, which adaptive execution would share out among other tasks each time."""
     source, target = f"{topic}-source", f"{topic}-target"
     for name in (source, target):
         client.create_topic(name, partitions=2)
-    for _ in range(2):
+
+    def run(size: str) -> None:
+        for key in SIZES:
+            conf(key, size)
+        copy(spark, running, source, target, checkpoint, deliveryGuarantee=guarantee)
+
+    for size in ("64m", "1b"):
         with client.producer(source, ack="os") as producer:
             for number in range(150):
                 producer.send(f"value {number}", key=f"key {number}")
-        copy(spark, running, source, target, checkpoint, deliveryGuarantee=guarantee)
+        run(size)
         lose_the_last_note(checkpoint)
-    copy(spark, running, source, target, checkpoint, deliveryGuarantee=guarantee)
+    run("64m")
     there, copied = records(client, source), records(client, target)
     assert len(copied) == copies
     content = sorted((record.partition, record.key, record.value) for record in there)
     assert (sorted((record.partition, record.key, record.value) for record in copied) == content) == (copies == 300)
+
+
+def test_a_micro_batch_whose_rows_may_be_in_other_tasks_now_is_refused_until_they_are_not(
+    spark: "SparkSession",
+    running: Daemon,
+    client: Client,
+    topic: str,
+    checkpoint: Path,
+    conf: Callable[[str, str], None],
+) -> None:
+    target = f"{topic}-2"
+    for name in (topic, target):
+        client.create_topic(name, partitions=2)
+
+    def run(more: int = 0) -> int:
+        with client.producer(topic, ack="os") as producer:
+            for number in range(more):
+                producer.send(f"value {number}", key=f"key {number}")
+        copy(spark, running, topic, target, checkpoint, deliveryGuarantee="exactly-once")
+        with client.consumer(target, isolation="read_committed") as consumer:
+            return sum(1 for _ in consumer)
+
+    conf(ADAPTIVE, "true")  # as in a session that ``seglog_spark.session`` did not make
+    with pytest.raises(Exception, match=f"exactly-once needs the same rows in the same tasks.*set {ADAPTIVE} to false"):
+        run(50)
+    conf(ADAPTIVE, "false")
+    conf("spark.sql.shuffle.partitions", "4")
+    assert run() == 50
+    lose_the_last_note(checkpoint)
+    conf("spark.sql.shuffle.partitions", "3")
+    with pytest.raises(Exception, match=r"OtherRowsError: micro-batch 0 was begun with spark.sql.shuffle.partitions 4"):
+        run(20)
+    conf("spark.sql.shuffle.partitions", "4")
+    assert run() == 70
+    conf("spark.sql.shuffle.partitions", "3")
+    assert run(10) == 80

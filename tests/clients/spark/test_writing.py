@@ -168,6 +168,18 @@ def test_a_finished_micro_batch_is_not_looked_for_in_the_topic(client: Client, t
     assert write_rows(client, once(topic), [rows(10)], Writing("query", 1, 0)).skipped == 0
 
 
+def test_a_micro_batch_is_begun_again_with_as_many_partitions_of_a_shuffle(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=1)
+    marks = MarksTopic(client, once(topic))
+    for epoch, partitions in ((0, "4"), (0, "4"), (1, "3"), (1, "3")):
+        marks.share("query", epoch, partitions)
+    marks.share("another", 1, "4")
+    with pytest.raises(OtherRowsError, match="start the query with 3 until this micro-batch is done"):
+        marks.share("query", 1, "4")
+    marks.finish("query", 1)
+    marks.share("query", 1, "4")  # its rows are left out, whatever task has them
+
+
 def test_a_newest_note_is_found_among_many_of_other_queries(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=1)
     marks = MarksTopic(client, once(topic))
