@@ -19,6 +19,7 @@ from seglog_broker.coordinators.groups.consumer_protocol import subscribed_topic
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
+    TOLD_MAX,
     JoinedMember,
     JoinResult,
     Limits,
@@ -262,10 +263,12 @@ class ClassicPhases:
 
     def advance(self, now: Now) -> None:
         """Do what is due: sessions that end, and members that the group does not wait for any longer."""
+        told = 0
         while True:
             member_id = self.sessions.pop_due(now.monotonic_ms)
             if member_id is not None:
-                if member_id not in self.pending:
+                if member_id not in self.pending and told < TOLD_MAX:
+                    told += 1
                     member = self.members.by_id[member_id]
                     warn_of_silence(self._group_id, member_id, member.client_id, member.session_timeout_ms)
                 self.end_session(member_id, now)

@@ -31,6 +31,7 @@ from seglog_broker.coordinators.groups.consumer_requests import (
 from seglog_broker.coordinators.groups.consumer_state import size_of_member
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
+    TOLD_MAX,
     CommitCheck,
     Each,
     Limits,
@@ -327,7 +328,7 @@ class ConsumerGroup(StateMachine):
         while (key := self._core.deadlines.pop_due(now.monotonic_ms)) is not None:
             purpose, _, member_id = key.partition(" ")
             gone[member_id] = None
-            if f"{purpose} " == SESSION:
+            if f"{purpose} " == SESSION and len(gone) <= TOLD_MAX:
                 member = self._core.find(member_id)
                 timeout_ms = self._core.session_timeout_ms(member)
                 warn_of_silence(self._state.group_id, member_id, member.subscription.client_id, timeout_ms)

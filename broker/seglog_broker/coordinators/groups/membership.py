@@ -43,6 +43,10 @@ class Limits(NamedTuple):
 log = get_logger()
 
 
+TOLD_MAX: Final = 8
+"""Members of which a turn tells that they are gone: a line for each of thousands would take longer than a turn may."""
+
+
 def warn_of_silence(group: str, member_id: str, client_id: str, timeout_ms: int) -> None:
     """Log that a session ended without a word of its member."""
     log.warning(
