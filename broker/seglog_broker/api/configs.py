@@ -23,7 +23,7 @@ from seglog_broker.config.dynamic_config import (
     ALL_BROKERS,
     DYNAMIC_KEYS,
     FOR_ALL_BROKERS,
-    READ_ONLY,
+    SETTABLE,
     DynamicConfig,
     checked_settings,
     dynamic_warnings,
@@ -212,7 +212,7 @@ class ConfigService:
             raise InvalidConfigError(
                 f"{FOR_ALL_BROKERS} is set for a topic or for all brokers, not for one broker", key=FOR_ALL_BROKERS
             )
-        unknown = [key for key in _set(alterations) if key not in DYNAMIC_KEYS or key in READ_ONLY]
+        unknown = [key for key in _set(alterations) if key not in SETTABLE]
         if unknown:
             raise InvalidRequestError(why_not_dynamic(unknown))
 

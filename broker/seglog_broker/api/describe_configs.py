@@ -12,7 +12,7 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.dynamic_config import ALL_BROKERS, DYNAMIC_KEYS, FOR_ALL_BROKERS, READ_ONLY, Settings
+from seglog_broker.config.dynamic_config import ALL_BROKERS, DYNAMIC_KEYS, FOR_ALL_BROKERS, SETTABLE, Settings
 from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.config.kafka_configs import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType, ResourceType
 from seglog_broker.config.kafka_keys import KafkaKey, kafka_keys
@@ -76,7 +76,7 @@ def describe_broker(
         if _is_wanted(name, names):
             kafka = known.get(name)
             synonyms = broker.synonyms((kafka and kafka.synonyms) or (name,), name)
-            is_read_only = name not in DYNAMIC_KEYS or name in READ_ONLY
+            is_read_only = name not in SETTABLE
             entries.append(_entry(name, broker.value(name), kafka, _key_of(name), synonyms, is_read_only=is_read_only))
     return sorted(entries)
 

@@ -92,6 +92,9 @@ DYNAMIC_KEYS: Final[Mapping[str, Key]] = {
 A default of topics has one name here, the strongest, as in Kafka: ``log.retention.ms`` and not ``log.retention.hours``.
 """
 
+SETTABLE: Final = DYNAMIC_KEYS.keys() - READ_ONLY
+"""Of these, the names that a client can set."""
+
 
 def parse_dynamic(name: str, text: str, kind: OriginKind) -> Value:
     """The value of a setting, in its key's own unit; checked as one in a file is. Raises InvalidConfigError."""

@@ -22,6 +22,11 @@ PROTOCOLS_MAX: Final = 100
 """Assignors that a member may name. Clients have one to four; Kafka knows no limit but that of a request's bytes."""
 
 
+TOLD_MAX: Final = 8
+"""Members of which a turn tells that they are gone: a line for each of thousands would take longer than a turn may."""
+
+log = get_logger()
+
 CommitCheck = Callable[[bytes, int], None]
 """Raises the GroupError for a partition, by topic id and number, whose offset the member may not commit."""
 
@@ -38,13 +43,6 @@ class Limits(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
-
-
-log = get_logger()
-
-
-TOLD_MAX: Final = 8
-"""Members of which a turn tells that they are gone: a line for each of thousands would take longer than a turn may."""
 
 
 def warn_of_silence(group: str, member_id: str, client_id: str, timeout_ms: int) -> None:
