@@ -39,7 +39,9 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._port))
                 threading.Thread(target=self._pass_on, args=(client, server, 1 << 60), daemon=True).start()
-                bytes_max = 1 << 60 if self.is_calm else self._random.randrange(2_500, 5_000)
+                bytes_max = (
+                    1 << 60 if self.is_calm else self._random.randrange(3_500, 6_000)
+                )  # a hello and a topic's keys are 3,100
                 threading.Thread(target=self._pass_on, args=(server, client, bytes_max), daemon=True).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, bytes_max: int) -> None:

@@ -25,7 +25,7 @@ CAPTURES: Final = Path(__file__).with_name("kafka_login_captures.json")
 
 CLIENTS: Final = ("kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go", "kafkajs")
 
-HANDSHAKE, VERSIONS, AUTHENTICATE = 17, 18, 36
+HANDSHAKE, AUTHENTICATE = 17, 36
 """Api keys."""
 
 _LONG_SECONDS: Final = 2_000_000_000

@@ -21,8 +21,8 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.messages import Gap
 from seglog_protocol.record_batch import iter_batches, parse_header
-from seglog_protocol.segment_files import SNAPSHOT_SUFFIX
-from seglog_protocol.transaction_files import decode_snapshot
+from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
+from seglog_protocol.transaction_files import TXN_INDEX_ENTRY, aborted_transaction, decode_snapshot
 from tests.interop.golden import (
     CASES,
     INDEX_INTERVAL,
@@ -393,7 +393,14 @@ def test_without_marker_and_recovery_points_the_answers_are_the_same(name: str, 
     after = _partition_files(tmp_path)
     changed = {path for path, content in before.items() if after.get(path) != content}
     snapshots = {path for path in changed if path.endswith(SNAPSHOT_SUFFIX)}
-    assert all(path.endswith("leader-epoch-checkpoint") for path in changed - snapshots)
+    indexes = {path for path in changed if path.endswith(TXN_INDEX_SUFFIX)}
+    assert [path for path in changed - snapshots - indexes if not path.endswith("leader-epoch-checkpoint")] == []
+    for path in indexes:  # the log has no longer the first batches of an aborted transaction that was compacted
+        assert len(before[path]) == len(after[path])
+        for number in range(len(before[path]) // TXN_INDEX_ENTRY.size):
+            was, now = (aborted_transaction(files[path], number) for files in (before, after))
+            assert was == now._replace(first_offset=was.first_offset)
+            assert was.first_offset <= now.first_offset
     for path in snapshots & after.keys():
         known = {entry.producer_id for entry in decode_snapshot(after[path])}
         assert known >= {entry.producer_id for entry in decode_snapshot(before[path])}, path
