@@ -307,8 +307,7 @@ class ClassicGroup(StateMachine):
             self._add_member(member_id or request.new_member_id(self._new_id()), request, protocols, answer, now)
         else:
             member_id = request.new_member_id(self._new_id())
-            phases.pending.add(member_id)
-            phases.sessions.set(member_id, now.monotonic_ms + request.session_timeout_ms)
+            phases.add_pending(member_id, now.monotonic_ms + request.session_timeout_ms)
             phases.reply(answer, member_id_required(self.key, member_id))
 
     def _check_size(self, request: JoinRequest, member: ClassicMember | None, limits: Limits, now: Now) -> None:
@@ -365,7 +364,7 @@ class ClassicGroup(StateMachine):
         phases = self._phases
         if not phases.members:
             phases.protocol_type = request.protocol_type
-        phases.pending.discard(member_id)
+        phases.drop_pending(member_id)
         phases.members.add(
             ClassicMember(
                 member_id,

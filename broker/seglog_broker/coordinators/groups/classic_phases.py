@@ -64,7 +64,8 @@ class ClassicPhases:
         self.leader = ""
         self.members = ClassicMembers(group_id)
         self.pending: set[str] = set()
-        """Ids that were given to consumers, which have not joined with them yet."""
+        """Ids that were given to consumers, which have not joined with them yet: ``add_pending``, ``drop_pending``."""
+        self._pending_size = 0
         self.unsynced: set[str] = set()
         """Members that have joined the generation and did not sync yet."""
         self.sessions = Deadlines()
@@ -139,8 +140,7 @@ class ClassicPhases:
     @property
     def size(self) -> int:
         """Bytes that the group takes of the budget for members."""
-        pending = sum(len(member_id) + MEMBER_BYTES for member_id in self.pending)
-        return GROUP_BYTES + len(self._group_id) + self.members.size + pending + self._subscribed_size
+        return GROUP_BYTES + len(self._group_id) + self.members.size + self._pending_size + self._subscribed_size
 
     # --- A rebalance --------------------------------------------------------------------------------------------------
 
@@ -356,10 +356,18 @@ class ClassicPhases:
         if old_id == self.leader:
             self.leader = member_id
 
+    def add_pending(self, member_id: str, due: int) -> None:
+        """Keep an id that was given to a consumer until ``due``."""
+        self.pending.add(member_id)
+        self._pending_size += len(member_id) + MEMBER_BYTES
+        self.sessions.set(member_id, due)
+
     def drop_pending(self, member_id: str) -> None:
-        """Forget an id that was given to a consumer."""
-        self.pending.discard(member_id)
-        self.sessions.discard(member_id)
+        """Forget an id that was given to a consumer, if it is there."""
+        if member_id in self.pending:
+            self.pending.discard(member_id)
+            self._pending_size -= len(member_id) + MEMBER_BYTES
+            self.sessions.discard(member_id)
 
     def refuse_waits(self, member: ClassicMember, error: GroupError) -> None:
         """Answer the requests of a member that wait with ``error``."""

@@ -75,6 +75,22 @@ def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it() -> 
     assert isinstance(run.join("app-2").error, UnknownMemberError)
 
 
+def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or_over() -> None:
+    run = Coordinator()
+    sizes = [run.group.size]
+    for _ in range(3):
+        run.join(needs_known_member_id=True)
+        sizes.append(run.group.size)
+    assert sizes[3] - sizes[2] == sizes[2] - sizes[1] == sizes[1] - sizes[0] > 1_000
+    run.leave(LeavingMember("app-1"))
+    assert run.group.size == sizes[2]
+    run.pass_time(SESSION_MS - 1)
+    run.join("app-2")
+    run.pass_time(1)
+    run.leave(LeavingMember("app-2"))
+    assert run.group.size == sizes[0]
+
+
 def test_an_id_that_was_given_to_a_dynamic_member_is_not_for_a_static_one() -> None:
     run = Coordinator()
     run.join(needs_known_member_id=True)
