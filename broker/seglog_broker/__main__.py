@@ -128,16 +128,21 @@ def _check_config(sources: "ConfigSources") -> int:
 
 def _upgrade(examined: "Examined") -> tuple[list[str], "Examined"]:
     """What a start would change in the directory of another version; with a mistake where it would be refused."""
+    from seglog_broker.storage.directory.opening import refuse_foreign  # noqa: PLC0415
     from seglog_broker.storage.directory.upgrades import upgrade_lines  # noqa: PLC0415
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415
 
+    fs, path = PosixFileSystem(), examined.config.log_dir
     try:
-        return upgrade_lines(PosixFileSystem(), examined.config.log_dir), examined
+        lines = upgrade_lines(fs, path)
+        if fs.exists(path):
+            refuse_foreign(fs, path, examined.config)
     except LogDirectoryError as error:
         return [], examined._replace(mistakes=[InvalidConfigError(error.message, key="log.dir")])
     except OSError:
         return [], examined  # said below, as this user cannot use the directory
+    return lines, examined
 
 
 def _with_access_warnings(examined: "Examined") -> "Examined":

@@ -12,6 +12,7 @@ from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.report import access_lines, configuration_lines, machine_warnings, verdict_lines, why_unusable
 from seglog_broker.config.sources import examine_config
 from tests.broker.test_main import seglogd
+from tests.logs import old_message
 
 MISTAKES = """\
 "log.segment.byts" = 5
@@ -136,6 +137,11 @@ def test_a_log_directory_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> Non
         done = seglogd("--check-config", "--data", str(path))
         assert done.returncode == 2
         assert f"mistake: log.dir = {path} cannot be used: {tmp_path / 'file'} {why}." in done.stderr
+    (tmp_path / "data" / "old-0").mkdir(parents=True)
+    (tmp_path / "data" / "old-0" / f"{0:020d}.log").write_bytes(old_message(0))
+    done = seglogd("--check-config", "--data", str(tmp_path / "data"))
+    assert done.returncode == 2
+    assert f"mistake: {tmp_path / 'data'} has records in Kafka's message formats 0 and 1" in done.stderr
     assert why_unusable(BrokerConfig(log_dir=str(tmp_path / "new" / "data"))) is None
     if os.geteuid():
         tmp_path.chmod(0o500)

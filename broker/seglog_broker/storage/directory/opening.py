@@ -123,7 +123,8 @@ def open_log_directory(
     """
     try:
         with contextlib.ExitStack() as opened:
-            _look_before_touching(fs, path, config)
+            if prepare_directory(fs, path):
+                refuse_foreign(fs, path, config)
             lock = DirectoryLock(fs, path)
             opened.callback(lock.release)
             dynamic, config = config_at_start(fs, path, config)
@@ -172,17 +173,16 @@ def prepare_directory(fs: FileSystem, path: str) -> bool:
     return True
 
 
-def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> None:
-    """Make the directory if there is none; refuse a foreign one before anything is written into it."""
-    if prepare_directory(fs, path):
-        found = root_names(fs, path)
-        directories = _partition_directories(fs, path, found)
-        read_cluster_id(fs, path, found)
-        if filenames.REGISTRY_FILE not in found:
-            _refuse_where_partitions_are_missing(fs, path, config, directories)
-        if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found):
-            _refuse_acls(fs, path)
-        _refuse_old_formats(fs, path, found, directories)
+def refuse_foreign(fs: FileSystem, path: str, config: BrokerConfig) -> None:
+    """Raise LogDirectoryError for a directory that is not for this broker, before anything is written; OSError."""
+    found = root_names(fs, path)
+    directories = _partition_directories(fs, path, found)
+    read_cluster_id(fs, path, found)
+    if filenames.REGISTRY_FILE not in found:
+        _refuse_where_partitions_are_missing(fs, path, config, directories)
+    if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found):
+        _refuse_acls(fs, path)
+    _refuse_old_formats(fs, path, found, directories)
 
 
 def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[str, filenames.PartitionDirectory]:
