@@ -74,7 +74,6 @@ class SnapshotMaker:
                 "`seglog ping` says that the broker is ready"
             )
         topics = dict(self._directory.registry.topics)
-        kafka_metadata = self._directory.registry.kafka_metadata
         offsets, problems = SnapshotOffsets(), list[str]()
         await self._offload.maintenance(writer.begin)
         frozen: dict[Partition, int] = {}
@@ -97,7 +96,8 @@ class SnapshotMaker:
             if self._is_gone(topic):
                 await self._leave_out(writer, topic, offsets)
                 del topics[name]
-        await self._offload.maintenance(writer.finish, topics, kafka_metadata, offsets, problems[:PROBLEMS_MAX])
+        registry = self._directory.registry
+        await self._offload.maintenance(writer.finish, topics, registry, offsets, problems[:PROBLEMS_MAX])
         log.info(
             "snapshot_made",
             name=writer.name,

@@ -74,7 +74,7 @@ def adopt_kafka_changes(
         and has_partition_files(fs.list_directory(f"{path}/{name}"))
     }
     metadata = read_kafka_metadata(fs, path)
-    registry.metadata_version = metadata.metadata_version
+    registry.metadata_version = metadata.metadata_version or registry.metadata_version
     if metadata.problem is not None:
         report.problems.append(f"{metadata.problem}: changes of topics' settings are not taken over")
     ids = topic_ids(whole, lambda name: topic_id_in(fs, f"{path}/{name}"))

@@ -89,7 +89,7 @@ class KafkaMetadata:
     ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
     id, with an empty one for all brokers; ``credentials`` are those of users by name and mechanism, and ``acls`` is the
     number of ACLs. Kafka has given no producer id from ``next_producer_id`` on. ``problem``: why a part of it could not
-    be read, or None.
+    be read, or None. ``metadata_version`` is None where what could be read names none.
     """
 
     is_there: bool = False
@@ -101,7 +101,7 @@ class KafkaMetadata:
     acls: int = 0
     next_producer_id: int = 0
     problem: str | None = None
-    metadata_version: int = METADATA_VERSION
+    metadata_version: int | None = None
 
     def configs_of(self, topic: str, topic_id: str | None) -> dict[str, str] | None:
         """The settings of a topic, None if the log does not have it, or has another of that name."""
@@ -153,7 +153,7 @@ class _Image:
         self.acls: set[bytes] = set()
         self.next_producer_id = 0
         self.problem: str | None = None
-        self.metadata_version = METADATA_VERSION
+        self.metadata_version: int | None = None
 
     def apply(self, name: str, log: bytes, first: int) -> None:
         """Apply the records of one file from offset ``first`` on, up to the first invalid batch."""

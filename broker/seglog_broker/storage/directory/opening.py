@@ -440,8 +440,10 @@ class _Opening:
             if not found.marker:
                 self._refuse_unless_partition(name)
         ids = adoption.topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
-        metadata = KafkaMetadata() if is_own else read_kafka_metadata(self._fs, self._path)
-        self._registry.metadata_version = metadata.metadata_version
+        metadata = read_kafka_metadata(self._fs, self._path)
+        self._registry.metadata_version = metadata.metadata_version or self._registry.metadata_version
+        if is_own:
+            metadata = KafkaMetadata()
         if metadata.problem is not None:
             self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
         for broker, settings in sorted(metadata.broker_configs.items()):

@@ -130,14 +130,17 @@ class SnapshotWriter:
     def finish(
         self,
         topics: Mapping[str, Topic],
-        kafka_metadata: dict[str, int] | None,
+        directory: TopicRegistry,
         offsets: SnapshotOffsets,
         problems: Sequence[str],
     ) -> None:
-        """Add the files of the log directory itself; all partitions of ``topics`` are in the snapshot."""
+        """Add the files of the log directory itself, whose registry is ``directory``.
+
+        All partitions of ``topics`` are in the snapshot.
+        """
         registry = TopicRegistry(self._fs, f"{self.path}/{filenames.REGISTRY_FILE}")
         registry.topics = topics
-        registry.kafka_metadata = kafka_metadata
+        registry.kafka_metadata, registry.metadata_version = directory.kafka_metadata, directory.metadata_version
         self._write(filenames.REGISTRY_FILE, registry.content())
         for name, found in (
             (checkpoints.RECOVERY_POINT_CHECKPOINT, offsets.recovery_points),

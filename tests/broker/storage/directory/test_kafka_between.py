@@ -215,9 +215,14 @@ def _checkpoint(fs: Fs) -> None:
 @pytest.mark.parametrize("sign", [_marker, _metadata_log, _checkpoint])
 def test_each_sign_of_kafka_is_enough(sign: Callable[[Fs], None]) -> None:
     fs = _written()
+    before = _opened(fs)
+    before.registry.metadata_version = 33
+    before.registry.save()
+    assert before.close() == []
     _add_partition(fs, "clicks-0", _NEW_ID)
     sign(fs)
     directory = _opened(fs)
+    assert directory.registry.metadata_version == 33, "Kafka has named no other"
     assert len(directory.report.kafka_signs) == 1
     assert ("clicks", 0) in directory.logs
 

@@ -42,7 +42,7 @@ def snapshot(fs: ForgetfulFileSystem, directory: LogDirectory) -> SnapshotWriter
         frozen = log.freeze()
         offsets.add(key, frozen, first_dirty=None)
         writer.add_log(frozen)
-    writer.finish(directory.registry.topics, directory.registry.kafka_metadata, offsets, [])
+    writer.finish(directory.registry.topics, directory.registry, offsets, [])
     return writer
 
 
@@ -52,6 +52,7 @@ def test_a_copy_of_a_snapshot_opens_as_after_a_clean_stop_with_what_there_was(re
     directory = opened(fs)
     directory.topics.create_topic("t", 1, ROLLS)
     fill(directory, 0, records)
+    directory.registry.metadata_version = 33  # of the Kafka that had it before
     writer = snapshot(fs, directory)
     fill(directory, records, 30)  # what comes later is not in it, though the files are the same
     copy = opened(copied(fs, writer.path))
@@ -59,6 +60,7 @@ def test_a_copy_of_a_snapshot_opens_as_after_a_clean_stop_with_what_there_was(re
     assert not copy.report.problems
     assert copy.report.opened["t", 0].recovery is None
     assert copy.report.opened["t", 0].rebuilt_indexes == 0
+    assert copy.registry.metadata_version == 33
     log = copy.logs["t", 0]
     assert (log.log_start_offset, log.log_end_offset) == (0, records)
     assert log.leader_epoch == directory.logs["t", 0].leader_epoch
