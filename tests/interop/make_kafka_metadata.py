@@ -1,7 +1,8 @@
-"""Writes ``kafka_metadata.tar.gz`` and ``kafka_metadata.json``: a directory of a real Kafka with its metadata log.
+"""Writes ``kafka_metadata_VERSION.tar.gz`` and ``.json``: a directory of a real Kafka with its metadata log.
 
-``python -m tests.interop.make_kafka_metadata`` makes them again. The metadata log begins with a snapshot and goes on
-behind it; the JSON file has what Kafka said of each topic in the end: its id in hex, and the settings of its own.
+``python -m tests.interop.make_kafka_metadata`` makes those of 4.4.0 again; ``KAFKA_VERSION=4.3.1`` before it, that
+one's. The metadata log begins with a snapshot and goes on behind it; the JSON file has what Kafka said of each topic in
+the end: its id in hex, and the settings of its own.
 """
 
 import json
@@ -15,11 +16,11 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from tests.interop.kafka_cases import create_topics, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, plain, request
-from tests.interop.peer import Kafka, kafka_script
+from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
 
-FOLDER: Final = Path(__file__).parent.parent / "broker" / "storage" / "directory" / "kafka_metadata"
-ARCHIVE: Final = FOLDER.with_suffix(".tar.gz")
-FACTS: Final = FOLDER.with_suffix(".json")
+FOLDER: Final = Path(__file__).parent.parent / "broker" / "storage" / "directory"
+ARCHIVE: Final = FOLDER / f"kafka_metadata_{KAFKA_VERSION}.tar.gz"
+FACTS: Final = FOLDER / f"kafka_metadata_{KAFKA_VERSION}.json"
 
 TOPICS: Final[dict[str, dict[str, str]]] = {
     "plain": {},
@@ -114,8 +115,9 @@ def write(kafka: Kafka) -> dict[str, dict[str, Plain]]:
 
 
 def _wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Nothing of deleted topics, whose indexes are megabytes of zeros."""
-    return None if "-delete" in member.name or member.name.endswith(".deleted") else member
+    """Nothing of deleted topics, and no index that is megabytes of zeros."""
+    is_left_out = "-delete" in member.name or member.name.endswith(".deleted") or member.size > 1 << 20
+    return None if is_left_out else member
 
 
 def main() -> None:

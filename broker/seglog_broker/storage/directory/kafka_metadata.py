@@ -31,6 +31,7 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 SNAPSHOT_SUFFIX: Final = ".checkpoint"
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
+_FIRST_SNAPSHOT: Final = f"{0:020}-{0:010}{SNAPSHOT_SUFFIX}"
 
 TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
 """The resource types of a ConfigRecord; the name of the settings of all brokers is empty."""
@@ -112,7 +113,8 @@ class KafkaMetadata:
 def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
     """The metadata log of the log directory ``path``. What follows an invalid batch is not read: see ``problem``.
 
-    Where Kafka has not begun one yet it is what ``bootstrap.checkpoint`` has.
+    Where Kafka has not begun one yet it is what ``bootstrap.checkpoint`` has, beside which ``kafka-storage format`` of
+    Kafka 4.3 may have put a snapshot of voters alone; that of Kafka 4.4 writes a snapshot with everything.
     """
     directory = f"{path}/{METADATA_DIRECTORY}"
     found = fs.list_directory(directory) if fs.exists(directory) else []
@@ -120,7 +122,7 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
     logs = sorted(name for name in found if name.endswith(names.LOG_SUFFIX))
     image = _Image()
     first = 0
-    if not snapshots and not logs and fs.exists(f"{path}/{BOOTSTRAP_FILE}"):
+    if not logs and snapshots in ([], [_FIRST_SNAPSHOT]) and fs.exists(f"{path}/{BOOTSTRAP_FILE}"):
         image.apply(BOOTSTRAP_FILE, read_file(fs, f"{path}/{BOOTSTRAP_FILE}"), 0)
     for name in snapshots[-1:]:
         first = int(name.partition("-")[0])

@@ -6,6 +6,7 @@
 import json
 import tarfile
 import uuid
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +31,13 @@ from tests.logs import ManualClock, batch, read_all
 _HERE: Final = Path(__file__).parent
 _DATA: Final = "/data"
 _LOG: Final = f"{_DATA}/__cluster_metadata-0/00000000000000000000.log"
+_FORMATTED_SNAPSHOT: Final = f"{_DATA}/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
 _FIRST, _SECOND = uuid.UUID(int=11), uuid.UUID(int=12)
 
 
 @cache
-def _real() -> dict[str, bytes]:
-    with tarfile.open(_HERE / "kafka_metadata.tar.gz") as archive:
+def _real(version: str = "4.4.0") -> dict[str, bytes]:
+    with tarfile.open(_HERE / f"kafka_metadata_{version}.tar.gz") as archive:
         found = {}
         for member in archive.getmembers():
             file = archive.extractfile(member)
@@ -44,14 +46,14 @@ def _real() -> dict[str, bytes]:
         return found
 
 
-def _real_directory() -> ForgetfulFileSystem:
+def _real_directory(version: str = "4.4.0") -> ForgetfulFileSystem:
     fs = ForgetfulFileSystem()
-    fs.load(_real())
+    fs.load(_real(version))
     return fs
 
 
-def _facts() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads((_HERE / "kafka_metadata.json").read_text(encoding="utf-8"))
+def _facts(version: str = "4.4.0") -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((_HERE / f"kafka_metadata_{version}.json").read_text("utf-8"))
     return found
 
 
@@ -70,12 +72,14 @@ def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
 # --- A real one -------------------------------------------------------------------------------------------------------
 
 
-def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says() -> None:
-    fs = _real_directory()
+@pytest.mark.parametrize(("version", "level"), [("4.3.1", 30), ("4.4.0", 33)])
+def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says(version: str, level: int) -> None:
+    fs = _real_directory(version)
     directory = _opened(fs)
     topics = directory.registry.topics
-    assert topics.keys() == _facts().keys()
-    for name, fact in _facts().items():
+    assert directory.registry.metadata_version == level
+    assert topics.keys() == _facts(version).keys()
+    for name, fact in _facts(version).items():
         topic = topics[name]
         canonical, _ = validate_topic_config(fact["config"])
         assert uuid_of(topic.id).hex == fact["id"]
@@ -92,7 +96,18 @@ def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says() 
     assert directory.report.problems == []
     assert directory.close() == []
     before = dict(topics)
-    assert _opened(fs).registry.topics == before
+    again = _opened(fs)
+    assert (again.registry.topics, again.registry.metadata_version) == (before, level)
+    assert again.close() == []
+    fs.unlink(again.registry.path)
+    assert _opened(fs).registry.metadata_version == level, "without the registry"
+
+
+def test_a_directory_that_kafka_4_4_has_formatted_has_all_in_a_first_snapshot() -> None:
+    """It writes no bootstrap file."""
+    fs = ForgetfulFileSystem()
+    fs.load({path: _real()[path] for path in (_FORMATTED_SNAPSHOT, f"{_DATA}/meta.properties")})
+    assert _opened(fs).registry.metadata_version == 33
 
 
 def test_metadata_without_its_snapshot_or_its_log() -> None:
@@ -345,5 +360,8 @@ def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None
     assert found.broker_configs == {"": {"log.cleaner.threads": "2"}}
     assert found.next_producer_id == 5_000
     assert found.credentials == {("ada", "SCRAM-SHA-512"): credential}
+    voters = read_file(_real_directory("4.3.1"), _FORMATTED_SNAPSHOT)  # of Kafka 4.3's kafka-storage format
+    fs.load({_FORMATTED_SNAPSHOT: voters})
+    assert read_kafka_metadata(fs, _DATA) == replace(found, is_there=True)
     fs.load({_LOG: b""})
     assert read_kafka_metadata(fs, _DATA).topic_ids == {}
