@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.foreign_programs import AbsentError, installed, run, tools
+from tests.foreign_programs import INSTALLED, AbsentError, installed, run, tools
 from tests.interop.peer import JUDGE, Kafka, free_ports, kafka_script
 from tests.processes import daemon
 from tests.support import REPOSITORY
@@ -148,12 +148,21 @@ def _make_npm(row: Row, folder: Path) -> None:
 def _make_rust(row: Row, folder: Path) -> None:
     tools("cargo")
     (folder / "src").mkdir()
-    shutil.copy(SOURCES / "rskafka.rs", folder / "src" / "main.rs")
+    source, clock = (SOURCES / "rskafka.rs").read_text(), 'chrono = "0.4"'
+    if row.version < "0.4":
+        clock = 'time = "0.3"'
+        source = source.replace("chrono::Utc::now()", "time::OffsetDateTime::now_utc()")
+        source = source.replace(", UnknownTopicHandling::Retry).await", ")").replace(", UnknownTopicHandling", "")
+    (folder / "src" / "main.rs").write_text(source)
+    name = f"steps-{row.version.replace('.', '-')}"
     (folder / "Cargo.toml").write_text(
-        '[package]\nname = "steps"\nversion = "1.0.0"\nedition = "2021"\n[dependencies]\n'
-        f'rskafka = "={row.version}"\nchrono = "0.4"\ntokio = {{ version = "1", features = ["full"] }}\n'
+        f'[package]\nname = "{name}"\nversion = "1.0.0"\nedition = "2021"\n[dependencies]\n'
+        f'rskafka = {{ version = "={row.version}", default-features = false }}\n{clock}\n'
+        'tokio = { version = "1", features = ["macros", "rt-multi-thread", "time"] }\n'
     )
-    run("cargo", "build", "--quiet", cwd=folder)
+    built = INSTALLED / "versions-rskafka"  # shared: most of what the versions need is the same
+    run("cargo", "build", "--quiet", cwd=folder, CARGO_TARGET_DIR=str(built), CARGO_PROFILE_DEV_DEBUG="0")
+    shutil.copy(built / "debug" / name, folder / "steps")
 
 
 _JAVA: Final = ("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp")
@@ -169,7 +178,7 @@ _KINDS: Final[dict[str, tuple[str, Callable[[Row, Path], None], Callable[[Path],
     **dict.fromkeys(
         ("kafkajs", "@platformatic/kafka"), ("steps.js", _make_npm, lambda _: ("node", f"{SOURCES}/steps.js"))
     ),
-    "rskafka": ("rskafka.rs", _make_rust, lambda folder: (f"{folder}/target/debug/steps",)),
+    "rskafka": ("rskafka.rs", _make_rust, lambda folder: (f"{folder}/steps",)),
 }
 """By library its program, how it is installed, and its command."""
 
