@@ -60,7 +60,7 @@ from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.runtime.request_memory import RequestMemory
+from seglog_broker.runtime.request_memory import DECODED_BYTES_MAX, RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.authenticator import Authenticator
@@ -118,6 +118,7 @@ class Broker:
         self.metrics = Metrics()
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max, config.socket_request_max_bytes)
+        self.decoded_memory = RequestMemory(DECODED_BYTES_MAX)
         self.response_memory = ResponseMemory()
         self.cleaning_pace = Pace()
         self.flush_wanted = FlushSignal()

@@ -138,6 +138,7 @@ async def _serve_requests(connection: Connection) -> None:
             while connection.job is not None:
                 job, connection.job = connection.job, None
                 await _do(connection, job)
+                del job  # and the request in it
             if connection.waiting_request is None:
                 connection.intake.free_unused()
             await flush(connection.sender)

@@ -29,6 +29,9 @@ RECEIVE_BYTES_MAX: Final = 512 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that all connections together hold of small requests, beyond RECEIVE_BYTES each, before they receive less."""
 
+DECODED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of a second budget, for large requests of Kafka's wire as objects: from their reading until they are served."""
+
 
 class RequestMemory:
     """A budget of ``limit`` bytes, never exceeded. The caller must refuse requests over ``request_bytes_max``."""

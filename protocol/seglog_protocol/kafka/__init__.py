@@ -16,6 +16,7 @@ from seglog_protocol.kafka.codec import (
     Chunks as Chunks,
     RequestHeader as RequestHeader,
     RequestHeaderReader as RequestHeaderReader,
+    decoded_bytes_max as decoded_bytes_max,
     is_flexible as is_flexible,
     read_message as read_message,
     read_request as read_request,

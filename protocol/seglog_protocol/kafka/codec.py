@@ -25,6 +25,7 @@ from seglog_protocol.kafka.compiler import (
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion
 from seglog_protocol.kafka.structs import Message, Request, Response
+from seglog_protocol.kafka.varints import DECODED_BYTES_A_BYTE, DECODED_ELEMENT_BYTES, ELEMENTS_IN_ALL_MAX
 
 API_VERSIONS: Final = 18
 """Its responses have the oldest header in all versions: who asks does not know yet what the other side speaks."""
@@ -94,6 +95,11 @@ class RequestHeaderReader:
             after_ids = bytes(frame[_KEY_VERSION_ID.size : header.body])
             self._known[api_key, version] = after_ids, header.client_id, header.body
         return header
+
+
+def decoded_bytes_max(size: int) -> int:
+    """Bytes of memory that a large request of ``size`` bytes takes at most, when it is read."""
+    return min(DECODED_BYTES_A_BYTE * size, DECODED_ELEMENT_BYTES * ELEMENTS_IN_ALL_MAX)
 
 
 def read_request_in_pieces(header: RequestHeader, frame: memoryview) -> Generator[int, None, Request]:

@@ -15,6 +15,12 @@ an answer of a hundred."""
 ELEMENTS_IN_ALL_MAX: Final = 50_000
 """Elements of all arrays of a large message: to free 350,000 of them, a mebibyte, holds up others for 0.05 s."""
 
+DECODED_BYTES_A_BYTE: Final = 60
+"""Of memory that a message takes at most for each of its bytes: an entity without names has two bytes, and 112 here."""
+
+DECODED_ELEMENT_BYTES: Final = 350
+"""Of memory that an element takes at most, with its texts."""
+
 TAGS_MAX: Final = 1000
 """Tagged fields of a struct at most. To skip a mebibyte of empty ones took 0.2 s."""
 

@@ -1,6 +1,7 @@
 """Large messages in pieces: the same as at once, and no piece is long."""
 
-from collections.abc import Callable, Generator
+import tracemalloc
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -9,6 +10,7 @@ from seglog_protocol.kafka import (
     Malformed,
     Request,
     Response,
+    decoded_bytes_max,
     messages,
     read_message,
     read_request,
@@ -21,9 +23,9 @@ from seglog_protocol.kafka import (
     write_response_in_pieces,
 )
 from seglog_protocol.kafka.compiler import message_reader_in_pieces
-from seglog_protocol.kafka.definitions import apis
+from seglog_protocol.kafka.definitions import Definition, Field, StructDefinition, apis, definition
 from seglog_protocol.kafka.source import PIECE_BYTES
-from seglog_protocol.kafka.varints import ELEMENTS_IN_ALL_MAX, ELEMENTS_MAX, TAGS_MAX, varint
+from seglog_protocol.kafka.varints import DECODED_ELEMENT_BYTES, ELEMENTS_IN_ALL_MAX, ELEMENTS_MAX, TAGS_MAX, varint
 from tests.protocol.kafka.instances import Instances
 
 ResultT = TypeVar("ResultT")
@@ -104,6 +106,47 @@ def test_all_arrays_of_a_large_message_together_have_a_bounded_number_of_element
     frame = frame_of(too_many, 2)
     with pytest.raises(Malformed, match=f"a count of {ELEMENTS_IN_ALL_MAX + 50}, which may be {ELEMENTS_IN_ALL_MAX}"):
         run(read_request_in_pieces(read_request_header(frame), frame))
+
+
+def arrays(message: Definition, struct: StructDefinition, version: int, *outer: Field) -> Iterator[tuple[Field, ...]]:
+    """Each array of a message, behind those that it stands in."""
+    for field in struct.fields:
+        if field.is_array and version in field.versions:
+            yield (*outer, field)
+            inner = message.structs.get(field.type.removeprefix("[]"))
+            if inner is not None:
+                yield from arrays(message, inner, version, *outer, field)
+
+
+def filled(made: Any, cls: Any, path: Sequence[Field], counts: Sequence[int]) -> Any:
+    """``made`` with so many elements in the first array of ``path``, each with so many in the next."""
+    type_ = path[0].type.removeprefix("[]")
+    leaf = {"string": "", "uuid": bytes(16), "int8": 100}.get(type_, 1000)
+    elements = [getattr(cls, type_, lambda: leaf)() for _ in range(counts[0])]
+    setattr(
+        made, path[0].name, [filled(each, cls, path[1:], counts[1:]) for each in elements] if path[1:] else elements
+    )
+    return made
+
+
+@pytest.mark.parametrize("api", apis().values(), ids=lambda api: api.request)
+def test_the_smallest_elements_of_a_request_take_no_more_than_what_is_counted_for_its_bytes(api: Any) -> None:
+    message, cls = definition(api.request), getattr(messages, api.request)
+    for version in {api.versions.start, api.versions.stop - 1}:
+        for path in arrays(message, message.struct, version):
+            for counts in {(500, *[1] * (len(path) - 1)), (*[1] * (len(path) - 1), 500)}:
+                frame = frame_of(filled(cls(), cls, path, counts), version)
+                header = read_request_header(frame)
+                run(read_request_in_pieces(header, frame))  # the reader is made
+                tracemalloc.start()
+                try:
+                    kept = run(read_request_in_pieces(header, frame))
+                    taken = tracemalloc.get_traced_memory()[0]
+                finally:
+                    tracemalloc.stop()
+                assert taken <= decoded_bytes_max(len(frame)), (version, path, counts)
+                assert taken <= DECODED_ELEMENT_BYTES * 500 * len(path), (version, path, counts)
+                del kept
 
 
 def test_a_record_of_the_broker_has_as_many_elements_as_it_was_written_with() -> None:

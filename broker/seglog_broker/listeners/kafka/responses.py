@@ -41,8 +41,11 @@ class Responses:
         self._broker = broker
         self._connection = connection
 
-    def begin(self, counts: ApiMetrics, api: Api, request: Request, template: Repeated | None) -> None:
-        """A request is being served, which has this ``template``; the response is added to ``counts``."""
+    def begin(self, counts: ApiMetrics, api: Api, request: Request | None, template: Repeated | None) -> None:
+        """A request is being served, which has this ``template``; the response is added to ``counts``.
+
+        ``request`` is None where it is too large for a template, and is not kept.
+        """
         self._counts, self._api, self._request, self._template = counts, api, request, template
 
     def refuse(self, counts: ApiMetrics, header: RequestHeader, response: Response) -> None:

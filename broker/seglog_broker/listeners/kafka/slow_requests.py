@@ -1,24 +1,26 @@
 """Requests that the task of a connection serves: large ones some of it in a turn, and those whose handlers wait."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.listeners.admission import take_share
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response_in_steps
-from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, Produce, ResultPart
+from seglog_broker.listeners.kafka.handlers.produce import APPENDS_AT_ONCE, PARTITIONS_MAX, Produce, ResultPart
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.transactional_produce import admit, batches_of
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.request_memory import DECODED_BYTES_MAX, Share
 from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError
-from seglog_protocol.kafka import RequestHeader, WireError, messages, read_request_in_pieces
+from seglog_protocol.kafka import RequestHeader, WireError, decoded_bytes_max, messages, read_request_in_pieces
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request
 from seglog_protocol.messages import AppendReply, AppendRequest
@@ -26,6 +28,9 @@ from seglog_protocol.steps import in_turns_of
 
 REFUSED_AT_ONCE: Final = budget.items_of(cost=4)
 """Partitions of a Produce request that are looked at, and perhaps refused, before other connections have their turn."""
+
+PRODUCED_BYTES_MAX: Final = 500 * PARTITIONS_MAX
+"""Of memory for a Produce request beside its frame: of partitions, each in a topic of its own."""
 
 
 class SlowRequests:
@@ -35,15 +40,36 @@ class SlowRequests:
         self._broker = broker
         self._connection = connection
         self._responses = responses
+        self._decoded: Share | None = None  # of the memory for large requests that are read
 
     async def read(self, header: RequestHeader, frame: memoryview, serve: Callable[[Request], None]) -> None:
         """Read a large request in turns, and ``serve`` it."""
         serve(await self._read_in_turns(header, frame))
+        job = self._connection.job
+        if not isinstance(job, partial) or job.func not in (self.handle, self.refuse):
+            self.free_decoded()
 
-    async def _read_in_turns(self, header: RequestHeader, frame: memoryview) -> Request:
-        """Read a request, some of it in a turn of the loop. Raises RemoteProtocolError if it is malformed."""
+    def free_decoded(self, request: Request | None = None) -> None:
+        """Give back the memory of a large request that was read, of which ``request`` keeps its arrays no more."""
+        if self._decoded is not None:
+            fields: Sequence[str] = () if request is None else request.__slots__
+            for field in fields:
+                if isinstance(getattr(request, field), list):
+                    setattr(request, field, [])
+            self._decoded.close()
+            self._decoded = None
+
+    async def _read_in_turns(
+        self, header: RequestHeader, frame: memoryview, size_max: int = DECODED_BYTES_MAX
+    ) -> Request:
+        """Read a request, some of it in a turn of the loop. Raises RemoteProtocolError if it is malformed.
+
+        ``free_decoded`` must follow; it takes ``size_max`` bytes when it is read, or fewer.
+        """
         await take_memory_for(self._connection, frame)
         await flush(self._connection.sender)
+        self._decoded = self._broker.decoded_memory.begin()
+        await take_share(self._decoded, min(decoded_bytes_max(len(frame)), size_max))
         reading = read_request_in_pieces(header, frame)
         while True:
             try:
@@ -52,12 +78,13 @@ class SlowRequests:
                 request: Request = done.value
                 return request
             except WireError as error:
+                self.free_decoded()
                 raise RemoteProtocolError(str(error)) from None
             await self._broker.turn()
 
     async def produce(self, context: RequestContext, header: RequestHeader, frame: memoryview) -> None:
         """Serve a Produce request for many partitions, some of them at a time, or one that adds to a transaction."""
-        request = await self._read_in_turns(header, frame)
+        request = await self._read_in_turns(header, frame, PRODUCED_BYTES_MAX)
         assert isinstance(request, messages.ProduceRequest)
         produce = Produce(context, header.correlation_id, request.acks, request.transactional_id)
         looked_at = 0
@@ -93,6 +120,7 @@ class SlowRequests:
                     outcome = [as_seglog_error(error, AppendRequest.api)] * len(parts)
             self._connection.answer_appends(parts, some[0][1].ack, outcome, sum([len(data) for _, _, data in some]))
         self._connection.intake.give_back(frame)
+        self.free_decoded()
 
     def note_refused(self, produce: Produce) -> None:
         """End the connection if a batch was refused that gets no response: that is how its sender learns of it."""
@@ -114,6 +142,7 @@ class SlowRequests:
             self._responses.give_up(api.name, error)
             self._responses.room.close()
         else:
+            self.free_decoded(request)
             await self._responses.send(header, response)
             if context.session.has_failed:
                 self._connection.end(EndReason.AUTHENTICATION_FAILED)
@@ -122,7 +151,9 @@ class SlowRequests:
         """Answer a request with an error, for each thing that it names."""
         await flush(self._connection.sender)
         steps = error_response_in_steps(request, header.version, code, message)
-        await self._responses.send(header, await in_turns_of(steps, self._broker.turn))
+        response = await in_turns_of(steps, self._broker.turn)
+        self.free_decoded(request)
+        await self._responses.send(header, response)
 
     async def handle_waiting(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""

@@ -31,7 +31,7 @@ from seglog_broker.listeners.kafka.handlers.sasl import SASL_AUTHENTICATE, SASL_
 from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, template_of
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
-from seglog_broker.listeners.kafka.templates import Repeated
+from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated
 from seglog_broker.listeners.kafka.transactional_produce import batches_of, must_wait
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.request_errors import AppendOutcome
@@ -135,6 +135,7 @@ class KafkaWire(Wire):
     def detach(self) -> None:
         """Forget the connection, and give back the place of its response."""
         self._room.close()
+        self._slow.free_decoded()
         if self._size and not self._has_asked and self._connection.is_left and self._leavers.begins(self._client):
             self._connection.log.warning("client_gives_up", client=self._software, times=LEAVES, advice=WHY_IT_LEFT)
         del self._connection, self._responses, self._fetches, self._slow
@@ -339,7 +340,7 @@ class KafkaWire(Wire):
         connection = self._connection
         counts = self._counts.of(api.name)
         counts.note_request(self._size)
-        self._responses.begin(counts, api, request, template)
+        self._responses.begin(counts, api, request if self._size <= SHARED_BYTES_MAX else None, template)
         connection.spent += REQUEST_COST
         if isinstance(request, messages.ApiVersionsRequest):
             self._software = f"{request.client_software_name} {request.client_software_version}".strip()
