@@ -227,10 +227,15 @@ ODD: Final = 0.07
 class Requests:
     """``steps(count)`` gives so many requests, or one or two more; the same for the same ``seed``."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, newest: Mapping[int, int] | None = None) -> None:
+        """``newest`` has the last version of each api that the Kafka beside knows; None for all that are offered."""
         self._random = Random(seed)
         self._asked = 0
-        self._apis = [(api.name, api.versions) for api in APIS.values() if api.name not in _OWN]
+        self._apis = [
+            (api.name, api.versions if newest is None else api.versions[: newest[api.key] + 1 - api.versions.start])
+            for api in APIS.values()
+            if api.name not in _OWN
+        ]
         self._classic: dict[str, list[int]] = {group: [] for group in CLASSIC}
         self._unsettled: set[str] = set()
         self._consumer: dict[str, list[int]] = {group: [] for group in CONSUMER}

@@ -56,6 +56,11 @@ class Side:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    def newest(self) -> dict[int, int]:
+        """The last version of each api that the broker has."""
+        software = {"client_software_name": "seglog", "client_software_version": "1"}
+        return {each["api_key"]: each["max_version"] for each in self._ask("ApiVersions", 3, software)["api_keys"]}
+
     def answers(self, step: Step) -> list[Plain]:
         """The settled answers to requests that are sent together; None for a connection that was closed."""
         for number, asked in enumerate(step):

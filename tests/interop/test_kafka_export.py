@@ -315,7 +315,7 @@ def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path)
     with first.running(*_QUIET, *few), Wire(first.port) as wire:
         create(wire, {"ledger": _KEPT})
         transaction(wire, "done", "committed", committed=True)
-        begin_transaction(wire, "open", "never ended", timeout_ms=5_000)
+        begin_transaction(wire, "open", "never ended", timeout_ms=30_000)  # seglog finds it open after a slow stop, too
     with kafka_daemon(first.directory) as running:
         with Wire(running.kafka_port) as wire:
             _, end, stable, _ = fetched(wire, "ledger", 0)

@@ -154,13 +154,13 @@ def _why_no_token(context: RequestContext) -> ErrorCode:
 def create_token(
     context: RequestContext, request: messages.CreateDelegationTokenRequest
 ) -> messages.CreateDelegationTokenResponse:
-    """No token."""
-    del request
+    """No token, for the owner that was asked for, or for who asks."""
     kind, _, name = context.session.principal.partition(":")
+    has_owner = request.owner_principal_name and request.owner_principal_type is not None
     return messages.CreateDelegationTokenResponse(
         error_code=_why_no_token(context),
-        principal_type=kind,
-        principal_name=name,
+        principal_type=(request.owner_principal_type or "") if has_owner else kind,
+        principal_name=(request.owner_principal_name or "") if has_owner else name,
         token_requester_principal_type=kind,
         token_requester_principal_name=name,
         issue_timestamp_ms=_NEVER,
