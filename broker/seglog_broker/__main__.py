@@ -250,7 +250,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--check-config", action="store_true", help="print the configuration with its mistakes and warnings, and exit"
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    return parser.parse_args(argv)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        from difflib import get_close_matches  # noqa: PLC0415 - for a mistake
+
+        from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES  # noqa: PLC0415
+
+        name = unknown[0].partition("=")[0]
+        known = {f"--{key.replace('.', '-')}": f"--set {key}=VALUE" for key in (*BROKER_KEYS, *TOPIC_DEFAULT_NAMES)}
+        known |= {option: option for option in (f"--{option.replace('_', '-')}" for option in vars(options))}
+        near = [f"did you mean {known[each]}?" for each in get_close_matches(name.replace(".", "-"), known, 1)]
+        parser.error("; ".join([f"there is no {name}", *near, "a key is set by --set KEY=VALUE"][:2]))
+    return options
 
 
 def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:

@@ -12,7 +12,8 @@ from seglog.core import topics
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import Secret, hidden
+from seglog.core.kafka_words import in_our_words
+from seglog.core.security import Secret
 from seglog.core.wrong_face import refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.settings import target_given
@@ -47,6 +48,7 @@ ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound="Producer | Consumer")
 
 
+@in_our_words
 def connect(
     address: str | None = None,
     *,
@@ -73,7 +75,6 @@ def connect(
     RemoteProtocolError when the server is not a seglog broker, and ValueError for an invalid address, or settings that
     are wrong or contradict each other.
     """
-    password, token = hidden(password), hidden(token)  # first, so that no traceback shows them with its variables
     target = target_given(
         address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
     )
@@ -135,6 +136,7 @@ class Client:
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
+    @in_our_words
     def create_topic(
         self,
         name: str,
@@ -244,6 +246,7 @@ class Client:
 
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
+    @in_our_words
     def producer(
         self,
         topic: str,
@@ -288,6 +291,7 @@ class Client:
             lambda link: Producer(self._dialer, link, description, options, epoch, watch, transaction, admit)
         )
 
+    @in_our_words
     def transaction(
         self,
         transactional_id: str,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
-from seglog.core.delivery import Promise, Receipt
+from seglog.core.delivery import ProducerFacts, Promise, Receipt
 from seglog.core.errors import seconds_of
 from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
@@ -81,7 +81,7 @@ class Delivery(Promise):
         return None
 
 
-class Producer:
+class Producer(ProducerFacts):
     """Sends records to one topic. Any thread may use it; close it, or use it as a context manager.
 
     Made by ``Client.producer``. It has a connection of its own, so that other calls do not delay acknowledgements.
@@ -261,31 +261,6 @@ class Producer:
         """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""
         self._owner.check()
         return self._drive(lambda: batch.is_resolved, FOREVER_SECONDS if timeout is None else timeout)
-
-    @property
-    def partitions(self) -> int:
-        """The topic's known number of partitions."""
-        return self._core.partitions
-
-    @property
-    def batch_bytes_max(self) -> int:
-        """Largest batch, in bytes, that the topic accepts."""
-        return self._core.message_bytes_max
-
-    @property
-    def timestamps(self) -> TimestampWatch:
-        """The topic's timestamp checks."""
-        return self._core.timestamps
-
-    @property
-    def expired_on_arrival(self) -> int:
-        """Number of records sent with a timestamp past the topic's retention, which are deleted soon."""
-        return self._core.expired_on_arrival
-
-    @property
-    def has_expired(self) -> bool:
-        """Whether any record was not acknowledged within the delivery timeout."""
-        return self._core.accumulator.has_expired
 
     @property
     def unacknowledged(self) -> int:

@@ -1,12 +1,12 @@
 """A broker and how to come to it, for programs and commands: as given, by the environment, by a profile."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from seglog.core.dialing import DEFAULT_SERVER
-from seglog.core.security import Secret, Target, Tls, parse_server, target_of
+from seglog.core.security import Secret, Target, Tls, hidden, parse_server, target_of
 from seglog.profiles import Profile, profile_of
 from seglog.secret_files import secret_in
 
@@ -21,9 +21,9 @@ def target_given(
     address: str | None,
     *,
     user: str | None,
-    password: Secret | None,
+    password: "str | Callable[[], str] | Secret | None",
     password_file: str | PathLike[str] | None,
-    token: Secret | None,
+    token: "str | Callable[[], str] | Secret | None",
     mechanism: str | None,
     tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None",
 ) -> Target:
@@ -31,6 +31,7 @@ def target_given(
 
     Raises ValueError for settings that are wrong or contradict each other, OSError for a file that cannot be read.
     """
+    password, token = hidden(password), hidden(token)
     if password_file is not None:
         password = secret_in(password_file, instead_of=password)
     given: dict[str, Any] = {

@@ -111,7 +111,9 @@ def test_the_daemon_needs_no_process_pools_of_its_own() -> None:
         (["--kafka", "localhost"], "listeners = PLAINTEXT://localhost (flag --kafka)"),
         (["--log-format", "xml"], "console"),
         (["--config", "/nowhere/seglogd.toml"], "/nowhere/seglogd.toml"),
-        (["--frobnicate"], "--frobnicate"),
+        (["--frobnicate"], "there is no --frobnicate; a key is set by --set KEY=VALUE"),
+        (["--datadir", "x"], "there is no --datadir; did you mean --data?"),
+        (["--log-dir=x"], "there is no --log-dir; did you mean --set log.dir=VALUE?"),
         (["serve"], "serve"),
     ],
 )

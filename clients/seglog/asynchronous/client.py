@@ -20,6 +20,7 @@ from seglog.core.conversations import Ask, Conversation, ask, converse_async
 from seglog.core.dialing import CLIENT_ID
 from seglog.core.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.core.fetcher import OutOfRange, PartitionPosition
+from seglog.core.kafka_words import in_our_words
 from seglog.core.moments import Moment
 from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_lag, offsets_at
 from seglog.core.producer import ABORT_WAIT_SECONDS
@@ -153,6 +154,7 @@ class Client:
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
+    @in_our_words
     async def create_topic(
         self,
         name: str,
@@ -234,6 +236,7 @@ class Client:
 
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
+    @in_our_words
     def producer(
         self,
         topic: str,
@@ -273,6 +276,7 @@ class Client:
         producer.on_closed = lambda: self._producers.discard(producer)
         return producer
 
+    @in_our_words
     def transaction(
         self,
         transactional_id: str,

@@ -19,7 +19,7 @@ from seglog.asynchronous.link import Dialer, Link
 from seglog.asynchronous.loop import Event
 from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
-from seglog.core.delivery import Promise, Receipt
+from seglog.core.delivery import ProducerFacts, Promise, Receipt
 from seglog.core.errors import count_of
 from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
@@ -75,7 +75,7 @@ class Delivery(Promise):
                 return
 
 
-class Producer:
+class Producer(ProducerFacts):
     """Sends records to one topic. Any task may use it; close it, or use it in ``async with``.
 
     Made by ``Client.producer``. It has a connection of its own, so that other calls do not delay acknowledgements.
@@ -222,26 +222,6 @@ class Producer:
         if event is None:
             event = self._settled[batch] = self._loop.event()
         await event.wait()
-
-    @property
-    def timestamps(self) -> TimestampWatch:
-        """The topic's timestamp checks."""
-        return self._core.timestamps
-
-    @property
-    def expired_on_arrival(self) -> int:
-        """Number of records sent with a timestamp past the topic's retention, which are deleted soon."""
-        return self._core.expired_on_arrival
-
-    @property
-    def has_expired(self) -> bool:
-        """Whether any record was not acknowledged within the delivery timeout."""
-        return self._core.accumulator.has_expired
-
-    @property
-    def partitions(self) -> int:
-        """The topic's known number of partitions."""
-        return self._core.partitions
 
     @property
     def unacknowledged(self) -> int:

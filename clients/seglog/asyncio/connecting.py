@@ -9,13 +9,15 @@ from seglog.asynchronous.loop import Opener
 from seglog.asyncio.loop import AsyncioLoop
 from seglog.asyncio.transport import open_socket
 from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.security import Mechanism, Secret, Tls, hidden
+from seglog.core.kafka_words import in_our_words
+from seglog.core.security import Mechanism, Secret, Tls
 from seglog.settings import target_given
 
 if TYPE_CHECKING:
     import ssl
 
 
+@in_our_words
 def connect(
     address: str | None = None,
     *,
@@ -39,7 +41,6 @@ def connect(
     AuthenticationError, RemoteProtocolError when the server is not a seglog broker, and ClientError where asyncio does
     not run.
     """
-    password, token = hidden(password), hidden(token)  # first, so that no traceback shows them with its variables
     target = target_given(
         address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from seglog.core.conversations import Conversation
 from seglog.core.fetcher import FETCH_BYTES, PARTITION_BYTES, OutOfRange, PartitionPosition
+from seglog.core.kafka_words import unknown_argument
 from seglog.core.offsets import Place, begin, check_isolation, to_moment
 from seglog.core.records import ConsumerGap
 from seglog.core.topics import describe_topic
@@ -145,10 +146,7 @@ def _names(options: type[ConsumerOptions]) -> set[str]:
 
 def _check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
     for name in given.keys() - known:
-        from difflib import get_close_matches  # noqa: PLC0415 - for a mistake
-
-        hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, known, 1, 0.75))
-        raise TypeError(f"consumer() has no argument {name!r}{hint}")
+        raise unknown_argument("consumer", name, known)
 
 
 # --- Checks -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Receipts, and the common part of the futures of receipts that ``send`` returns.
+"""Receipts, and the common parts of producers and of the futures of receipts that their ``send`` returns.
 
 A delivery is only an index into its batch: the batch is resolved once for all its records, and an unused delivery costs
 three slots. A batch that had to be split points to its two halves.
@@ -10,6 +10,8 @@ from seglog.core.errors import copied
 
 if TYPE_CHECKING:
     from seglog.core.accumulator import ProducerBatch
+    from seglog.core.producer import ProducerCore
+    from seglog.core.timestamps import TimestampWatch
 
 
 class Receipt(NamedTuple):
@@ -44,6 +46,12 @@ class Promise:
         """Whether the record has been acknowledged or has failed. Never waits."""
         return self._where()[0].is_resolved
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> None:
+            where = " beside its receipt, which result() waits for" if name in Receipt._fields else ": see result()"
+            raise AttributeError(f"a delivery has no {name!r}{where}")
+
     def _receipt(self) -> Receipt:
         """The receipt of a resolved record; raises the error of a failed one."""
         batch, index = self._where()
@@ -61,3 +69,34 @@ class Promise:
             left, right = batch.halves
             batch, index = (left, index) if index < left.record_count else (right, index - left.record_count)
         return batch, index
+
+
+class ProducerFacts:
+    """The common part of both kinds of Producer: what they tell of their topic and of what was sent."""
+
+    _core: "ProducerCore"
+
+    @property
+    def partitions(self) -> int:
+        """The topic's known number of partitions."""
+        return self._core.partitions
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """Largest batch, in bytes, that the topic accepts."""
+        return self._core.message_bytes_max
+
+    @property
+    def timestamps(self) -> "TimestampWatch":
+        """The topic's timestamp checks."""
+        return self._core.timestamps
+
+    @property
+    def expired_on_arrival(self) -> int:
+        """Number of records sent with a timestamp past the topic's retention, which are deleted soon."""
+        return self._core.expired_on_arrival
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether any record was not acknowledged within the delivery timeout."""
+        return self._core.accumulator.has_expired

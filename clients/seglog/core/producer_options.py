@@ -46,7 +46,7 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:
-            raise ValueError(f"ack is 'none', 'os' or 'disk', not {self.ack!r}")
+            raise ValueError(f"ack is 'none', 'os' or 'disk' (acks of Kafka: 0, 1 and all), not {self.ack!r}")
         if self.compression not in _CODECS:
             raise ValueError(f"compression is one of {', '.join(_CODECS)}, not {self.compression!r}")
         level: object = self.compression_level

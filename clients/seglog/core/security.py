@@ -28,7 +28,7 @@ class Secret:
 
     def __init__(self, source: "str | Callable[[], str] | Secret") -> None:
         """Whatever is given is hidden first; ``problem`` tells what is wrong with it."""
-        self._source = source.reveal if isinstance(source, Secret) else source
+        self._source: str | Callable[[], str] = source._source if isinstance(source, Secret) else source  # noqa: SLF001
 
     @property
     def problem(self) -> str:
@@ -131,6 +131,9 @@ def parse_server(text: str) -> tuple[Address, bool | None]:
 
     Raises ValueError, with a sentence for users, for anything else.
     """
+    if not isinstance(text, str):
+        what = f"{text}: write 'localhost:{text}'" if isinstance(text, int) else type(text).__name__
+        raise TypeError(f"the address is text, HOST:PORT, not {what}")
     scheme, separator, rest = text.strip().partition("://")
     if not separator or scheme.lower() not in _SCHEMES:
         return parse_address(text), None

@@ -200,13 +200,6 @@ class ProducerSnapshots:
         for offset in going:
             self._unsynced.pop(offset, None)
 
-    def wipe(self, end_offset: int) -> None:
-        """Forget every producer and remove every snapshot: the log is empty, and begins at ``end_offset``."""
-        self.state.restart(end_offset)
-        self._first_base = end_offset
-        self._remove(*self.offsets)
-        self._sync_names()
-
     def _reload(
         self, segment_bases: Sequence[int], log_end: int, believed_end: int, now_ms: int, replay: Replay
     ) -> ProducerLoadReport:

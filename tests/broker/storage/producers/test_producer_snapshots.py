@@ -384,16 +384,6 @@ def test_a_snapshot_that_somebody_removed_is_no_obstacle() -> None:
     assert partition.snapshots.offsets == [9]
 
 
-def test_a_log_that_begins_anew_knows_no_producer_and_keeps_no_snapshot() -> None:
-    partition = Partition(*counting(9), bases=[0, 3])
-    partition.load(recovered_from=0)
-    partition.snapshots.wipe(500)
-    assert (partition.files, len(partition.state), partition.state.end_offset) == ([], 0, 500)
-    assert not any(path.endswith(SNAPSHOT_SUFFIX) for path in partition.fs.found_after(forgetful.POWER_LOSS).snapshot())
-    partition.snapshots.take(500)
-    assert partition.files == []
-
-
 def test_truncation_keeps_the_snapshots_within_the_log() -> None:
     partition = Partition(*counting(5), bases=[1, 2, 3, 4])
     partition.log_start = 1
