@@ -14,6 +14,7 @@ from tests.broker.brokers import open_broker
 from tests.deploy.prometheus import promtool
 from tests.deploy.promql import check
 from tests.support import REPOSITORY
+from tests.test_bounds_document import names_of_tests
 
 RULES = REPOSITORY / "deploy" / "prometheus" / "alerts.yaml"
 TESTS = Path(__file__).with_name("alerts.test.yaml")
@@ -71,6 +72,12 @@ def test_every_annotation_can_be_expanded(tmp_path: Path) -> None:
         assert "error expanding" not in shown
         assert "<no value>" not in shown
         assert "{{" not in shown
+
+
+def test_the_advice_of_every_alert_is_followed_by_a_test_or_is_to_look() -> None:
+    followed: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_name("advices.yaml").read_text())
+    assert list(followed) == [rule["alert"] for rule in rules()]
+    assert {test for tests in followed.values() for test in tests} <= names_of_tests()
 
 
 @pytest.mark.parametrize("rule", alerts())

@@ -347,6 +347,12 @@ def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_p
         with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(value(acked)).result().offset == acked
         assert read(client) == [value(number) for number in range(acked - 20, acked + 1)]
+        client.alter_topic("t", {"segment.bytes": 16 << 20})
+        with client.producer("t") as producer:
+            for number in range(acked + 1):
+                producer.send(value(number))
+            producer.flush()
+        assert client.metrics()["disk_full"] == 0, "larger segments take fewer"
         assert running.stop() == 0
 
 

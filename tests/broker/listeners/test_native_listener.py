@@ -775,6 +775,8 @@ async def test_a_connection_beyond_the_limit_gets_an_error() -> None:
         await served.greeted()
         await second.send(1, OFFSETS)
         assert await second.receive_ids(1) == [1]
+    async with serving(FakeBroker(seglog_connections_max=3)) as served:
+        assert len([await served.greeted() for _ in range(3)]) == 3
 
 
 @pytest.mark.trio

@@ -36,6 +36,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from tests.appends import OneAppend, append_request
+from tests.broker.inspect.check.support import check
 from tests.logs import ManualClock, batch, batch_of_size
 
 PARTITIONS = 5
@@ -481,6 +482,11 @@ async def test_a_failed_fsync_or_write_is_final(
         running.broker.close()
         running.broker = running.open()
         await still_read_only(running.broker)
+        running.broker.close()
+        check(running.fs, repair=True)
+        running.broker = running.open()
+        assert running.broker.hello().problems == []
+        assert await error_of(running.append(0)) is None
 
 
 async def still_read_only(broker: Broker) -> None:

@@ -42,6 +42,10 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
         first.close()
         await wait_all_tasks_blocked()
     assert (order, memory.used, memory.waits) == ([39, 40], 70, 2)
+    larger = request_memory.RequestMemory(600)
+    for size in (60, 30, 70, 40, 39, 30):
+        await take_share(larger.begin(), size)
+    assert larger.waits == 0, "as the advice is"
 
 
 async def test_connections_receive_less_at_a_time_while_memory_is_short() -> None:

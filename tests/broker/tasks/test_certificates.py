@@ -57,7 +57,10 @@ async def test_an_end_that_is_near_is_told_once_a_day(
     """From thirty days before on, in the log and by hello; as an error once it has come."""
     issue(authority, pem, days=32)
     with capture_logs() as logged:
-        async with living(fs, clock, tasks=(), tls=loaded(pem)) as broker, trio.open_nursery() as nursery:
+        async with (
+            living(fs, clock, *flags_of(pem), tasks=(), tls=loaded(pem)) as broker,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(TASKS["certificates"], broker)
             await trio.sleep(1.5 * DAY)
             assert broker.hello().problems == []
@@ -68,6 +71,9 @@ async def test_an_end_that_is_near_is_told_once_a_day(
             await trio.sleep(29 * DAY)
             [problem] = broker.hello().problems
             assert "ended on" in problem
+            issue(authority, pem, days=99)
+            await reload(broker, sources_of(pem, None))
+            assert broker.hello().problems == []
             nursery.cancel_scope.cancel()
     told = [entry["log_level"] for entry in logged if entry["event"] == "certificate_problem"]
     assert told == ["warning"] * 30 + ["error"]

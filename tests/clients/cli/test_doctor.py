@@ -4,6 +4,7 @@ import json
 import math
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,8 @@ def test_few_open_files_and_open_permissions_are_told(home: Path) -> None:
     home.chmod(0o777)
     with daemon(home, under=("prlimit", "--nofile=700:700")) as running:
         code, checks = told(running.address)
+        subprocess.run(checks["permissions"][0]["remedy"].split(), check=True)
+        assert verdicts(told(running.address)[1], "permissions") == ["ok"]
     assert code == 1
     assert verdicts(checks, "limits") == ["warning"]
     assert "700 open files are granted" in checks["limits"][0]["found"]
@@ -130,6 +133,8 @@ def test_accounts_that_others_can_read_are_a_problem(home: Path) -> None:
         (home / "seglog-accounts.json").touch(0o644)
         (home / "seglog-accounts.json").chmod(0o644)
         code, checks = told(running.address)
+        subprocess.run(checks["permissions"][1]["remedy"].split(), check=True)
+        assert verdicts(told(running.address)[1], "permissions") == ["ok"]
         (home / "seglog-accounts.json").unlink()
     assert code == 1
     assert verdicts(checks, "permissions") == ["ok", "problem"]

@@ -67,6 +67,10 @@ def test_a_receipt_of_a_record_that_expired_on_arrival(client: seglog.Client) ->
     with client.producer("t") as again:
         _, said = warned(lambda: again.send(b"x", timestamp=OLD).result(30))
         assert said == [], "once a topic, not once a producer"
+        before = client.samples(["seglog_topic_expired_on_arrival_total"])
+        client.alter_topic("t", STAMPED)
+        assert not again.send(b"x", timestamp=OLD).result(30).expired_on_arrival
+        assert client.samples(["seglog_topic_expired_on_arrival_total"]) == before
 
 
 @pytest.mark.parametrize("config", [KEPT_FOR_EVER, STAMPED, COMPACTED], ids=str)

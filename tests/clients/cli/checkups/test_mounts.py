@@ -60,3 +60,9 @@ def test_kinds_and_options_are_judged(kind: str, options: str, disk: Verdict, mo
     checks = list(mount_checks("/data", Mount("/", kind, "/dev/x", frozenset(options.split(",")))))
     assert [check.verdict for check in checks] == [disk, mounted]
     assert all(check.remedy for check in checks if check.verdict is not Verdict.OK)
+    if mounted is not Verdict.OK:
+        wrong = options.rpartition(",")[2]
+        instead = {"ro": "rw", "sync": "async", "strictatime": "noatime"}.get(wrong, "")
+        assert (instead or f"without {wrong}") in checks[1].remedy
+        _, again = mount_checks("/data", Mount("/", kind, "/dev/x", frozenset({"rw", instead})))
+        assert again.verdict is Verdict.OK

@@ -29,6 +29,7 @@ from seglog_protocol.messages import (
     GroupPartition,
 )
 from tests.appends import append_request
+from tests.broker.api.monitoring.test_service import samples, value
 from tests.broker.coordinators.groups.service.running import (
     MINUTE_MS,
     NOW,
@@ -342,7 +343,10 @@ async def test_deleted_groups_stay_deleted(autojump_clock: object) -> None:
         member = await joined(broker, "g")
         await broker.groups.commit("g", Committer(member.member_id, 1), [OffsetToCommit("t", 0, 3)])
         await commit(broker, "parked", 2)
+        assert value(broker, "seglog_group_lag", "parked", "t", "0") is not None
         results = await broker.groups.delete(["g", "parked", "unknown"])
+        for family in ("seglog_group_lag", "seglog_group_time_to_loss_seconds", "kafka_consumergroup_lag"):
+            assert "parked" not in {label for sample in samples(broker, family) for label in sample.labels}, "no alert"
         assert isinstance(results[0], errors.NonEmptyGroupError)
         assert results[1] is None
         assert isinstance(results[2], errors.UnknownGroupError)
