@@ -110,6 +110,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/house.py
 
 # A wheel in dist/, for this Python and this machine, whose hottest modules are compiled; and the tests with it.
 .PHONY: compiled

@@ -95,7 +95,7 @@ def test_a_target_is_made_of_its_lanes(target: str) -> None:
 
 def test_what_everyone_runs_checks_the_code_as_well() -> None:
     checks = [line.partition("bin/")[2] for line in dry("check").splitlines()]
-    assert {check.partition(" ")[0] for check in checks} == {"ruff", "mypy", "lint-imports"}
+    assert {check.partition(" ")[0] for check in checks} == {"ruff", "mypy", "lint-imports", "python"}
     everything = dry("test")
     assert all(f"bin/{check}\n" in everything for check in checks)
 
