@@ -8,13 +8,12 @@ STAMP := $(VENV)/.installed
 # An environment of its own for the tests with Spark: those of the other one prove that nothing else needs pyspark.
 SPARK_VENV := .venv-spark
 SPARK_STAMP := $(SPARK_VENV)/.installed
-WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest
+WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest tests/spark
 
-# seglog as a release's wheel has it, and the tests of compiled modules and of what stands on them.
+# seglog as a release's wheel has it.
 COMPILED := build/compiled
 COMPILED_STAMP := $(COMPILED)/.built
 ON_COMPILED = SEGLOG_WHEEL="$$(ls $(CURDIR)/$(COMPILED)/*.whl)" PYTHONPATH=$(CURDIR)/$(COMPILED)/packages
-OF_COMPILED := tests/protocol tests/broker tests/clients tests/members tests/simulation tests/test_client_document.py
 
 # `make soak` is made for so many minutes on two cores. What is counted in it grows and shrinks with them; the seed, which
 # every lane of it prints, makes the same run again: make soak SOAK=120 SOAK_SEED=7
@@ -30,6 +29,21 @@ DEEP := --hypothesis-profile=soak --hypothesis-seed=$(SOAK_SEED) --timeout 3600 
 lane = @echo "lane $(1)"; started=$$(date +%s); status=0; $(2) || status=$$?; \
   echo "lane $(1): $$(($$(date +%s) - started)) s"; exit $$status
 
+# Of the tests with processes, a dozen that a broken daemon, command line or README would fail first.
+CHOSEN := $(addprefix tests/process/, \
+  $(addprefix broker/test_main.py::test_, \
+    configuration_comes_from_file_environment_and_flags a_signal_stops_it_in_good_order \
+    a_second_daemon_on_the_same_directory_is_refused both_ports_have_an_option_and_each_knows_the_others_clients) \
+  broker/test_tls.py::test_sighup_replaces_the_certificate_and_cuts_nobody \
+  faults/test_recovery.py::test_readyz_answers_503_with_the_progress_until_all_is_recovered \
+  faults/test_idempotent_producers.py::test_the_same_on_trio \
+  kafka/test_kafka_login_captures.py::test_a_client_is_let_in_by_what_it_sent \
+  examples/test_programs.py::test_the_producer_sends_its_records_and_says_where_the_last_one_is \
+  examples/test_programs.py::test_the_consumer_prints_every_record_and_the_gaps_between_them \
+  clients/cli/test_round_trip.py::test_keyed_text_with_headers_and_tombstones_in_and_out)
+
+MISTAKES := tests/unit/simulation/test_durable_acks.py tests/unit/simulation/test_transactions.py
+
 # For a make that runs its targets at once, and prints the output of each when it is done, where make can hold that back
 # (from 4.0 on).
 AT_ONCE := --no-print-directory --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) SIDE_BY_SIDE=1
@@ -41,7 +55,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
-.PHONY: run test test-core test-spark soak soak-core soak-compiled soak-alone soak-spark interop check fmt bench constraints clean
+.PHONY: run test soak unit-broker unit-others process spark unit-compiled soak-core soak-spark soak-alone interop check check-tests fmt bench constraints clean
 
 # Options of seglogd: make run ARGS='--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001'
 ARGS ?=
@@ -53,62 +67,69 @@ run: $(RUN_STAMP)
 quickstart: $(RUN_STAMP)
 	@$(BIN)/seglog quickstart $(ARGS)
 
-# What everyone runs: minutes. Its parts run side by side, because Spark leaves more than one of two cores idle.
-test: $(STAMP) $(SPARK_STAMP)
-	@echo "check, test-core and test-spark run side by side; each prints its output when it is done"
-	@$(MAKE) $(AT_ONCE) check test-core test-spark
+# What everyone runs: minutes. The folders of tests say what runs when; a test marked `soak` waits for `make soak`.
+test: $(STAMP)
+	@echo "check, unit-broker and unit-others run side by side; each prints its output when it is done"
+	@$(MAKE) $(AT_ONCE) check unit-broker unit-others
 
-# The other half of the tests, and every property again with many more examples: on the compiled packages, as the wheels of
-# a release have them.
+# The other half: processes, Spark, the unit tests on the compiled packages with many examples, and what takes minutes.
 soak: $(STAMP) $(SPARK_STAMP)
-	@echo "soak-core and soak-spark run side by side; each prints its output when it is done"
-	@$(MAKE) $(AT_ONCE) soak-core soak-spark
-	@$(MAKE) --no-print-directory soak-compiled soak-alone
+	@echo "lanes run side by side; each prints its output when it is done"
+	@$(MAKE) $(AT_ONCE) check-tests process spark $(COMPILED_STAMP)
+	@$(MAKE) $(AT_ONCE) unit-compiled soak-core soak-spark
+	@$(MAKE) --no-print-directory soak-alone
 
-# Halves of the files for two cores, and whoever is done first takes half of what the other has left.
-test-core: $(STAMP)
+# Halves for two cores, each collected once. Here and in the next, what a broken start of the daemon would spoil comes last.
+unit-broker: $(STAMP)
+	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' tests/unit/broker)
+
+unit-others: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,core,$(BIN)/pytest -m 'not spark and not slow and not soak and not interop' -n auto --dist worksteal)
+	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker tests/unit $(CHOSEN))
 
-# On pip's Java, whatever the machine has; nothing is skipped for want of it. Other files have no test of this lane, and
-# collecting them takes longer than most tests; a test in `make soak` sees to that.
-test-spark: $(SPARK_STAMP)
-	$(call lane,spark,$(WITH_SPARK) -m 'spark and not slow and not soak and not interop' \
-	  $$(grep -rl --include='test_*.py' 'mark[.]spark' tests | sort))
+# What starts daemons and commands; they wait for each other more than they compute.
+process: $(STAMP)
+	$(call lane,process,$(BIN)/pytest -m 'not soak' -n 3 --dist worksteal tests/process)
 
-# One test at a time for each core, the longest first.
+# On pip's Java, whatever the machine has; nothing is skipped for want of it.
+spark: $(SPARK_STAMP)
+	$(call lane,spark,$(WITH_SPARK) -m 'not soak')
+
+# The unit tests on what a release has, with many examples of each property.
+unit-compiled: $(STAMP) $(COMPILED_STAMP)
+	$(call lane,unit-compiled,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'not soak' $(DEEP) tests/unit)
+
+# One test at a time, the longest first.
 soak-core: $(STAMP) $(COMPILED_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-core,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest \
-	  -m 'not spark and not alone and not sources and not interop and (slow or soak or hypothesis)' \
-	  -n auto --dist load --maxschedchunk 1 $(DEEP))
-
-# What `make test` runs on the sources, but for the properties, which soak-core has.
-soak-compiled: $(STAMP) $(COMPILED_STAMP)
-	$(call lane,soak-compiled,$(ON_COMPILED) $(BIN)/pytest \
-	  -m 'not spark and not slow and not soak and not hypothesis and not sources and not interop' \
-	  -n auto --dist worksteal $(OF_COMPILED))
+	$(call lane,soak-core,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'soak' $(DEEP) --ignore tests/soak/alone \
+	  tests/soak tests/process tests/unit)
 
 soak-spark: $(SPARK_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-spark,$(SOAKING) $(WITH_SPARK) -m 'spark and not interop and (slow or soak or hypothesis)' -n auto --dist loadfile $(DEEP))
+	$(call lane,soak-spark,$(SOAKING) $(WITH_SPARK) -m 'soak' $(DEEP))
 
-# What measures a daemon has nothing beside it. It runs on the sources, as does what changes them by name.
+# What measures a daemon has nothing beside it. It runs on the sources, as do simulations that make mistakes on purpose.
 soak-alone: $(STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest \
-	  -m 'not spark and (alone or sources) and not interop and (slow or soak or hypothesis)' $(DEEP) --capture=no)
+	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest -m 'soak' $(DEEP) --capture=no tests/soak/alone $(MISTAKES))
 
 # Clients and suites of others against our listeners. They come from their registries, into build/interop, the first time;
 # what cannot be had is skipped by name, unless SEGLOG_REQUIRE names it.
 interop: $(STAMP) $(SPARK_STAMP)
-	$(call lane,interop,$(BIN)/pytest -m 'interop' tests/interop)
+	$(call lane,interop,$(BIN)/pytest tests/interop)
+
+# Every night: the soak for an hour with a seed of the day, and the clients, versions and suites of others.
+.PHONY: night
+night:
+	@$(MAKE) --no-print-directory soak SOAK=60
+	@$(MAKE) --no-print-directory interop
 
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir .mypy_cache/product broker protocol clients hatch_build.py
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/house.py
 
@@ -116,8 +137,8 @@ check: $(STAMP)
 .PHONY: compiled
 compiled: $(STAMP) $(COMPILED_STAMP)
 	@mkdir -p dist && rm -f dist/seglog-*-cp*.whl && cp $(COMPILED)/*.whl dist
-	$(ON_COMPILED) $(BIN)/pytest tests/test_compiled_wheel.py
-	@$(MAKE) --no-print-directory soak-compiled
+	$(ON_COMPILED) $(BIN)/pytest tests/soak/test_compiled_wheel.py
+	@$(MAKE) --no-print-directory unit-compiled
 
 # The wheel, and its packages where PYTHONPATH finds them before those of the checkout.
 $(COMPILED_STAMP): $(STAMP) pyproject.toml hatch_build.py $(shell find broker protocol clients -name '*.py')
@@ -142,6 +163,10 @@ bench: $(STAMP)
 .PHONY: docs
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
+
+# Types of the tests, and of whatever is no product: they take as long as those of the product.
+check-tests: $(STAMP)
+	$(call lane,check-tests,$(BIN)/mypy && $(BIN)/python scripts/house.py --cases)
 
 fmt: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -12,15 +12,17 @@ from hypothesis import HealthCheck, settings
 import seglog
 from seglog_protocol import frames
 from tests.processes import Daemon, daemon
-from tests.support import soak_scaled
+from tests.support import REPOSITORY, soak_scaled
 
 # No test passes or fails by the clock; CI machines are slow and shared. `make test` tries few examples of each property
 # and `make soak` the number that the test asks for, see `examples` of `tests/support.py`.
 settings.register_profile(
     "seglog", deadline=None, print_blob=True, max_examples=5, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("soak", settings.get_profile("seglog"), max_examples=soak_scaled(100))
+settings.register_profile("soak", settings.get_profile("seglog"), max_examples=max(20, soak_scaled(100)))
 settings.load_profile("seglog")
+
+SOAKS = REPOSITORY / "tests" / "soak"
 
 # Daemons of tests that run side by side would all want the ports of Kafka and HTTP: those that need them choose some.
 os.environ.setdefault("SEGLOG_LISTENERS", "")
@@ -63,8 +65,11 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first, so that no core waits at the end of a lane for one that has just begun."""
-    items.sort(key=lambda item: (item.get_closest_marker("soak") is None, item.get_closest_marker("slow") is None))
+    """Marks everything below tests/soak; the longest tests come first, so that no core waits for one at the end."""
+    for item in items:
+        if item.path.is_relative_to(SOAKS):
+            item.add_marker("soak")
+    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
 
 
 def pytest_collection_finish() -> None:

@@ -4,13 +4,17 @@ import math
 import os
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import Parameter, Signature, iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from seglog_protocol import frames
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES_MIN = 5
@@ -58,6 +62,49 @@ def examples(count: int) -> int:
     return max(EXAMPLES_MIN, count * settings().max_examples // 100)
 
 
+def each_case(
+    names: str | Sequence[str], cases: Iterable[Any], *, ids: Any = None
+) -> Callable[[Callable[..., Any]], Any]:
+    """All ``cases`` in one test, as subtests; else as ``pytest.mark.parametrize``, which makes a test of each.
+
+    For functions whose fixtures need not be made anew for each case: an item costs pytest more than most cases take.
+    """
+    words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    given = [
+        case.values if hasattr(case, "values") and hasattr(case, "marks") else case if len(words) > 1 else (case,)
+        for case in cases
+    ]
+    every = [dict(zip(words, values, strict=True)) for values in given]
+    said = list(map(ids, (case[words[0]] for case in every)) if callable(ids) else ids or range(len(every)))
+
+    def decorate(test: Callable[..., Any]) -> Any:
+        there = signature(test).parameters
+        wanted = [parameter for name, parameter in there.items() if name not in words]
+        if "subtests" not in there:
+            wanted.append(Parameter("subtests", Parameter.KEYWORD_ONLY))
+
+        def passed_on(subtests: pytest.Subtests, fixtures: dict[str, Any]) -> dict[str, Any]:
+            return {**fixtures, "subtests": subtests} if "subtests" in there else fixtures
+
+        @wraps(test)
+        def run(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
+            for name, case in zip(said, every, strict=True):
+                with subtests.test(msg=f"{', '.join(words)}: {name}"):
+                    test(**passed_on(subtests, fixtures), **case)
+
+        @wraps(test)
+        async def run_async(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
+            for name, case in zip(said, every, strict=True):
+                with subtests.test(msg=f"{', '.join(words)}: {name}"):
+                    await test(**passed_on(subtests, fixtures), **case)
+
+        one: Any = run_async if iscoroutinefunction(test) else run
+        one.__signature__ = Signature(wanted)
+        return one
+
+    return decorate
+
+
 @contextmanager
 def memory_taken() -> Iterator[Callable[[], int]]:
     """Gives a function that tells the most bytes that Python allocated in the block."""
@@ -70,8 +117,13 @@ def memory_taken() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+ON_SOURCES = pytest.mark.skipif(
+    not frames.__file__.endswith(".py"), reason="compiled: it changes code by name, or reads it"
+)
+"""For a test that only the sources can have; `make test` runs it."""
+
 SOME_OR_ALL = pytest.mark.parametrize(
-    "step", [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+    "step", [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.soak)]
 )
 """For a test that goes through very many cases: ``make test`` has it take each seventh, and ``make soak`` all of them.
 
@@ -81,7 +133,7 @@ As 7 and 8 have no divisor in common, each seventh bit is every bit of some byte
 
 def some_seeds(count: int, *, quick: int) -> list[Any]:
     """Seeds of a test: ``make test`` has the first ``quick`` of them, and ``make soak`` the rest."""
-    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, count))]
+    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(quick, count))]
 
 
 def shared_data(*parts: str) -> Path:

@@ -62,7 +62,7 @@ AS_KAFKA_LEFT_THEM = (
 LARGE = ("unclean", "unclean-recovered", "unclean-recovered-from-zero")
 """The largest directories, with hundreds of look-ups by time."""
 MOST_CASES = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in CASES]
+    "name", [pytest.param(name, marks=[pytest.mark.soak] if name in LARGE else []) for name in CASES]
 )
 """Each case, the largest in ``make soak``."""
 

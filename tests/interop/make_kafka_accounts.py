@@ -13,7 +13,7 @@ from seglog_protocol.scram import salted
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import Kafka, kafka_script
 
-FOLDER: Final = Path(__file__).parent.parent / "broker" / "storage" / "directory" / "kafka_accounts"
+FOLDER: Final = Path(__file__).parent.parent / "unit" / "broker" / "storage" / "directory" / "kafka_accounts"
 ARCHIVE: Final = FOLDER.with_suffix(".tar.gz")
 
 SALT: Final = b"salt-of-sixteen-"

@@ -18,7 +18,7 @@ from tests.interop.kafka_cases import create_topics, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
 
-FOLDER: Final = Path(__file__).parent.parent / "broker" / "storage" / "directory"
+FOLDER: Final = Path(__file__).parent.parent / "unit" / "broker" / "storage" / "directory"
 ARCHIVE: Final = FOLDER / f"kafka_metadata_{KAFKA_VERSION}.tar.gz"
 FACTS: Final = FOLDER / f"kafka_metadata_{KAFKA_VERSION}.json"
 

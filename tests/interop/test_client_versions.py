@@ -7,7 +7,7 @@ import pytest
 from tests.foreign_programs import AbsentError
 from tests.interop.client_versions import PAGE, ROWS, Proxy, Row, brokers, outcome_of
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 ROWS_MIN = 35
 """Rows that have to run for the run to count; the others could not be installed."""

@@ -27,8 +27,6 @@ from tests.interop.peer import kafka_script
 from tests.logs import append_one, batch
 from tests.processes import Daemon, copy_data, daemon
 
-pytestmark = pytest.mark.slow
-
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STAGES = ("running", "stopped", "recovered", "truncated")
 COMPACTED_TOPICS = ("once", "twice", "cut")

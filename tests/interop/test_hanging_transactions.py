@@ -16,7 +16,7 @@ from tests.interop.kafka_transaction_cases import Story, Who
 from tests.interop.kafka_wire import Wire
 from tests.processes import Daemon, kafka_daemon, seglog_command, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 TOPIC: Final = "orders"
 """The name of the transactional id as well."""

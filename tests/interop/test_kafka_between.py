@@ -15,7 +15,7 @@ from tests.interop.peer import Kafka, kafka_script
 from tests.processes import Daemon, seglog_json
 from tests.soundness import assert_left_sound
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 _KAFKA = ("log.cleaner.backoff.ms=200", "offsets.topic.num.partitions=2", "log.segment.delete.delay.ms=500")
 _COMPACTED = ("--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=0.01")

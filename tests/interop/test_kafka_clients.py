@@ -18,7 +18,7 @@ from tests.interop.client_programs import CODECS, PROGRAMS, Client, Program, Ref
 from tests.interop.clients.conversation import Headers, Record
 from tests.processes import Daemon, daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 START_MS: Final = 1_700_000_000_000
 WAITS: Final = 400

@@ -16,7 +16,7 @@ from tests.interop.group_members import CONFLUENT, GROUP, members, wait_until
 from tests.interop.peer import kafka_script
 from tests.processes import daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 START_MS: Final = 1_700_000_000_000
 """2023-11-14T22:13:20Z"""

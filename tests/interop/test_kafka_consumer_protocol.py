@@ -22,7 +22,7 @@ from tests.interop.group_members import (
 from tests.processes import Daemon, daemon, seglog_json
 from tests.processes import seglog as run_seglog
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 6

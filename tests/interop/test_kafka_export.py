@@ -35,7 +35,7 @@ from tests.interop.peer import Kafka, kafka_script
 from tests.interop.test_dump_log import dump
 from tests.processes import clean_environment, daemon, kafka_daemon, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 ROUNDS: Final = int(os.environ.get("SEGLOG_EXPORT_ROUNDS") or 6)
 TIMES: Final = tuple(range(BASE_TIME - 5, BASE_TIME + 320, 2))

@@ -14,7 +14,7 @@ from tests.interop.peer import Kafka, kafka_script
 from tests.interop.test_kafka_export import TIMES, export, kafka_on, seglog_has, write
 from tests.processes import kafka_daemon, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 _TOPIC = 2
 _BUSY = ("log.cleaner.enable=true", "log.retention.check.interval.ms=500", "log.cleaner.backoff.ms=100")

@@ -20,7 +20,7 @@ from tests.interop.sasl_conversation import USERS, Conversation
 from tests.interop.test_kafka_export import export
 from tests.processes import daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 _BROKER, _GROUP = 4, 32
 """Kinds of resources, as clients number them."""

@@ -29,7 +29,7 @@ KILLS = int(os.environ.get("SEGLOG_TRANSACTION_KILLS", "2"))
 PART: Final = RECORDS // (2 * KILLS)
 """The records between one kill and the next."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600 + 60 * KILLS)]
+pytestmark = [pytest.mark.timeout(600 + 60 * KILLS)]
 
 CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 

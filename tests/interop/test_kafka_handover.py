@@ -20,7 +20,7 @@ from tests.interop.make_kafka_metadata import TOPICS, alter, create, settings
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import kafka_daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 KEPT: Final = {
     name: config | {"retention.ms": "-1"} for name, config in TOPICS.items() if name not in ("again", "gone")

@@ -11,10 +11,10 @@ import seglog
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from tests.interop.client_programs import PROGRAMS, Program, client
 from tests.interop.golden import Case, load_case, unpack, unpack_open_transactions
-from tests.interop.test_kafka_golden import STOPPED
 from tests.processes import Daemon, daemon
+from tests.unit.kafka.test_kafka_golden import STOPPED
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 IN_PYTHON: Final = tuple(
     program for program in PROGRAMS if program.name in {"kafka-python", "confluent-kafka", "aiokafka"}

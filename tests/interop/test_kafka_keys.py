@@ -8,8 +8,6 @@ from tests.interop.kafka_cases import as_json, kept
 from tests.interop.kafka_keys import ANSWERS, TABLE, answers, by_name, table
 from tests.interop.peer import JUDGE, KAFKA_VERSION
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.skipif(KAFKA_VERSION != JUDGE, reason="the table is the judge's")
 def test_the_table_is_what_kafkas_jars_say() -> None:

@@ -16,7 +16,7 @@ from tests.interop.client_programs import python_environment
 from tests.interop.group_members import wait_until
 from tests.processes import Daemon, daemon, started_into_files
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 PARTITIONS: Final = 6
 RECORDS_A_ROUND: Final = 300

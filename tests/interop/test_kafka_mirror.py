@@ -12,7 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 import seglog
-from tests.clients.mirror.sides import (
+from tests.interop.peer import Kafka, kafka_script
+from tests.processes import Daemon, kafka_daemon, wait_until
+from tests.unit.clients.mirror.sides import (
     commit,
     committed,
     completed,
@@ -23,10 +25,8 @@ from tests.clients.mirror.sides import (
     produce,
     started,
 )
-from tests.interop.peer import Kafka, kafka_script
-from tests.processes import Daemon, kafka_daemon, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 PARTITIONS: Final = 4
 KILLS: Final = int(os.environ.get("SEGLOG_MIRROR_KILLS") or 2)

@@ -10,14 +10,14 @@ from typing import Any, Final
 import pytest
 
 from tests.certificates import HOSTS, Certificates, certificates
-from tests.clients.mirror.sides import completed, contents, numbered, produce
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import kafka_settings
 from tests.interop.peer import Kafka, free_ports, kafka_script
 from tests.interop.sasl_conversation import USERS
 from tests.processes import Daemon, clean_environment
+from tests.unit.clients.mirror.sides import completed, contents, numbered, produce
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ADMIN: Final = "of the admin"
 COUNT: Final = 1000

@@ -11,7 +11,7 @@ from tests.members.running import run_through_faults
 from tests.members.workers import Program, python_program
 from tests.support import soak_seed
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 KILLS = 10
 

@@ -22,7 +22,7 @@ from tests.foreign_programs import installed, run, skipped_where_absent
 from tests.interop.client_programs import CLIENTS, python_environment
 from tests.processes import daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 TEST_SECONDS: Final = 40
 

@@ -23,7 +23,6 @@ def test_answers_are_those_that_kafka_gave(tmp_path: Path) -> None:
     assert not different, "\n".join(different[:SHOWN])
 
 
-@pytest.mark.interop
 @pytest.mark.timeout(1800)
 def test_a_kafka_beside_answers_alike(tmp_path: Path) -> None:
     seed = soak_seed()

@@ -24,7 +24,7 @@ from tests.interop.sasl_client import MECHANISMS, unsecured_token, valid_token
 from tests.interop.sasl_conversation import USERS
 from tests.processes import daemon
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 REFUSALS: Final[Mapping[str, str]] = {
     "kafka-python": "SaslAuthenticationFailed",

@@ -20,7 +20,7 @@ from tests.interop.sasl_conversation import USERS
 from tests.interop.test_kafka_security import CLIENTS
 from tests.processes import Daemon, daemon, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 SECONDS = 7.0
 REAUTH_MS = 2000

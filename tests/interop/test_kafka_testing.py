@@ -1,6 +1,6 @@
 """Kafka's clients in Python, as they come from their registry, against ``seglog.testing.Broker`` and its faults.
 
-kafka-python in this process, and the client of this project, are in ``tests/clients/testing/test_clients.py``.
+kafka-python in this process, and the client of this project, are in ``tests/unit/clients/testing/test_clients.py``.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.interop.client_programs import PROGRAMS, Client, Program, client
 from tests.interop.clients.conversation import Consumed, Record
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 IN_PYTHON: Final = [program for program in PROGRAMS if program.name in {"kafka-python", "confluent-kafka", "aiokafka"}]
 TIME_MS: Final = 1_700_000_000_000

@@ -14,7 +14,7 @@ from tests.processes import Daemon
 RECORDS = int(os.environ.get("SEGLOG_TRANSACTION_RECORDS", "4000"))
 KILLS = int(os.environ.get("SEGLOG_TRANSACTION_KILLS", "2"))
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600 + 60 * KILLS)]
+pytestmark = [pytest.mark.timeout(600 + 60 * KILLS)]
 
 
 def _with_franz_go(running: Daemon, name: str, batch: int) -> list[str]:

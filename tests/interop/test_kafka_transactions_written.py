@@ -19,7 +19,6 @@ from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.errors import InvalidProducerEpochError
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import decode_records
-from tests.broker.storage.log.transactions import read_committed, without_aborted
 from tests.interop.golden import adopted, load_case, log_of, unpack
 from tests.interop.handover import batch_of, begin_transaction, fetched, transaction
 from tests.interop.kafka_wire import Wire
@@ -28,6 +27,7 @@ from tests.interop.peer import Kafka, kafka_script
 from tests.interop.test_dump_log import dump, files_of
 from tests.logs import append_one
 from tests.soundness import assert_directory_sound
+from tests.unit.broker.storage.log.transactions import read_committed, without_aborted
 
 FIRST: Final = 1_000_000
 """Producer ids that Kafka has not given away."""
@@ -79,7 +79,6 @@ def theirs(wire: Wire, partition: int) -> tuple[list[tuple[int, bytes | None]], 
     return [(record.offset, record.value) for record in found], stable
 
 
-@pytest.mark.interop
 @pytest.mark.timeout(900)
 def test_kafka_reads_and_serves_transactions_that_seglog_wrote(tmp_path: Path) -> None:
     script = kafka_script()

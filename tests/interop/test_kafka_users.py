@@ -11,7 +11,7 @@ from tests.interop.kafka_tools import Tools
 from tests.interop.sasl_conversation import USERS, ClosedError, Conversation
 from tests.processes import daemon
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 CAROL = ("--entity-type", "users", "--entity-name", "carol")
 

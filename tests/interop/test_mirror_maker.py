@@ -7,15 +7,15 @@ from typing import Any, Final
 import pytest
 
 import seglog
-from tests.clients.mirror.sides import commit, committed, contents, end_of, kafka_of, numbered, produce
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import framework_program
 from tests.interop.group_members import Member, ended, wait_until
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import kafka_daemon
 from tests.support import REPOSITORY
+from tests.unit.clients.mirror.sides import commit, committed, contents, end_of, kafka_of, numbered, produce
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 PAGE: Final = (REPOSITORY / "docs" / "MIRROR.md").read_text(encoding="utf-8")
 

@@ -30,7 +30,7 @@ from tests.interop.object_stores import (
 )
 from tests.processes import clean_environment
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 FS: Final = PosixFileSystem()
 LONG: Final = 5 * PART_BYTES + 123

@@ -16,7 +16,7 @@ from tests.processes import Daemon
 RECORDS = int(os.environ.get("SEGLOG_FRAMEWORK_RECORDS", "2000"))
 KILLS = int(os.environ.get("SEGLOG_FRAMEWORK_KILLS", "2"))
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_800 + 60 * KILLS)]
+pytestmark = [pytest.mark.timeout(1_800 + 60 * KILLS)]
 
 
 def _program(framework: str, name: str, running: Daemon) -> list[str]:

@@ -9,14 +9,14 @@ from typing import Any, Final
 import pytest
 
 import seglog
-from tests.clients.mirror.sides import contents, end_of, kafka_of, numbered, produce
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import spark_with_connector
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import PACKAGES, clean_environment, ended, kafka_daemon, wait_until
 from tests.support import REPOSITORY
+from tests.unit.clients.mirror.sides import contents, end_of, kafka_of, numbered, produce
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 PARTITIONS: Final = 2
 COUNT: Final = 250_000

@@ -17,8 +17,8 @@ from seglog_protocol.messages import (
     DescribeGroupReply,
     DescribeGroupRequest,
 )
-from tests.faults.living_clients import LivingThread
 from tests.members.lines import Described, Looked
+from tests.process.faults.living_clients import LivingThread
 
 _PAUSE_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 1.0

@@ -1,0 +1,161 @@
+"""A daemon with TLS: certificates of one command, who gets in by them, and another certificate while it serves."""
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from tests.certificates import HOSTS, certificates
+from tests.process.broker.test_main import port_of, running, seglogd
+
+MAPPING = "ssl.principal.mapping.rules=RULE:^CN=([^,]+),OU=clients.*$/$1/"
+
+
+@pytest.fixture
+def certs(tmp_path: Path) -> Path:
+    """What `seglogd certificates` makes, with a client alice."""
+    made = seglogd("certificates", "--to", str(tmp_path / "certs"), "--client", "alice")
+    assert made.returncode == 0, made.stderr
+    return tmp_path / "certs"
+
+
+def settings(certs: Path, *more: str) -> list[str]:
+    flags = [f"ssl.keystore.location={certs / 'server.pem'}", *more]
+    return ["--listen", "SSL://127.0.0.1:0", *(word for flag in flags for word in ("--set", flag))]
+
+
+def with_client_auth(certs: Path, *more: str) -> list[str]:
+    trusted = f"ssl.truststore.location={certs / 'authority.pem'}"
+    return settings(certs, "ssl.client.auth=required", trusted, MAPPING, *more)
+
+
+def certificate_shown(port: int, certs: Path) -> str:
+    """What a new connection is shown, as PEM."""
+    return ssl.get_server_certificate(("localhost", port), ca_certs=str(certs / "authority.pem"))
+
+
+def events_until(process: "subprocess.Popen[str]", event: str) -> list[dict[str, Any]]:
+    assert process.stderr is not None
+    found = []
+    for line in process.stderr:
+        found.append(json.loads(line))
+        if found[-1]["event"] == event:
+            return found
+    raise AssertionError(f"the daemon ended before {event}: {found}")
+
+
+def test_what_the_command_makes_serves_clients_that_trust_it(tmp_path: Path, certs: Path) -> None:
+    with running(tmp_path / "data", *settings(certs)) as (_, logged):
+        address = f"seglogs://localhost:{port_of(logged)}"
+        with seglog.connect(address, tls=certs / "authority.pem") as client:
+            client.create_topic("t")
+            assert [topic.name for topic in client.topics()] == ["t"]
+        with pytest.raises(seglog.TlsError):
+            seglog.connect(address, tls=True, connect_timeout=5)
+
+
+def test_a_client_is_who_its_certificate_says(tmp_path: Path, certs: Path) -> None:
+    """And may administer if super.users says so; without a certificate there is no way in."""
+    with running(tmp_path / "data", *with_client_auth(certs, "super.users=User:alice")) as (process, logged):
+        address = f"seglogs://localhost:{port_of(logged)}"
+        alice = seglog.Tls(ca=certs / "authority.pem", certificate=certs / "client-alice.pem")
+        with seglog.connect(address, tls=alice) as client:
+            client.create_topic("t")
+        assert events_until(process, "client_authenticated")[-1]["principal"] == "User:alice"
+        with pytest.raises((seglog.TlsError, seglog.NotReachableError)):
+            seglog.connect(address, tls=certs / "authority.pem", connect_timeout=2)
+
+
+def test_sighup_replaces_the_certificate_and_cuts_nobody(tmp_path: Path, certs: Path) -> None:
+    """Without a configuration file; one that cannot be used changes nothing."""
+    with running(tmp_path / "data", *settings(certs)) as (process, logged):
+        port = port_of(logged)
+        before = certificate_shown(port, certs)
+        with seglog.connect(f"seglogs://localhost:{port}", tls=certs / "authority.pem") as client:
+            (certs / "server.pem").unlink()
+            process.send_signal(signal.SIGHUP)
+            assert str(certs / "server.pem") in events_until(process, "certificate_not_reloaded")[-1]["reason"]
+            assert certificate_shown(port, certs) == before
+            seglogd("certificates", "--to", str(certs))
+            process.send_signal(signal.SIGHUP)
+            assert events_until(process, "certificate_reloaded")[-1]["names"] == ["localhost", "127.0.0.1", "::1"]
+            assert certificate_shown(port, certs) != before
+            client.create_topic("t")
+            assert [topic.name for topic in client.topics()] == ["t"]
+
+
+def test_a_key_that_does_not_fit_is_refused_before_the_log_directory_is_touched(tmp_path: Path, certs: Path) -> None:
+    content = (certs / "client-alice.pem").read_bytes()
+    chain = content[content.index(b"-----BEGIN CERTIFICATE-----") :]
+    server = (certs / "server.pem").read_bytes()
+    (certs / "server.pem").write_bytes(server[: server.index(b"-----BEGIN CERTIFICATE-----")] + chain)
+    started = seglogd("--data", str(tmp_path / "data"), *settings(certs))
+    assert started.returncode == 2, "systemd does not try again"
+    assert "the private key does not fit the certificate" in started.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def kafka_ports(logged: list[dict[str, Any]]) -> list[int]:
+    return [int(address.rsplit(":", 1)[1]) for address in logged[-1]["kafka"].split(", ")]
+
+
+def name_shown(port: int, authority: Path) -> str:
+    """The name in the certificate that a new connection is shown."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.check_hostname = False
+    with (
+        socket.create_connection(("127.0.0.1", port)) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as tls,
+    ):
+        found = tls.getpeercert()
+        assert found is not None
+        subject: Any = found["subject"]
+        return str(dict(pair for [pair] in subject)["commonName"])
+
+
+def test_each_listener_may_have_a_certificate_of_its_own(tmp_path: Path) -> None:
+    """It is told by its listener, replaced at SIGHUP with the others, and asked of clients on that listener alone."""
+    issuer = certificates(tmp_path / "certs")
+    shared, own, alice = (issuer.issue(name, *HOSTS) for name in ("shared", "own", "alice"))
+    config = tmp_path / "seglogd.toml"
+    config.write_text(
+        '"listener.security.protocol.map" = "INTERNAL:SSL,EXTERNAL:SSL"\n'
+        f'"ssl.keystore.location" = "{shared.together}"\n'
+        f'"listener.name.external.ssl.keystore.location" = "{own.together}"\n'
+        '"listener.name.internal.ssl.client.auth" = "required"\n'
+        f'"listener.name.internal.ssl.truststore.location" = "{issuer.authority_file}"\n'
+        '"listener.name.internal.ssl.principal.mapping.rules" = "RULE:^CN=([^,]+).*$/$1/"\n',
+        encoding="utf-8",
+    )
+    listeners = "listeners=INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0"
+    where = ("--config", str(config), "--listen", "SSL://127.0.0.1:0", "--set", listeners)
+    with running(tmp_path / "data", *where) as (process, logged):
+        internal, external = kafka_ports(logged)
+        assert name_shown(external, issuer.authority_file) == "own"
+        assert name_shown(port_of(logged), issuer.authority_file) == "shared"
+        context = ssl.create_default_context(cafile=str(issuer.authority_file))
+        context.load_cert_chain(alice.together)
+        with (
+            socket.create_connection(("127.0.0.1", internal)) as raw,
+            context.wrap_socket(raw, server_hostname="localhost"),
+        ):
+            [*_, login] = events_until(process, "client_authenticated")
+        assert (login["principal"], login["listener"]) == ("User:alice", "INTERNAL")
+        issuer.issue("own", *HOSTS).together.write_bytes(shared.together.read_bytes())
+        process.send_signal(signal.SIGHUP)
+        reloaded = [
+            event for event in events_until(process, "configuration_reloaded") if "certificate" in event["event"]
+        ]
+        assert [event.get("listener") for event in reloaded] == [None, "EXTERNAL"]
+        assert name_shown(external, issuer.authority_file) == "shared"
+        own.together.write_text("nothing", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        reason = events_until(process, "configuration_not_reloaded")[-1]["reason"]
+        assert reason.startswith(f"listener EXTERNAL: ssl.keystore.location = {own.together} cannot be used")
+        assert name_shown(external, issuer.authority_file) == "shared"

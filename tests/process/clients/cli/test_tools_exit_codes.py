@@ -1,0 +1,39 @@
+"""The table of exit codes in docs/TOOLS.md: each command's own, met where a broker does not answer, or refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port, seglog
+from tests.unit.clients.secure_broker import secure_broker
+
+TOOLS = Path(__file__).parents[4] / "docs" / "TOOLS.md"
+COMMANDS = {
+    "ping": ["ping"],
+    "top": ["top", "--once"],
+    "metrics": ["metrics"],
+    "doctor": ["doctor"],
+    "support-bundle": ["support-bundle", "FILE"],
+}
+
+
+def documented(command: str) -> set[int]:
+    """The codes of a command's row."""
+    (row,) = [line for line in TOOLS.read_text().splitlines() if line.startswith(f"| `seglog {command}")]
+    return {int(code) for code in re.findall(r"(?:^|, )(\d+)\b", row.split("|")[3].strip().partition(";")[0])}
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_the_exit_codes_of_a_command_are_in_its_own_row(command: str, tmp_path: Path) -> None:
+    def code(server: str, *more: str) -> int:
+        typed = [str(tmp_path / server.replace(":", "-")) if word == "FILE" else word for word in COMMANDS[command]]
+        return seglog(server, *typed, "--connect-timeout", "0.1", *more).returncode
+
+    met = {0, code(f"127.0.0.1:{free_port()}")}
+    with secure_broker(passwords={"admin": "some-password"}) as running:
+        met.add(code(running.address, "--connect-timeout", "5"))
+        if command == "support-bundle":
+            met |= {code(running.address), seglog(running.address, command, "/proc/there/is/none").returncode}
+    assert met >= {0, 3, 4}
+    assert met <= documented(command)

@@ -1,0 +1,545 @@
+"""Consumers in groups against a real broker: the blocking face, and what is the same on trio."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.group_consumer import GroupConsumer
+from seglog.testing import Broker
+from seglog_protocol.messages import Request
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog_command
+from tests.processes import seglog as seglog_cli
+from tests.unit.clients.faces import Connect
+
+
+def send(broker: Broker | Daemon, values: range, *, partitions: int = 4) -> None:
+    with seglog.connect(broker.address) as client:
+        client.create_topic("t", partitions=partitions, exist_ok=True)
+        with client.producer("t") as producer:
+            for value in values:
+                producer.send(str(value), partition=value % partitions)
+
+
+async def values(consumer: Any, count: int | None = None) -> list[int]:
+    """Of so many records of a loop that is left then, or of all."""
+    found: list[int] = []
+    async for record in consumer:
+        found.append(int(record.value or b""))
+        if len(found) == count:
+            break
+    return found
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        with suppress(seglog.GroupError):  # nobody has joined yet, or a broker that has started reads its groups
+            if is_so():
+                return
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def commit_as_member(client: seglog.Client, group: str, offset: int) -> None:
+    """Join, and commit this offset for partition 0 of ``t``, which has records."""
+    with client.consumer("t", group=group, auto_commit=False) as consumer:
+        next(iter(consumer))
+        consumer.commit({0: offset})
+
+
+class Told:
+    """What a consumer was told of its partitions, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[int]]] = []
+
+    def assigned(self, partitions: list[int]) -> None:
+        self.events.append(("assigned", partitions))
+
+    def revoked(self, partitions: list[int], lost: bool) -> None:
+        self.events.append(("lost" if lost else "revoked", partitions))
+
+
+# --- Alone ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_consumer_goes_on_where_the_group_was(group_broker: Broker, connect: Connect) -> None:
+    send(group_broker, range(100))
+    told = Told()
+    async with connect(group_broker.address) as client:
+        async with client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer:
+            first = await values(consumer, 50)
+            assert await consumer.committed() == {}
+        assert told.events == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
+        assert (await client.describe_group("app")).members == []
+        async with client.consumer("t", group="app", follow=False) as consumer:
+            second = await values(consumer)
+            assert sum(consumer.positions().values()) == 100
+        assert (await client.describe_group("app")).members == []
+        assert set(first) | set(second) == set(range(100))
+        # the record that the program had in hand when it left the loop comes once more
+        assert sorted((Counter(first) + Counter(second)).values()) == [1] * 99 + [2]
+        async with client.consumer("t", group="app", follow=False) as consumer:
+            assert await values(consumer) == []
+            committed = await consumer.committed()
+            assert {partition: known.offset for partition, known in committed.items()} == consumer.positions()
+
+
+def test_what_the_program_has_not_come_back_after_comes_again(group_broker: Broker) -> None:
+    send(group_broker, range(10), partitions=1)
+    with seglog.connect(group_broker.address) as client:
+        with pytest.raises(AssertionError), client.consumer("t", group="app") as consumer:
+            assert all(record.offset != 7 for record in consumer)
+        with client.consumer("t", group="app", follow=False) as consumer:
+            assert [record.offset for record in consumer] == [7, 8, 9]
+        with client.consumer("t", group="other") as consumer:
+            next(consumer.batches())
+        with client.consumer("t", group="other", follow=False) as consumer:
+            assert [record.offset for record in consumer] == list(range(10))
+
+
+def test_offsets_are_committed_while_the_program_goes_on(group_broker: Broker) -> None:
+    send(group_broker, range(2_000), partitions=1)
+    with seglog.connect(group_broker.address) as client:
+        with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
+            records = iter(consumer)
+            for _ in range(10):
+                next(records)
+            while not (committed := consumer.committed()) or committed[0].offset < 10:
+                next(records)  # all of one batch
+                time.sleep(0.05)
+            assert committed[0].offset <= consumer.positions()[0] - 1
+        with client.consumer("t", group="idle", auto_commit_interval=0.05, start="latest") as consumer:
+            thread = threading.Thread(target=read_until_closed, args=(consumer,))
+            thread.start()
+            until(lambda: _offsets(client, "idle") == {0: 2_000})  # while it waits, and without a record
+            consumer.close()
+            thread.join(30)
+
+
+def read_until_closed(consumer: seglog.GroupConsumer) -> None:
+    with pytest.raises(seglog.ClientClosedError):
+        list(consumer)
+
+
+def _offsets(client: seglog.Client, group: str) -> dict[int, int | None]:
+    return {found.partition: found.offset for found in client.group_offsets(group)}
+
+
+async def test_the_program_commits_itself(group_broker: Broker, connect: Connect) -> None:
+    send(group_broker, range(10), partitions=2)
+    async with connect(group_broker.address) as client:
+        async with client.consumer("t", group="app", auto_commit=False) as consumer:
+            with pytest.raises(seglog.GroupError, match="no member"):
+                await consumer.commit()
+            async for record in consumer:
+                if record.partition == 1 and record.offset == 2:
+                    await consumer.commit(metadata="so far")
+                    break
+            assert {p: (c.offset, c.metadata) for p, c in (await consumer.committed()).items()} == {
+                partition: (offset, "so far") for partition, offset in consumer.positions().items()
+            }
+            await consumer.commit({1: 1})  # on purpose
+            with pytest.raises(ValueError, match="does not read partition 7"):
+                await consumer.commit({7: 0})
+            with pytest.raises(seglog.GroupError, match="4,096"):
+                await consumer.commit(metadata="x" * 5000)
+        async with client.consumer("t", group="app", auto_commit=False, follow=False) as consumer:
+            assert [record.offset async for record in consumer if record.partition == 1] == [1, 2, 3, 4]
+            assert (await consumer.committed([1]))[1].offset == 1
+
+
+async def test_start_is_for_partitions_without_an_offset_and_out_of_range(
+    group_broker: Broker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[tuple[str | int | dict[int, int], int]] = [
+        ("earliest", 5),
+        ("latest", 10),
+        (7, 7),
+        (2, 5),
+        (99, 10),
+        ({0: 8}, 8),
+        ("-0s", 10),
+    ]
+    send(group_broker, range(10), partitions=1)
+    async with connect(group_broker.address) as client:
+        await client.truncate_topic("t", {0: 2})
+        for number in range(len(starts)):
+            await client.reset_group(f"old{number}", 2, "t")
+        await client.truncate_topic("t", {0: 5})
+        for number, (start, expected) in enumerate(starts):
+            async with client.consumer("t", group=f"new{number}", start=start, follow=False) as consumer:
+                await values(consumer)
+                assert await consumer.committed() == {}, start
+            (committed,) = await client.group_offsets(f"new{number}")
+            assert committed.offset == 10, start
+            gaps: list[seglog.ConsumerGap] = []
+            caplog.clear()
+            old = f"old{number}"
+            async with client.consumer("t", group=old, start=start, follow=False, on_gap=gaps.append) as consumer:
+                assert await values(consumer) == list(range(expected, 10)), start
+                assert [(gap.start, gap.end, gap.reason) for gap in consumer.gaps] == [(2, 5, "truncated")], start
+            assert [(gap.start, gap.end) for gap in gaps] == [(2, 5)], start
+            why = "3 offsets of t-0 (2 to 4) went before the group read them: truncated"
+            assert caplog.messages == [f"{old}: {why}; it goes on at {expected}"]
+
+
+def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
+    group_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(group_broker, range(10), partitions=1)
+    with seglog.connect(group_broker.address) as client:
+        commit_as_member(client, "app", 500)
+        caplog.clear()  # the warning about that commit
+        with client.consumer("t", group="app", start=7, follow=False) as consumer:
+            assert [record.offset for record in consumer] == [7, 8, 9]
+            assert not consumer.gaps
+        why = "t-0 ends at 10, before offset 500, which the group would have read next"
+        assert caplog.messages == [f"app: {why}; it goes on at 7"]
+
+
+def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
+    group_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(group_broker, range(10), partitions=1)
+    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
+        with client.consumer("t", group="app") as consumer:
+            records = iter(consumer)
+            next(records)
+            other.delete_topic("t")
+            with pytest.raises(seglog.UnknownTopicError, match="topic t was deleted while it was read"):
+                list(records)
+        assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
+
+
+def test_nothing_is_committed_for_a_recreated_topic(group_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """What was read of a topic is never committed for the one that has its name later."""
+    send(group_broker, range(20), partitions=1)
+    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
+        with client.consumer("t", group="app") as consumer:
+            records = iter(consumer)
+            assert [next(records).offset for _ in range(10)] == list(range(10))
+            other.delete_topic("t")
+            send(group_broker, range(100, 150), partitions=1)
+            with pytest.raises(seglog.InconsistentTopicIdError, match="t was deleted and made again"):
+                consumer.commit()
+            with pytest.raises(seglog.UnknownTopicError, match="topic t was deleted while it was read"):
+                list(records)
+        assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
+        assert _offsets(other, "app") == {}
+        with client.consumer("t", group="app", follow=False) as consumer:
+            assert [int(record.value or b"") for record in consumer] == list(range(100, 150))
+        assert _offsets(other, "app") == {0: 50}
+
+
+def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(group_broker: Broker) -> None:
+    send(group_broker, range(20), partitions=2)
+    told = Told()
+    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
+        with client.consumer("t", group="app", on_assigned=told.assigned) as consumer:
+            records = iter(consumer)
+            next(records)
+            other.delete_topic("t")
+            send(group_broker, range(100, 120), partitions=2)
+            consumer._session.membership.must_join = True  # as when another member has come
+            consumer._interrupt_if_due()
+            again = [int(next(records).value or b"") for _ in range(20)]
+            consumer.commit()
+        assert sorted(again) == list(range(100, 120))
+        assert _offsets(other, "app") == {0: 10, 1: 10}
+        assert told.events == [("assigned", [0, 1])] * 2
+
+
+def test_wrong_options_are_refused_before_anything_is_asked(group_broker: Broker) -> None:
+    send(group_broker, range(1))
+    with seglog.connect(group_broker.address) as client:
+        wrongs: list[dict[str, Any]] = [
+            {"group": ""},
+            {"partitions": [0]},
+            {"on_out_of_range": "latest"},
+            {"assignors": ["sticky"]},
+            {"assignors": []},
+            {"session_timeout": 0},
+        ]
+        for wrong in wrongs:
+            with pytest.raises(ValueError, match=r"group|assignors|session_timeout"):
+                client.consumer("t", **({"group": "app"} | wrong))
+        with pytest.raises(seglog.UnknownTopicError, match="no topic tt"):
+            client.consumer("tt", group="app")
+        with (
+            client.consumer("t", group="app", session_timeout=1) as consumer,
+            pytest.raises(seglog.GroupError, match=r"session_timeout is from 6 s to 1800 s at this broker .* not 1 s"),
+        ):
+            list(consumer)
+
+
+def test_added_partitions_are_read(group_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.1)
+    send(group_broker, range(10), partitions=1)
+    told = Told()
+    with (
+        seglog.connect(group_broker.address) as client,
+        client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer,
+    ):
+        records = iter(consumer)
+        assert [next(records).offset for _ in range(10)] == list(range(10))
+        client.alter_topic("t", partitions=3)
+        with client.producer("t") as producer:
+            producer.send("new", partition=2)
+        assert next(records)[:3] == ("t", 2, 0)
+    assert told.events == [
+        ("assigned", [0]),
+        ("revoked", [0]),
+        ("assigned", [0, 1, 2]),
+        ("revoked", [0, 1, 2]),
+    ]
+
+
+def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_broker: Broker) -> None:
+    send(group_broker, range(3), partitions=1)
+    with seglog.connect(group_broker.address) as client:
+        consumer = client.consumer("t", group="app")
+        thread = threading.Thread(target=read_until_closed, args=(consumer,))
+        thread.start()
+        until(lambda: consumer.positions() == {0: 3})
+        consumer.close()
+        thread.join(30)
+        assert not thread.is_alive()
+        assert client.describe_group("app").members == []
+        assert _offsets(client, "app") == {0: 3}
+        with pytest.raises(seglog.ClientClosedError):
+            consumer.commit()
+        with pytest.raises(seglog.ClientClosedError):
+            consumer.committed()
+
+
+def test_a_forked_child_leaves_the_membership_alone(group_broker: Broker) -> None:
+    send(group_broker, range(3), partitions=1)
+    with seglog.connect(group_broker.address) as client, client.consumer("t", group="app") as consumer:
+        next(iter(consumer))
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                consumer.commit()
+            except seglog.ClientError:
+                consumer.close()
+                code = 0
+            os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        consumer.commit()
+        assert len(client.describe_group("app").members) == 1
+
+
+# --- Slow programs, other consumers with the same name ----------------------------------------------------------------
+
+
+def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
+    group_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    sent: list[tuple[str, bool]] = []
+    send_it = GroupConsumer._send
+
+    def seen(consumer: GroupConsumer, request: Request) -> None:
+        sent.append((request.api, consumer._is_interrupted))
+        send_it(consumer, request)
+
+    monkeypatch.setattr(GroupConsumer, "_send", seen)
+    send(group_broker, range(10), partitions=1)
+    told = Told()
+    with (
+        seglog.connect(group_broker.address) as client,
+        client.consumer(
+            "t", group="app", max_poll_interval=0.3, on_assigned=told.assigned, on_revoked=told.revoked
+        ) as consumer,
+    ):
+        records = iter(consumer)
+        offsets = [next(records).offset for _ in range(5)]
+        until(lambda: client.describe_group("app").members == [])
+        with pytest.raises(seglog.GroupError, match="no member"):
+            consumer.commit()
+        offsets += [next(records).offset for _ in range(10)]
+    assert offsets == [0, 1, 2, 3, 4, *range(10)], "nothing was committed meanwhile"
+    assert told.events[:3] == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
+    assert "max_poll_interval" in caplog.text
+    assert ("leave_group", True) in sent, "no record is given out once others may hear of it"
+
+
+def test_a_static_member_comes_back_to_what_it_had_and_keeps_others_out(
+    group_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    send(group_broker, range(10), partitions=2)
+    with seglog.connect(group_broker.address) as client:
+        with client.consumer("t", group="static", instance_id="one") as consumer:
+            next(iter(consumer))
+        before = client.describe_group("static")
+        assert [member.instance_id for member in before.members] == ["one"]
+        with client.consumer("t", group="static", instance_id="one") as consumer:
+            next(iter(consumer))
+            after = client.describe_group("static")
+            assert after.group.generation == before.group.generation
+            with client.consumer("t", group="static", instance_id="one") as third:
+                next(iter(third))
+                with pytest.raises(seglog.FencedInstanceError):
+                    list(consumer)
+                with pytest.raises(seglog.FencedInstanceError):
+                    consumer.commit()
+                third.commit()
+
+
+# --- Several members --------------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+import seglog
+from seglog.group_consumer import GroupConsumer
+from seglog_protocol.messages import Request
+import seglog.core.group_session
+
+seglog.core.group_session.HEARTBEAT_SECONDS = 0.2
+address, name, assignor = sys.argv[1:]
+with (
+    seglog.connect(address, client_id=name) as client,
+    client.consumer("t", group="app", assignors=[assignor], session_timeout=6, auto_commit_interval=0.2) as consumer,
+):
+    for record in consumer:
+        print(record.partition, record.offset, record.value.decode(), flush=True)
+"""
+
+
+class Worker:
+    """A member in a process of its own, and what it has printed."""
+
+    def __init__(self, broker: Daemon, name: str, assignor: str) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, broker.address, name, assignor],
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):
+                partition, offset, value = map(int, line.split())
+                self.rows.append((partition, offset, value))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(running: Daemon, assignor: str) -> None:
+    send(running, range(300), partitions=6)
+    workers = [Worker(running, f"w{number}", assignor) for number in range(3)]
+
+    def values() -> set[int]:
+        return {value for worker in workers for _, _, value in worker.rows}
+
+    try:
+        with seglog.connect(running.address) as client:
+
+            def shares() -> list[int]:
+                members = client.describe_group("app").members
+                found = [sum(len(of.partitions) for of in member.assignment or []) for member in members]
+                return sorted(found)
+
+            until(lambda: shares() == [2, 2, 2])
+            until(lambda: values() == set(range(300)))
+            workers[0].kill()
+            until(lambda: shares() == [3, 3])
+            send(running, range(300, 600), partitions=6)
+            until(lambda: values() == set(range(600)))
+            before = {found.partition: found.offset or 0 for found in client.group_offsets("app")}
+            running.kill()
+            running.start()
+            send(running, range(600, 900), partitions=6)
+            until(lambda: values() == set(range(900)))
+            until(lambda: all(_offsets(client, "app")[number] == 150 for number in range(6)))
+            after = {found.partition: found.offset or 0 for found in client.group_offsets("app")}
+            assert all(after[partition] >= before[partition] for partition in before)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(offset == value // 6 and partition == value % 6 for w in workers for partition, offset, value in w.rows)
+
+
+@pytest.mark.soak
+def test_a_member_stopped_for_longer_than_its_session(running: Daemon) -> None:
+    """A member that is stopped for longer than its session goes on with what it has then."""
+    send(running, range(60), partitions=6)
+    first = Worker(running, "first", "range")
+    second: Worker | None = None
+    try:
+        with seglog.connect(running.address) as client:
+            until(lambda: len(first.rows) >= 60)
+            first.process.send_signal(signal.SIGSTOP)
+            second = Worker(running, "second", "range")
+            until(lambda: [m.client_id for m in client.describe_group("app").members] == ["second"])
+            first.process.send_signal(signal.SIGCONT)
+            until(lambda: len(client.describe_group("app").members) == 2)
+            until(lambda: client.describe_group("app").group.state == "Stable")
+            seen = len(first.rows)
+            send(running, range(60, 120), partitions=6)
+            until(lambda: {value for _, _, value in first.rows + second.rows} == set(range(120)))
+            until(lambda: len(first.rows) > seen)
+    finally:
+        for worker in filter(None, (first, second)):
+            worker.kill()
+
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+
+def printed(done: "subprocess.CompletedProcess[bytes]") -> list[int]:
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr
+    return [int(line) for line in done.stdout.split()]
+
+
+def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(group_broker: Broker) -> None:
+    send(group_broker, range(100))
+    first = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--count", "30"))
+    second = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app"))
+    assert len(first) == 30
+    assert sorted(first + second) == list(range(100)), "each once: it ends by itself"
+    third = seglog_cli(group_broker.address, "consume", "t", "--group", "app")
+    assert (third.returncode, third.stdout) == (0, b"")
+    assert b"t has no record that group app has still to read" in third.stderr
+    both = seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--partition", "1")
+    assert both.returncode == 2
+    assert b"--partition does not go with --group" in both.stderr
+
+
+def test_an_interrupt_of_the_command_commits_and_leaves(group_broker: Broker) -> None:
+    send(group_broker, range(40))
+    command = seglog_command(group_broker.address, "consume", "t", "--group", "app", "--follow")
+    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        found = {int(process.stdout.readline()) for _ in range(40)}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert found == set(range(40))
+    with seglog.connect(group_broker.address) as client:
+        assert client.describe_group("app").members == []
+        assert sum(offset or 0 for offset in _offsets(client, "app").values()) >= 39

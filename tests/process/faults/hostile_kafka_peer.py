@@ -1,0 +1,496 @@
+"""A hostile Kafka client: ``python -m tests.process.faults.hostile_kafka_peer PORT KIND COUNT SEED``.
+
+``mutated`` sends requests of all apis and versions with bytes changed. ``hostile`` sends well-formed requests that are
+excessive: long lists, unknown names, announced bytes that never come, batches that decompress to a thousand times their
+size. It uses the topics ``target``, ``keyed`` and ``dated`` and unknown ones, and prints a line of JSON at the end: the
+number of requests, of connections, and of error codes in responses.
+"""
+
+import random
+import socket
+import struct
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from seglog_broker.listeners.kafka.apis import APIS
+from seglog_protocol.kafka import (
+    RequestHeader,
+    WireError,
+    messages,
+    read_request,
+    read_request_header,
+    read_response,
+    versions,
+    write_request,
+)
+from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
+from seglog_protocol.kafka.structs import Request, Struct
+from tests.process.faults.hostile_peer import BOMBS, TOPICS, bomb, many, name, plain_batch
+from tests.process.faults.raw_peer import BURST, LAST, RawPeer, Unfinished, run
+from tests.processes import PATIENCE_SECONDS
+from tests.unit.protocol.kafka.instances import Instances
+from tests.unit.protocol.kafka.mutations import mutated
+
+KEYS: Final = tuple(APIS)
+
+_HEADER: Final = struct.Struct(">hhi")
+_WAIT_MS_MAX: Final = 100
+_PARTITIONS_MADE_MAX: Final = 20
+_MEBIBYTE: Final = 1024 * 1024
+
+
+def topic_ids(like: "Peer") -> dict[str, bytes]:
+    """The ids of TOPICS."""
+    peer = like.another()
+    try:
+        [response] = peer.ask(messages.MetadataRequest(topics=None), 12)
+        assert isinstance(response, messages.MetadataResponse)
+        return {topic.name or "": topic.topic_id for topic in response.topics}
+    finally:
+        peer.close()
+
+
+# --- Ordinary requests ------------------------------------------------------------------------------------------------
+
+
+def ordinary(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
+    """A request that a client may well send, and its version."""
+    topic, partition = dice.choice(TOPICS), dice.randrange(4)
+    m = messages
+    batch = plain_batch()
+    choices: list[tuple[int, Callable[[], Request]]] = [
+        (30, lambda: produce([(topic, partition, batch)], ids, dice.choice([-1, -1, 1, 1, 0]))),
+        (5, lambda: produce([(topic, number % 4, batch) for number in range(7)], ids, 1)),
+        (20, lambda: fetch([(topic, partition, dice.randrange(50))], ids, dice.choice([0, 20]))),
+        (8, lambda: list_offsets([(topic, partition)] * 3, dice.choice([-1, -2, -3, -4, 0, 10**12]))),
+        (5, lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])),
+        (1, lambda: m.MetadataRequest(topics=[])),
+        (2, lambda: m.ApiVersionsRequest(client_software_name="client", client_software_version="1")),
+        (2, lambda: create(["new"], validate_only=True)),
+        (1, m.DescribeClusterRequest),
+        (1, lambda: m.InitProducerIdRequest(transactional_id=None)),
+        (2, lambda: epochs([(topic, partition)] * 2)),
+        (1, lambda: delete_records([(topic, partition)])),
+    ]
+    request = dice.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+    return request, dice.choice(list(APIS[request.API_KEY].versions))
+
+
+def produce(batches: list[tuple[str, int, bytes]], ids: dict[str, bytes], acks: int) -> Request:
+    cls = messages.ProduceRequest
+    topics = [
+        cls.TopicProduceData(
+            name=topic,
+            topic_id=ids.get(topic, bytes(16)),
+            partition_data=[cls.PartitionProduceData(index=partition, records=memoryview(data))],
+        )
+        for topic, partition, data in batches
+    ]
+    return cls(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+def fetch(places: list[tuple[str, int, int]], ids: dict[str, bytes], max_wait_ms: int = 0) -> Request:
+    cls = messages.FetchRequest
+    topics = [
+        cls.FetchTopic(
+            topic=topic,
+            topic_id=ids.get(topic, bytes(16)),
+            partitions=[cls.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)],
+        )
+        for topic, partition, offset in places
+    ]
+    return cls(topics=topics, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 22)
+
+
+def list_offsets(places: list[tuple[str, int]], timestamp: int) -> Request:
+    cls = messages.ListOffsetsRequest
+    return cls(
+        topics=[
+            cls.ListOffsetsTopic(
+                name=topic, partitions=[cls.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)]
+            )
+            for topic, partition in places
+        ]
+    )
+
+
+def epochs(places: list[tuple[str, int]]) -> Request:
+    cls = messages.OffsetForLeaderEpochRequest
+    return cls(
+        topics=[
+            cls.OffsetForLeaderTopic(topic=topic, partitions=[cls.OffsetForLeaderPartition(partition=partition)])
+            for topic, partition in places
+        ]
+    )
+
+
+def delete_records(places: list[tuple[str, int]]) -> Request:
+    cls = messages.DeleteRecordsRequest
+    return cls(
+        topics=[
+            cls.DeleteRecordsTopic(name=topic, partitions=[cls.DeleteRecordsPartition(partition_index=partition)])
+            for topic, partition in places
+        ]
+    )
+
+
+def create(names: list[str], *, validate_only: bool) -> Request:
+    cls = messages.CreateTopicsRequest
+    topics = [cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return cls(topics=topics, validate_only=validate_only, timeout_ms=1000)
+
+
+# --- Changed ----------------------------------------------------------------------------------------------------------
+
+
+def a_mutated_frame(
+    correlation_id: int, dice: random.Random, ids: dict[str, bytes], instances: Instances
+) -> tuple[bytes, bool]:
+    """A frame, and whether its connection may well end with it."""
+    while True:
+        if dice.random() < 0.7:
+            request, version = ordinary(dice, ids)
+        else:
+            api_key = dice.choice(KEYS)
+            version = dice.choice(list(versions()[api_key]))
+            made = instances.message(_request_name(api_key), version)
+            assert isinstance(made, Request)
+            request = made
+        what = dice.random()
+        if what < 0.7:
+            change(request, dice)
+        try:
+            content = b"".join(write_request(correlation_id, "peer", request, version))[4:]
+        except (struct.error, ValueError, TypeError, AttributeError, OverflowError):
+            continue  # nothing that a frame can have
+        if what >= 0.97:
+            content = mutated(dice, content)
+        elif what >= 0.7:
+            content = content[:8] + mutated(dice, content[8:])
+        outcome = _outcome_of(content, dice)
+        if outcome is None:
+            continue
+        size = len(content) if dice.random() < 0.99 else dice.choice([0, 7, len(content) + 1, 2**31 - 1, -1])
+        return struct.pack(">i", size) + content, outcome or size != len(content) or what >= 0.97
+
+
+def change(part: Any, dice: random.Random) -> None:
+    """Change one value in a request, or in a struct of it, to another of its type."""
+    field = dice.choice(part.__slots__) if part.__slots__ else None
+    if field is None:
+        return
+    value = getattr(part, field)
+    if isinstance(value, list) and value and isinstance(value[0], Struct) and dice.random() < 0.9:
+        change(dice.choice(value), dice)
+    else:
+        setattr(part, field, _other(value, dice))
+
+
+def _other(value: Any, dice: random.Random) -> Any:
+    if dice.random() < 0.05:
+        return None
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return dice.choice([0, 1, -1, value + 1, value - 1, 127, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**63 - 1])
+    if isinstance(value, str):
+        return dice.choice(["", "x", "target", "keyed", "t" * 300, "\u00fc" * 100, "a/b", "..", "\0", "n" * 32_000])
+    if isinstance(value, memoryview):
+        return memoryview(mutated(dice, bytes(value)))
+    if isinstance(value, bytes):
+        return dice.randbytes(len(value))
+    return value * dice.choice([0, 2, 3]) if isinstance(value, list) else value
+
+
+@cache
+def _request_name(api_key: int) -> str:
+    return next(
+        name
+        for name in messages.__dir__()
+        if name.endswith("Request") and getattr(getattr(messages, name), "API_KEY", None) == api_key
+    )
+
+
+def _outcome_of(content: bytes, dice: random.Random) -> bool | None:
+    """Whether a connection may end with this; None if it would only hold up the test."""
+    read = _read(content)
+    if read is None:
+        return True
+    header, request = read
+    if isinstance(request, messages.FetchRequest) and request.max_wait_ms > _WAIT_MS_MAX:
+        return True if dice.random() < 0.02 else None
+    if isinstance(request, (messages.CreateTopicsRequest, messages.CreatePartitionsRequest)):
+        counts = [getattr(topic, "num_partitions", getattr(topic, "count", 0)) for topic in request.topics]
+        if not request.validate_only and (dice.random() > 0.02 or max(counts, default=0) > _PARTITIONS_MADE_MAX):
+            return None
+    if isinstance(request, messages.DeleteTopicsRequest) and {topic.name for topic in request.topics} & {*TOPICS}:
+        return None
+    return _is_silent(request) or header.version not in (
+        APIS[header.api_key].versions if header.api_key in APIS else ()
+    )
+
+
+def _read(content: bytes) -> tuple[RequestHeader, Any] | None:
+    """The header and the request; None if they cannot be read."""
+    frame = memoryview(content)
+    try:
+        header = read_request_header(frame)
+        return header, read_request(header, frame)
+    except WireError:
+        return None
+
+
+def _is_silent(request: Any) -> bool:
+    """Whether it gets no response."""
+    return isinstance(request, messages.ProduceRequest) and request.acks == 0
+
+
+# --- Well-formed, and much --------------------------------------------------------------------------------------------
+
+
+def places(dice: random.Random) -> list[tuple[str, int]]:
+    """As many partitions as there may be: unknown names, unknown numbers, or the same one repeated."""
+    count = many(dice)
+    return dice.choice(
+        [
+            [(name(dice), 0) for _ in range(min(count, 3000))],
+            [("target", number) for number in range(count)],
+            [("targte", 0)] * count,
+            [("target", number % 4) for number in range(count)],
+        ]
+    )
+
+
+EXPRESSIONS: Final = (
+    *(r"\pL" * 600, r"(?i)\pL" * 600, r"\W" * 16_000, "a" * 30_000, "((a*)(b*)){1000}" * 2 + "d", ".*"),
+    *("(.{0,30}){30}", "(a?b?){1000}d", "(" * 10_000, "(?=a)"),
+)
+"""Of which reading, or matching, would take long."""
+
+
+def member(dice: random.Random) -> Request:
+    """A member that subscribes by an expression, or to very many topics, and that nobody hears of again."""
+    regex = dice.choice([*EXPRESSIONS, None])
+    return messages.ConsumerGroupHeartbeatRequest(
+        group_id=f"hostile-{dice.randrange(20)}",
+        member_id=f"m{dice.randrange(1 << 30)}",
+        rebalance_timeout_ms=dice.choice([1, 2**31 - 1]),
+        subscribed_topic_names=[name(dice) for _ in range(min(many(dice), 3000))] if regex is None else [],
+        subscribed_topic_regex=regex,
+        topic_partitions=[],
+    )
+
+
+def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
+    """A request for very much, and its version."""
+    m = messages
+    batch = plain_batch()
+    if dice.random() < 0.005:
+        kind, codec = dice.choice(BOMBS)
+        return produce([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))], ids, 1), 9
+    if dice.random() < 0.1:
+        return member(dice), 1
+    names = [name(dice) for _ in range(min(many(dice), 3000))]
+    choices: list[Callable[[], Request]] = [
+        lambda: produce([(*place, b"") for place in places(dice)], ids, dice.choice([-1, 1, 5])),
+        lambda: produce([(*place, batch) for place in places(dice)[:2000]], ids, dice.choice([-1, 0, 1])),
+        lambda: fetch([(*place, dice.choice([0, 2**40, -5])) for place in places(dice)], ids, dice.choice([0, 20])),
+        lambda: list_offsets(places(dice), dice.choice([-1, -3, -9, 0, 10**12, 2**63 - 1])),
+        lambda: epochs(places(dice)),
+        lambda: delete_records(places(dice)),
+        lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=item) for item in names]),
+        lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="target")] * many(dice) * 5),
+        lambda: create(names * dice.choice([1, 3]), validate_only=True),
+        lambda: create(["x" * 250] * many(dice), validate_only=False),
+        lambda: m.DeleteTopicsRequest(
+            topics=[m.DeleteTopicsRequest.DeleteTopicState(name=item) for item in names], topic_names=names
+        ),
+        lambda: m.DeleteTopicsRequest(
+            topics=[m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(16))] * many(dice)
+        ),
+        lambda: m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=item, count=2**31 - 1) for item in names]
+        ),
+        lambda: m.DescribeTopicPartitionsRequest(
+            topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name=item) for item in names]
+        ),
+        lambda: m.ApiVersionsRequest(client_software_name="x" * many(dice), client_software_version="-"),
+        *one_thing_many_times(dice),
+    ]
+    request = dice.choice(choices)()
+    return request, dice.choice(versions_of(request))
+
+
+def versions_of(request: Request) -> list[int]:
+    """The versions that are served and can have what is in the request."""
+    versions = APIS[request.API_KEY].versions
+    if isinstance(request, messages.OffsetFetchRequest) and request.topics is None:
+        return [version for version in versions if version >= ALL_OFFSETS_VERSION_MIN]
+    return list(versions)
+
+
+def one_thing_many_times(dice: random.Random) -> list[Callable[[], Request]]:
+    """Requests that name the same group, topic or partition again and again."""
+    m = messages
+    times = many(dice) * 2
+    group = dice.choice(["readers", "members", "nobody"])
+    fetch = m.OffsetFetchRequest
+    asked = fetch.OffsetFetchRequestTopics(name="target", partition_indexes=[0] * times)
+    commit = m.OffsetCommitRequest
+    place = commit.OffsetCommitRequestPartition(partition_index=0, committed_metadata="x" * 40)
+    described = m.DescribeConfigsRequest.DescribeConfigsResource
+    altered = m.IncrementalAlterConfigsRequest
+    change = altered.AlterableConfig(name="retention.ms", value="700000000")
+    log_dirs = m.DescribeLogDirsRequest.DescribableLogDirTopic(topic="target", partitions=[0] * times)
+    return [
+        lambda: commit(
+            group_id="readers",
+            topics=[commit.OffsetCommitRequestTopic(name="target", partitions=[place] * min(times, 4_000))],
+        ),
+        lambda: fetch(
+            group_id=group, topics=None, groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=None)] * times
+        ),
+        lambda: fetch(topics=[], groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=[asked])] * 5),
+        lambda: m.DescribeGroupsRequest(groups=[group] * times),
+        lambda: m.ConsumerGroupDescribeRequest(group_ids=[group] * times),
+        lambda: m.DeleteGroupsRequest(groups_names=["nobody"] * times),
+        lambda: m.FindCoordinatorRequest(coordinator_keys=[group] * times),
+        lambda: m.LeaveGroupRequest(
+            group_id=group, members=[m.LeaveGroupRequest.MemberIdentity(member_id="m")] * times
+        ),
+        lambda: m.ConsumerGroupHeartbeatRequest(
+            group_id="members",
+            member_id=f"m{dice.randrange(20)}",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=[name(dice) for _ in range(min(times, 1_000))],
+            topic_partitions=[],
+        ),
+        lambda: m.DescribeConfigsRequest(
+            resources=[described(resource_type=2, resource_name="target", configuration_keys=None)] * times,
+            include_documentation=True,
+        ),
+        lambda: m.DescribeConfigsRequest(
+            resources=[
+                described(resource_type=2, resource_name="target", configuration_keys=["retention.ms", str(number)])
+                for number in range(min(times, 3_000))
+            ],
+            include_synonyms=True,
+        ),
+        lambda: altered(
+            resources=[altered.AlterConfigsResource(resource_type=2, resource_name="target", configs=[change])] * times,
+            validate_only=True,
+        ),
+        lambda: m.DescribeLogDirsRequest(topics=[log_dirs]),
+        m.ListGroupsRequest,
+    ]
+
+
+ALL_OFFSETS_VERSION_MIN: Final = 2
+"""The first version of OffsetFetch in which no list of topics stands for all of them."""
+
+
+# --- The peer ---------------------------------------------------------------------------------------------------------
+
+
+class Peer(RawPeer):
+    """It speaks Kafka's protocol."""
+
+    def begin(self, sock: socket.socket) -> None:
+        """Read from the first byte of a response on."""
+        self._reader = KafkaFrameReader(small_frame_bytes_max=100 * _MEBIBYTE, frame_bytes_min=RESPONSE_BYTES_MIN)
+        # Of requests that get a response, by correlation id, which a mutated one may share with another: api and
+        # version, in order.
+        self._asked: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
+
+    def send(self, *frames: bytes) -> bool:
+        self.connected()
+        for frame in frames:
+            if len(frame) >= 4 + _HEADER.size:
+                api_key, version, correlation_id = _HEADER.unpack_from(frame, 4)
+                if api_key == messages.ProduceRequest.API_KEY and (read := _read(frame[4:])) and _is_silent(read[1]):
+                    continue
+                self._asked[correlation_id].append((api_key, version))
+        return super().send(*frames)
+
+    def ask(self, request: Request, version: int) -> list[Struct]:
+        """The response; none if the broker closed the connection."""
+        if self.send(b"".join(write_request(1, "peer", request, version))):
+            return self.wait_for(1)
+        return []
+
+    def wait_for(self, correlation_id: int) -> list[Struct]:
+        """Read until a response; none if the broker closed the connection. Raises TimeoutError if it hangs."""
+        while self._sock is not None:
+            while (frame := self._reader.next_frame()) is not None:
+                got = int.from_bytes(frame[:4], "big", signed=True)
+                self.largest = max(self.largest, len(frame))
+                response = self._understood(got, frame)
+                if got == correlation_id:
+                    return [response]
+            self._reader.receive_data(self.receive())
+        return []
+
+    def _understood(self, correlation_id: int, frame: memoryview) -> Struct:
+        """The response, whose error codes are counted. A broker that answers nonsense fails the test here."""
+        api_key, version = self._asked[correlation_id].popleft()
+        if api_key == messages.ApiVersionsRequest.API_KEY and version not in APIS[api_key].versions:
+            version = 0
+        _, response = read_response(api_key, version, frame)
+        self._count(response)
+        return response
+
+    def _count(self, part: Any) -> None:
+        for field in part.__slots__:
+            value = getattr(part, field)
+            if field == "error_code":
+                self.answers[str(value)] += 1
+            elif isinstance(value, list) and value and isinstance(value[0], Struct):
+                for item in value:
+                    self._count(item)
+
+
+def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
+    ids = topic_ids(peer)
+    instances = Instances(dice.randrange(1 << 30))
+    end = b"".join(write_request(LAST, None, messages.ApiVersionsRequest(), 0))
+    sent = 0
+    while sent < count:
+        burst: list[bytes] = []
+        may_end = False
+        size = min(BURST, count - sent)
+        while size and not may_end:
+            data, may_end = a_mutated_frame(sent + 1, dice, ids, instances)
+            burst.append(data)
+            sent, size = sent + 1, size - 1
+        if dice.random() < 0.01:
+            data = b"".join(burst)
+            peer.send(data[: dice.randrange(len(data))])
+            peer.close()
+        elif peer.send(*burst, end) and not peer.is_answered(0.1 if may_end else PATIENCE_SECONDS):
+            assert may_end, "the broker closed a connection that it should not have closed"
+            peer.close()
+    return sent
+
+
+def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
+    ids = topic_ids(peer)
+    unfinished = Unfinished(peer)
+    for _ in range(count):
+        what = dice.random()
+        if what < 0.002:
+            unfinished.begin(struct.pack(">ihh", 60_000_000, 0, 9), dice)
+            continue
+        request, version = hostile(dice, ids)
+        if _is_silent(request):
+            peer.send(b"".join(write_request(2, "peer", request, version)))
+            request, version = messages.ApiVersionsRequest(), 0
+        peer.ask(request, version)
+    unfinished.close()
+    return count
+
+
+if __name__ == "__main__":
+    run(Peer, mutated=send_mutated, hostile=send_hostile)

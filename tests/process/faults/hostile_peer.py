@@ -1,0 +1,321 @@
+"""A hostile peer: ``python -m tests.process.faults.hostile_peer PORT KIND COUNT SEED`` sends requests to a daemon.
+
+``mutated`` sends ordinary requests with values, types or bytes changed. ``hostile`` sends well-formed requests that are
+excessive: long lists, unknown names, announced bytes that never come, batches that decompress to a thousand times their
+size. It uses the topics ``target``, ``keyed`` and ``dated`` and unknown ones, and prints a line of JSON at the end: the
+number of requests, of connections, and of replies by code.
+"""
+
+import math
+import random
+import socket
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+from seglog_protocol.batch_builder import BatchBuilder
+from seglog_protocol.compression import Codec
+from seglog_protocol.frames import PREFIX, FrameReader, encode_frame, encode_value
+from seglog_protocol.messages import PROTOCOL_NAME
+from tests.process.faults.raw_peer import BURST, LAST, RawPeer, Unfinished, run
+
+TOPICS: Final = ("target", "keyed", "dated")
+MIB: Final = 1024 * 1024
+
+Header = dict[str, Any]
+Sent = tuple[Header, bytes]
+
+
+# --- Batches ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def plain_batch() -> bytes:
+    builder = BatchBuilder()
+    builder.append(1_700_000_000_000, b"key", b"value")
+    return builder.build()
+
+
+@cache
+def bomb(kind: str, codec: Codec) -> bytes:
+    """A batch of less than a megabyte that decompresses to about 60."""
+    builder = BatchBuilder()
+    if kind == "value":
+        builder.append(-1, b"key", bytes(60 * MIB))
+    elif kind == "too large":
+        builder.append(-1, b"key", bytes(70 * MIB))
+    elif kind == "records":
+        for _ in range(500_000):
+            builder.append(-1, b"", b"")
+    elif kind == "headers":
+        builder.append(-1, b"key", b"", [("", b"")] * 1_000_000)
+    elif kind == "last without a key":
+        for _ in range(100_000):
+            builder.append(-1, b"", b"")
+        builder.append(-1, None, b"")
+    return builder.build(codec)
+
+
+BOMBS: Final = [
+    (kind, codec)
+    for kind in ("value", "too large", "records", "headers", "last without a key")
+    for codec in (Codec.GZIP, Codec.ZSTD, Codec.LZ4)
+]
+
+
+# --- Ordinary requests, changed ---------------------------------------------------------------------------------------
+
+
+def ordinary(dice: random.Random) -> Sent:
+    batch = plain_batch()
+    topic = dice.choice(TOPICS)
+    place: Header = {"topic": topic, "partition": dice.randrange(4)}
+    choices: list[Sent] = [
+        ({"api": "append", "partitions": [place | {"size": len(batch)}], "ack": dice.choice(["os", "disk"])}, batch),
+        ({"api": "append", "partitions": [place | {"size": len(batch)}] * 2, "ack": "os", "create": True}, batch * 2),
+        (
+            {
+                "api": "fetch",
+                "v": 2,
+                "partitions": [place | {"offset": 0}],
+                "max_wait_ms": 0,
+                "topic_ids": {topic: "x"},
+            },
+            b"",
+        ),
+        ({"api": "fetch", "partitions": [place | {"timestamp": 5, "max_bytes": 500}], "max_wait_ms": 20}, b""),
+        ({"api": "offsets", "partitions": [{"topic": topic, "timestamp": 0}]}, b""),
+        ({"api": "topics", "names": [topic], "config": True}, b""),
+        ({"api": "create_topic", "topic": topic, "partitions": 1, "config": {"retention.ms": 5}}, b""),
+        (
+            {"api": "alter_topic", "topic": topic, "config": {"segment.bytes": 1_048_576}, "reset": ["retention.ms"]},
+            b"",
+        ),
+        ({"api": "truncate", "partitions": [place | {"offset": 0}]}, b""),
+        ({"api": "flush", "partitions": [place]}, b""),
+        ({"api": "explain", **place, "offset": 0}, b""),
+        ({"api": "explain_segments", **place, "limit": 5}, b""),
+        ({"api": "metrics"}, b""),
+        ({"api": "cancel", "target": 3}, b""),
+        ({"api": "hello", "protocol": PROTOCOL_NAME}, b""),
+        ({"api": "delete_topic", "topic": "missing"}, b""),
+        ({"api": "init_producer"}, b""),
+    ]
+    weights = [30, 10, 20, 10, 8, 4, 1, 1, 2, 4, 5, 3, 2, 3, 2, 1, 1]
+    header, payload = dice.choices(choices, weights)[0]
+    return {"id": dice.randrange(1, 1000), "v": 1} | header, payload
+
+
+STRANGE: Final[tuple[Any, ...]] = (
+    None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**64 - 1, -(2**63), 1.5, math.nan, "", "x", "ordr", "t" * 300,
+    "ü" * 100, b"", b"\xff" * 10, [], {}, [[]], [None], {"topic": "target"}, [1] * 100, {"a": {"b": {"c": []}}},
+)  # fmt: skip
+
+
+def changed(value: Any, dice: random.Random) -> Any:
+    """A copy of the request with one value changed."""
+    if isinstance(value, dict) and value and dice.random() < 0.9:
+        key = dice.choice(list(value))
+        what = dice.random()
+        if what < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        if what < 0.2:
+            return value | {dice.choice(["", "offset", "extra", "t" * 100]): dice.choice(STRANGE)}
+        return value | {key: changed(value[key], dice)}
+    if isinstance(value, list) and value and dice.random() < 0.9:
+        at = dice.randrange(len(value))
+        return [*value[:at], changed(value[at], dice), *value[at + 1 :]]
+    if isinstance(value, int) and dice.random() < 0.5:
+        return min(2**64 - 1, max(-(2**63), value + dice.choice([-1, 1, 100, 2**32])))
+    return dice.choice(STRANGE)
+
+
+def mutated(dice: random.Random) -> tuple[bytes, bool]:
+    """The bytes of a request, and whether its connection may well end with it."""
+    header, payload = ordinary(dice)
+    what = dice.random()
+    if what < 0.6:
+        strange = changed(header, dice)
+        if isinstance(strange, dict):
+            strange = {"id": 1, **strange} if dice.random() < 0.9 else strange
+            if strange.get("api") == "fetch" and type(strange.get("max_wait_ms")) is not int:
+                strange["max_wait_ms"] = 10  # not half a minute
+        packed = encode_value(strange)
+        return PREFIX.pack(4 + len(packed) + len(payload), len(packed)) + packed + payload, not (
+            isinstance(strange, dict) and "id" in strange
+        )
+    if what < 0.9 and payload:
+        changed_payload = bytearray(payload)
+        for _ in range(dice.randint(1, 4)):
+            changed_payload[dice.randrange(len(changed_payload))] = dice.randrange(256)
+        return encode_frame(header, [changed_payload]), False
+    data = bytearray(encode_frame(header, [payload]))
+    first = 0 if dice.random() < 0.02 else PREFIX.size
+    for _ in range(dice.randint(1, 3)):
+        data[dice.randrange(first, len(data))] = dice.randrange(256)
+    return bytes(data), True
+
+
+# --- Well-formed, and much --------------------------------------------------------------------------------------------
+
+
+def many(dice: random.Random) -> int:
+    return int(10 ** (dice.random() * 4))
+
+
+def name(dice: random.Random) -> str:
+    size = dice.choice([3, 8, 30, 240])
+    return "".join(dice.choices("abcdefghijklmnop-.", k=size))
+
+
+def partitions(dice: random.Random, **more: Any) -> list[Header]:
+    """As many partitions as fit a header: unknown names, unknown numbers, or the same one repeated."""
+    count = many(dice)
+    kind = dice.randrange(4)
+    if kind == 0:
+        return [{"topic": name(dice), "partition": 0, **more} for _ in range(min(count, 3000))]
+    if kind == 1:
+        return [{"topic": "target", "partition": number, **more} for number in range(count)]
+    if kind == 2:
+        return [{"topic": "targte", "partition": 0, **more}] * count
+    return [{"topic": "target", "partition": number % 4, **more} for number in range(count)]
+
+
+def hostile(dice: random.Random) -> Iterator[Sent]:
+    batch = plain_batch()
+    long_lists: list[Callable[[], Sent]] = [
+        lambda: ({"api": "append", "partitions": partitions(dice, size=0), "ack": "os"}, b""),
+        lambda: append_of([(dice.choice(TOPICS), number % 4, batch) for number in range(min(many(dice), 2000))]),
+        lambda: ({"api": "fetch", "partitions": partitions(dice, offset=0, max_bytes=100), "max_wait_ms": 0}, b""),
+        lambda: ({"api": "fetch", "partitions": partitions(dice, timestamp=dice.randrange(10**12))}, b""),
+        lambda: (
+            {"api": "fetch", "v": 2, "partitions": partitions(dice, offset=2**40)[:9], "topic_ids": ids(dice)},
+            b"",
+        ),
+        lambda: ({"api": "offsets", "partitions": partitions(dice, timestamp=dice.choice([0, 10**12, 10**14]))}, b""),
+        lambda: ({"api": "offsets", "partitions": [{"topic": "target"}] * many(dice)}, b""),
+        lambda: ({"api": "topics", "names": [name(dice) for _ in range(min(many(dice), 3000))]}, b""),
+        lambda: ({"api": "topics", "limit": 10_000, "config": dice.random() < 0.1}, b""),
+        lambda: ({"api": "truncate", "partitions": partitions(dice, offset=0)}, b""),
+        lambda: ({"api": "flush", "partitions": partitions(dice)}, b""),
+        lambda: ({"api": "create_topic", "topic": name(dice) * many(dice), "partitions": 2**31 - 1}, b""),
+        lambda: ({"api": "create_topic", "topic": "x", "config": {name(dice) * min(many(dice), 3000): "1"}}, b""),
+        lambda: ({"api": "create_topic", "topic": "x", "config": {"retention.ms": "9" * many(dice) * 50}}, b""),
+        lambda: (
+            {"api": "create_topic", "topic": "x", "config": {name(dice): "1" for _ in range(min(many(dice), 3000))}},
+            b"",
+        ),
+        lambda: (
+            {"api": "alter_topic", "topic": "target", "reset": ["retention.ms"] * many(dice), "partitions": 1},
+            b"",
+        ),
+        lambda: ({"api": "alter_topic", "topic": name(dice), "reset": [name(dice)]}, b""),
+        lambda: ({"api": "delete_topic", "topic": name(dice)}, b""),
+        lambda: ({"api": "explain", "topic": "target", "partition": dice.randrange(6), "timestamp": 10**12}, b""),
+        lambda: ({"api": "explain_segments", "topic": "target", "partition": 0, "limit": 10_000}, b""),
+        lambda: ({"api": "hello", "protocol": PROTOCOL_NAME, "client": "x" * many(dice) * 50}, b""),
+        lambda: ({"api": "metrics"}, b""),
+        lambda: ({"api": "init_producer"}, b""),
+        lambda: ({"api": "cancel", "target": 2**63 - 1}, b""),
+        lambda: ({"api": "topics", "names": [[[[]]]] * min(many(dice) * 3, 100_000)}, b""),
+        lambda: ({"api": name(dice) * many(dice)}, b""),
+        lambda: ({"api": "append", "partitions": [{}] * many(dice), "ack": name(dice)}, b""),
+        lambda: ({"api": "topics", "names": ["target"] * many(dice)}, b""),
+        lambda: (
+            {"api": "commit_offsets", "group": "readers", "offsets": partitions(dice, offset=0, metadata="x" * 40)},
+            b"",
+        ),
+        lambda: ({"api": "committed_offsets", "group": "readers", "partitions": partitions(dice)}, b""),
+        lambda: ({"api": "committed_offsets", "group": "readers"}, b""),
+        lambda: ({"api": "delete_offsets", "group": "readers", "partitions": partitions(dice)}, b""),
+        lambda: ({"api": "describe_group", "group": dice.choice(["readers", "nobody"])}, b""),
+        lambda: ({"api": "delete_groups", "groups": ["nobody"] * many(dice)}, b""),
+        lambda: ({"api": "leave_group", "group": "readers", "members": [{"member_id": "m"}] * many(dice)}, b""),
+        lambda: ({"api": "list_groups"}, b""),
+    ]
+    while True:
+        yield dice.choice(long_lists)()
+
+
+def append_of(batches: list[tuple[str, int, bytes]]) -> Sent:
+    places = [{"topic": topic, "partition": number, "size": len(data)} for topic, number, data in batches]
+    return {"api": "append", "partitions": places, "ack": "os"}, b"".join(data for _, _, data in batches)
+
+
+def ids(dice: random.Random) -> dict[str, str]:
+    return {name(dice): "x" * 22 for _ in range(min(many(dice), 3000))}
+
+
+# --- The peer ---------------------------------------------------------------------------------------------------------
+
+
+class Peer(RawPeer):
+    """It speaks the native protocol."""
+
+    def begin(self, sock: socket.socket) -> None:
+        """Say hello."""
+        self._reader = FrameReader()
+        sock.sendall(encode_frame({"id": 0, "api": "hello", "v": 1, "protocol": PROTOCOL_NAME}))
+        self.wait_for(0)
+
+    def wait_for(self, request_id: int) -> bool:
+        """Read until a reply; False if the broker closed the connection. Raises TimeoutError if it hangs."""
+        while self._sock is not None:
+            while (frame := self._reader.next_frame()) is not None:
+                self.largest = max(self.largest, len(frame.packed) + len(frame.payload))
+                error = frame.header.get("error")
+                self.answers["fine" if error is None else str(error.get("code"))] += 1
+                if frame.header.get("id") == request_id:
+                    return True
+            data = self.receive()
+            for at in range(0, len(data), 64 * 1024):
+                self._reader.receive_data(data[at : at + 64 * 1024])
+        return False
+
+
+def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
+    end = encode_frame({"id": LAST, "api": "cancel", "v": 1, "target": LAST})
+    sent = 0
+    while sent < count:
+        burst, may_end = b"", False
+        size = min(BURST, count - sent)
+        while size and not may_end:
+            data, may_end = mutated(dice)
+            burst += data
+            sent, size = sent + 1, size - 1
+        if dice.random() < 0.01:
+            peer.send(burst[: dice.randrange(len(burst))])
+            peer.close()
+        elif peer.send(burst, end) and not peer.is_answered(0.2):
+            peer.close()
+    return sent
+
+
+def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
+    requests = hostile(dice)
+    unfinished = Unfinished(peer)
+    for number in range(count):
+        what = dice.random()
+        if what < 0.002:
+            unfinished.begin(PREFIX.pack(60_000_000, 100), dice)
+            continue
+        if what < 0.004:
+            kind, codec = dice.choice(BOMBS)
+            header, payload = append_of([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))])
+        else:
+            header, payload = next(requests)
+        request_id = number + 1
+        if header["api"] == "fetch" and "max_wait_ms" not in header:
+            header["max_wait_ms"] = 5
+        packed: Header = {"id": request_id, "v": 1} | header
+        if len(encode_value(packed)) > MIB:
+            packed = {"id": request_id, "v": 1} | {"api": "hello", "protocol": "x"}
+            payload = b""
+        if peer.send(encode_frame(packed, [payload])):
+            peer.wait_for(request_id)
+    unfinished.close()
+    return count
+
+
+if __name__ == "__main__":
+    run(Peer, mutated=send_mutated, hostile=send_hostile)

@@ -1,0 +1,236 @@
+"""Logins as bytes, on both wires: good ones, and those of whoever does not know the password."""
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+import socket
+import ssl
+from collections.abc import Generator
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from seglog_protocol.frames import FrameReader, encode_frame
+from seglog_protocol.kafka import messages, read_response, write_request
+from tests.process.faults.asking import Asking
+from tests.process.faults.hostile_kafka_peer import Peer as KafkaPeer
+from tests.process.faults.hostile_peer import Peer as NativePeer
+
+Tokens = Generator[bytes, bytes, None]
+"""A client's tokens of one exchange; it gets the broker's."""
+
+SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS: Final = (*SCRAM, "PLAIN", "OAUTHBEARER")
+
+
+def plain(user: str, password: str) -> Tokens:
+    """PLAIN."""
+    yield f"\0{user}\0{password}".encode()
+
+
+def scram(mechanism: str, user: str, password: str | None, nonce: str = "fyko+d2lbbFgONRv9qkxdawL") -> Tokens:
+    """SCRAM; without a password, whose keys take milliseconds to derive, with a proof that proves nothing."""
+    name = SCRAM[mechanism]
+    bare = f"n={user},r={nonce}"
+    first = (yield f"n,,{bare}".encode()).decode()
+    facts = dict(part.split("=", 1) for part in first.split(","))
+    without_proof = f"c=biws,r={facts['r']}"
+    proof = hashlib.new(name, first.encode()).digest()
+    if password is not None:
+        salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(facts["s"]), int(facts["i"]))
+        client_key = hmac.digest(salted, b"Client Key", name)
+        signed = hmac.digest(hashlib.new(name, client_key).digest(), f"{bare},{first},{without_proof}".encode(), name)
+        proof = bytes(a ^ b for a, b in zip(client_key, signed, strict=True))
+    yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+def bearer(token: str) -> Tokens:
+    """OAUTHBEARER; after a refusal it says that it has understood."""
+    yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    yield b"\x01"
+
+
+def unsecured(**claims: object) -> str:
+    """A token without a signature."""
+    parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
+    return "".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() + "." for part in parts)
+
+
+def failing(mechanism: str, mark: str, dice: random.Random) -> Tokens:
+    """A login that fails, of a known or an unknown user; ``mark`` is in what nobody may read in the log."""
+    user = dice.choice(["alice", f"nobody-{dice.randrange(10**6)}"])
+    if mechanism == "PLAIN":
+        return plain(user, f"{mark}-{dice.randrange(100)}")
+    if mechanism == "OAUTHBEARER":
+        claims: dict[str, object] = {"sub": user, "exp": dice.choice([1, 10**9]), "jti": mark}
+        return bearer(dice.choice([unsecured(**claims), f"{unsecured(**claims)}{mark}", f"{mark}.{mark}", mark]))
+    return scram(mechanism, user, None)
+
+
+def kafka_frame(request: Any, version: int) -> bytes:
+    """A request as a frame."""
+    return b"".join(write_request(1, "peer", request, version))
+
+
+class Talk(Protocol):
+    """How one wire carries an exchange."""
+
+    def opening(self, mechanism: str) -> bytes:
+        """What comes before the first token."""
+
+    def step(self, mechanism: str, token: bytes) -> bytes:
+        """A token."""
+
+    def answer(self, frame: memoryview) -> tuple[str, bytes]:
+        """Of a frame: what went wrong, empty if nothing did, and the broker's token."""
+
+
+class OnKafkasWire:
+    """SaslHandshake and SaslAuthenticate."""
+
+    def opening(self, mechanism: str) -> bytes:
+        """See Talk."""
+        return kafka_frame(messages.SaslHandshakeRequest(mechanism=mechanism), 1)
+
+    def step(self, mechanism: str, token: bytes) -> bytes:
+        """See Talk."""
+        return kafka_frame(messages.SaslAuthenticateRequest(auth_bytes=token), 2)
+
+    def answer(self, frame: memoryview) -> tuple[str, bytes]:
+        """See Talk."""
+        _, response = read_response(messages.SaslAuthenticateRequest.API_KEY, 2, frame)
+        assert isinstance(response, messages.SaslAuthenticateResponse)
+        error = f"{response.error_code}: {response.error_message}" if response.error_code else ""
+        return error, bytes(response.auth_bytes)
+
+
+class OnTheNativeWire:
+    """Authenticate."""
+
+    def opening(self, mechanism: str) -> bytes:
+        """See Talk."""
+        return b""
+
+    def step(self, mechanism: str, token: bytes) -> bytes:
+        """See Talk."""
+        return encode_frame({"id": 1, "v": 1, "api": "authenticate", "mechanism": mechanism, "token": token})
+
+    def answer(self, frame: memoryview) -> tuple[str, bytes]:
+        """See Talk."""
+        reader = FrameReader()
+        reader.receive_data(len(frame).to_bytes(4, "big") + bytes(frame))
+        found = reader.next_frame()
+        assert found is not None
+        error = found.header.get("error")
+        return ("", found.header["token"]) if error is None else (f"{error['code']}: {error['message']}", b"")
+
+
+KAFKA: Final = OnKafkasWire()
+NATIVE: Final = OnTheNativeWire()
+
+
+def received_frame(sock: socket.socket) -> memoryview | None:
+    """The next frame of either wire, without its length; None at the end of the connection."""
+    head = _received(sock, 4)
+    content = None if head is None else _received(sock, int.from_bytes(head, "big"))
+    return None if content is None else memoryview(content)
+
+
+def _received(sock: socket.socket, size: int) -> bytes | None:
+    got = bytearray()
+    while len(got) < size:
+        try:
+            data = sock.recv(size - len(got))
+        except (ConnectionResetError, ssl.SSLError):
+            return None
+        if not data:
+            return None
+        got += data
+    return bytes(got)
+
+
+def log_in(sock: socket.socket, talk: Talk, mechanism: str, tokens: Tokens) -> tuple[str, list[bytes]]:
+    """Go through an exchange: what went wrong, empty if nothing did, and the broker's tokens."""
+    got: list[bytes] = []
+    opening = talk.opening(mechanism)
+    if opening:
+        sock.sendall(opening)
+        assert received_frame(sock) is not None
+    token = next(tokens)
+    while True:
+        sock.sendall(talk.step(mechanism, token))
+        frame = received_frame(sock)
+        if frame is None:
+            return "closed", got
+        error, answer = talk.answer(frame)
+        got.append(answer)
+        if error:
+            return error, got
+        try:
+            token = tokens.send(answer)
+        except StopIteration:
+            return "", got
+
+
+# --- Peers that have logged in ----------------------------------------------------------------------------------------
+
+
+class Login(NamedTuple):
+    """How to come in: what is trusted, and an account."""
+
+    context: ssl.SSLContext
+    user: str
+    password: str
+
+    def into(self, sock: socket.socket, talk: Talk, mechanism: str) -> socket.socket:
+        """The same connection within TLS, logged in."""
+        secured = self.context.wrap_socket(sock, server_hostname="localhost")
+        exchange = plain if mechanism == "PLAIN" else partial(scram, mechanism)
+        error, _ = log_in(secured, talk, mechanism, exchange(self.user, self.password))
+        assert not error, error
+        return secured
+
+
+class SecureKafkaPeer(KafkaPeer):
+    """It speaks Kafka's protocol within TLS, and has logged in by PLAIN."""
+
+    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
+        super().__init__(port)
+        self._login = Login(context, user, password)
+
+    def open(self) -> socket.socket:
+        """See RawPeer."""
+        return self._login.into(super().open(), KAFKA, "PLAIN")
+
+    def another(self) -> "SecureKafkaPeer":
+        """See RawPeer."""
+        return SecureKafkaPeer(self.port, *self._login)
+
+
+class SecureNativePeer(NativePeer):
+    """It speaks the native protocol within TLS, and has logged in by SCRAM."""
+
+    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
+        super().__init__(port)
+        self._login = Login(context, user, password)
+
+    def open(self) -> socket.socket:
+        """See RawPeer."""
+        return self._login.into(super().open(), NATIVE, "SCRAM-SHA-256")
+
+    def another(self) -> "SecureNativePeer":
+        """See RawPeer."""
+        return SecureNativePeer(self.port, *self._login)
+
+
+class SecureAsking(Asking):
+    """It asks within TLS, and has logged in by SCRAM."""
+
+    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
+        self._login = Login(context, user, password)
+        super().__init__(port)
+
+    def open(self, port: int) -> socket.socket:
+        """See Asking."""
+        return self._login.into(super().open(port), NATIVE, "SCRAM-SHA-512")

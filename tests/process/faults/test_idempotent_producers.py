@@ -1,0 +1,181 @@
+"""Idempotent producers with lost replies and a killed broker: no record is lost or duplicated."""
+
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+import seglog
+import seglog.trio
+from tests.processes import Daemon, daemon
+
+_PRODUCERS = 3
+_PARTITIONS = 2
+
+
+class CuttingProxy:
+    """Forwards everything to the broker, and cuts each connection at a random place in the replies, from ``seed``."""
+
+    def __init__(self, port: int, seed: int) -> None:
+        self.cuts = 0
+        self.is_calm = False
+        self._port = port
+        self._random = random.Random(seed)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                threading.Thread(target=self._pass_on, args=(client, server, 1 << 60), daemon=True).start()
+                bytes_max = (
+                    1 << 60 if self.is_calm else self._random.randrange(3_500, 6_000)
+                )  # a hello and a topic's keys are 3,100
+                threading.Thread(target=self._pass_on, args=(server, client, bytes_max), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, bytes_max: int) -> None:
+        passed = 0
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data[: bytes_max - passed])
+                passed += len(data)
+                if passed >= bytes_max:
+                    self.cuts += 1
+                    break
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+
+@contextmanager
+def cutting(port: int, seed: int) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(port, seed)
+    try:
+        yield proxy
+    finally:
+        proxy.is_calm = True
+        proxy.close()
+
+
+def values(producer: int, count: int) -> list[str]:
+    return [f"{producer}:{number}" for number in range(count)]
+
+
+def found(address: str) -> dict[str, list[list[int]]]:
+    """Producer -> for each partition the numbers of its records, in the order of the log."""
+    by_producer: dict[str, list[list[int]]] = {}
+    with seglog.connect(address) as client:
+        for partition in range(_PARTITIONS):
+            with client.consumer("t", partitions=[partition], start="earliest") as consumer:
+                for record in consumer:
+                    assert record.value is not None
+                    name, _, number = record.value.decode().partition(":")
+                    by_producer.setdefault(name, [[] for _ in range(_PARTITIONS)])[partition].append(int(number))
+    return by_producer
+
+
+def hold_against(address: str, count: int) -> None:
+    """Assert that every record is there once, and a producer's records in each partition are in the order sent."""
+    by_producer = found(address)
+    assert sorted(by_producer) == [f"{number}" for number in range(_PRODUCERS)]
+    for partitions in by_producer.values():
+        assert partitions == [list(range(first, count, _PARTITIONS)) for first in range(_PARTITIONS)]
+
+
+def produce(address: str, who: int, count: int, failures: list[BaseException], sent: threading.Semaphore) -> None:
+    try:
+        with (
+            seglog.connect(address) as client,
+            client.producer("t", linger_ms=1, batch_bytes=2_000) as producer,
+        ):
+            for number, value in enumerate(values(who, count)):
+                producer.send(value, partition=number % _PARTITIONS)
+                if number % 10 == 0:
+                    producer.flush()
+                sent.release()
+    except seglog.SeglogError as error:
+        failures.append(error)
+
+
+def create(running: Daemon, **config: int) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic("t", partitions=_PARTITIONS, config={k.replace("_", "."): v for k, v in config.items()})
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [0, 1])
+def test_answers_that_are_cut_off_lose_nothing_and_double_nothing(tmp_path: Path, seed: int) -> None:
+    count, failures, sent = 1_500, list[BaseException](), threading.Semaphore(0)
+    with daemon(tmp_path / "data") as running:
+        create(running, segment_bytes=20_000)
+        with cutting(running.port, seed) as proxy:
+            threads = [
+                threading.Thread(target=produce, args=(proxy.address, who, count, failures, sent))
+                for who in range(_PRODUCERS)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert failures == []
+            assert proxy.cuts > 5
+        hold_against(running.address, count)
+        with seglog.connect(running.address) as client:
+            assert client.metrics()["duplicates_total"] > 0, "there was something to be recognised"
+
+
+async def test_the_same_on_trio(tmp_path: Path) -> None:
+    count = 600
+
+    async def produce_on_trio(address: str, who: int) -> None:
+        async with seglog.trio.connect(address) as client, client.producer("t", linger_ms=1) as producer:
+            for number, value in enumerate(values(who, count)):
+                await producer.send(value, partition=number % _PARTITIONS)
+                if number % 10 == 0:
+                    await producer.flush()
+
+    with daemon(tmp_path / "data") as running:
+        create(running)
+        with cutting(running.port, 7) as proxy:
+            async with trio.open_nursery() as nursery:
+                for who in range(_PRODUCERS):
+                    nursery.start_soon(produce_on_trio, proxy.address, who)
+            assert proxy.cuts > 5
+        hold_against(running.address, count)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "ways", [("kill",) * 4, ("kill", "stop", "kill", "stop")], ids=["killed", "killed and stopped"]
+)
+def test_a_killed_broker_loses_nothing_and_doubles_nothing(tmp_path: Path, ways: tuple[str, ...]) -> None:
+    count, failures, sent = 2_000, list[BaseException](), threading.Semaphore(0)
+    with daemon(tmp_path / "data") as running:
+        create(running, segment_bytes=20_000)
+        threads = [
+            threading.Thread(target=produce, args=(running.address, who, count, failures, sent))
+            for who in range(_PRODUCERS)
+        ]
+        for thread in threads:
+            thread.start()
+        for way in ways:
+            for _ in range(_PRODUCERS * count // (len(ways) + 1)):
+                sent.acquire()
+            running.kill() if way == "kill" else running.stop()
+            running.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        hold_against(running.address, count)

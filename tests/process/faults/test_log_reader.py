@@ -1,0 +1,179 @@
+"""Standard error that is not read: the broker serves all the same, and later logs how many lines are missing."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+import seglog
+from tests.processes import Lines, clean_environment, ended, port_of, start_daemon
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sizes of pipes and terminals are Linux's")
+
+LINES_PER_PIPE = 400
+"""More of the lines that ``provoke`` has logged than a pipe or a terminal holds."""
+
+
+EVENT = "topic_altered"
+
+
+def provoke(port: int, numbers: range) -> list[str]:
+    """Cause a log line for each number, one after the other; returns the values named in them."""
+    with seglog.connect(f"127.0.0.1:{port}") as client:
+        client.create_topic("altered", 1, exist_ok=True)
+        for number in numbers:
+            client.alter_topic("altered", {"retention.bytes": number})
+    return [str(number) for number in numbers]
+
+
+def produce_and_consume(port: int) -> None:
+    with seglog.connect(f"127.0.0.1:{port}") as client:
+        client.create_topic("t", 1, exist_ok=True)
+        with client.producer("t") as producer:
+            for number in range(100):
+                producer.send(f"{number}")
+        with client.consumer("t") as consumer:
+            assert sum(1 for _ in consumer) >= 100
+        client.delete_topic("t")
+
+
+@pytest.mark.soak
+def test_a_log_pipe_that_is_not_read_delays_nothing(tmp_path: Path) -> None:
+    """Neither requests nor the stop wait for it, and no line is lost."""
+    process = start_daemon(tmp_path / "data", subprocess.PIPE)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        port = port_of(lines.until("broker_ready")[-1])
+        values = provoke(port, range(2 * LINES_PER_PIPE))
+        produce_and_consume(port)
+        found = lines.until("topic_deleted")
+        assert [entry["config"]["retention.bytes"] for entry in found if entry["event"] == EVENT] == values
+        provoke(port, range(2 * LINES_PER_PIPE))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+@pytest.mark.soak
+def test_lines_lost_from_a_full_log_queue_are_marked_in_place(tmp_path: Path) -> None:
+    process = start_daemon(tmp_path / "data", subprocess.PIPE)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        port = port_of(lines.until("broker_ready")[-1])
+        values: list[str] = []
+        with seglog.connect(f"127.0.0.1:{port}") as client:
+            while (lost := client.metrics()["log_lines_lost_total"]) < LINES_PER_PIPE:
+                values += provoke(port, range(len(values), len(values) + LINES_PER_PIPE))
+            produce_and_consume(port)
+            told = lines.until("log_lines_lost")
+            assert client.metrics()["log_lines_lost_total"] == told[-1]["lines"] >= lost
+        kept = [entry["config"]["retention.bytes"] for entry in told if entry["event"] == EVENT]
+        assert kept == values[: len(kept)]
+        assert len(kept) + told[-1]["lines"] >= len(values)
+        [again] = provoke(port, range(1))
+        while lines.until(EVENT)[-1]["config"]["retention.bytes"] != again:
+            pass
+        process.send_signal(signal.SIGTERM)
+        lines.until("broker_stopped")
+        assert process.wait() == 0
+
+
+def test_a_terminal_under_ctrl_s_delays_nothing(tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    process = start_daemon(tmp_path / "data", inner)
+    with ended(process):
+        lines = Lines(outer)
+        port = port_of(lines.until("broker_ready")[-1])
+        termios.tcflow(inner, termios.TCOOFF)  # what Ctrl-S does
+        values = provoke(port, range(LINES_PER_PIPE))
+        produce_and_consume(port)
+        assert not select.select([outer], [], [], 0)[0]
+        termios.tcflow(inner, termios.TCOON)  # Ctrl-Q
+        found = lines.until("topic_deleted")
+        assert [entry["config"]["retention.bytes"] for entry in found if entry["event"] == EVENT] == values
+        termios.tcflow(inner, termios.TCOOFF)
+        provoke(port, range(LINES_PER_PIPE))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    os.close(inner)
+    os.close(outer)
+
+
+def test_a_pipe_whose_reader_has_gone_stops_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    process = start_daemon(tmp_path / "data", writer)
+    os.close(writer)
+    with ended(process):
+        port = port_of(Lines(reader).until("broker_ready")[-1])
+        os.close(reader)
+        provoke(port, range(10))
+        produce_and_consume(port)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+def test_a_traceback_comes_out_whole_before_the_process_ends(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from seglog_broker import __main__ as daemon, server\n"
+        "async def serve(*_, **__): raise ZeroDivisionError('the very reason')\n"
+        "server.serve = serve\n"
+        f"sys.exit(daemon.main(['--data', {str(tmp_path / 'data')!r}]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "broker_crashed" in done.stderr
+    assert done.stderr.rstrip().endswith("ZeroDivisionError: the very reason")
+
+
+def test_messages_of_python_itself_go_through_the_queue(tmp_path: Path) -> None:
+    """Otherwise a warning, or an exception of a thread, would block the broker on a pipe that is not read."""
+    code = (
+        "import os, sys, threading, trio, warnings\n"
+        "from seglog_broker import __main__ as daemon, server\n"
+        "async def serve(*_, **__):\n"
+        "    for number in range(2000): warnings.warn(f'{number} ' + 'x' * 99)\n"
+        "    thread = threading.Thread(target=lambda: 1 / 0)\n"
+        "    thread.start()\n"
+        "    thread.join()\n"
+        "    os.write(1, b'served')\n"
+        "server.serve = serve\n"
+        "warnings.simplefilter('always')\n"
+        f"sys.exit(daemon.main(['--data', {str(tmp_path / 'data')!r}]))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(6) == b"served"
+        said = process.stderr.read().decode()
+        assert process.wait() == 0
+    assert said.count("UserWarning") == 2000
+    assert "ZeroDivisionError" in said
+
+
+def test_a_failed_start_whose_error_is_not_read_still_ends(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file", encoding="utf-8")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    while True:
+        try:
+            os.write(writer, bytes(4096))
+        except BlockingIOError:
+            break
+    os.set_blocking(writer, True)
+    process = start_daemon(tmp_path / "data", writer)
+    with ended(process):
+        assert process.wait() == 1
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,124 @@
+"""A log directory that is emptied while its broker is down, or removed under it: clients and broker report it and stop.
+
+Offsets and sequences mean something else in another log. A producer that continued could be taken for one of the new
+log with the same id, and its records for repetitions; a consumer would skip the records below its old position.
+"""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+import seglog
+import seglog.trio
+from tests.processes import Daemon
+
+
+def replace(running: Daemon) -> None:
+    """Replace the log by another one with the same topic, number of records and producer id."""
+    running.kill()
+    shutil.rmtree(running.directory)
+    running.start()
+    with seglog.connect(running.address) as client, client.producer("t") as producer:
+        for number in range(3):
+            producer.send(b"new %d" % number)
+
+
+def values(client: seglog.Client) -> list[bytes | None]:
+    with client.consumer("t") as consumer:
+        return [record.value for record in consumer]
+
+
+NEW = [b"new 0", b"new 1", b"new 2"]
+
+
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_a_producer_whose_topic_is_replaced_fails_for_good(
+    running: Daemon, linger_ms: float, *, idempotent: bool
+) -> None:
+    """It fails its records and accepts no more."""
+    with seglog.connect(running.address) as client:
+        producer = client.producer("t", idempotent=idempotent, linger_ms=linger_ms)
+        for number in range(3):
+            producer.send(b"old %d" % number).result()
+        replace(running)
+        with pytest.raises(seglog.InconsistentClusterIdError, match="its log directory was replaced") as caught:
+            producer.send(b"old 3").result()
+        assert caught.value.cluster_id == client.ping().cluster_id != caught.value.expected
+        with pytest.raises(seglog.InconsistentClusterIdError):
+            producer.send(b"old 4")
+        producer.close()
+        assert values(client) == NEW
+        with client.producer("t") as another:
+            assert another.send(b"one more").result().offset == 3
+        assert values(client) == [*NEW, b"one more"]
+
+
+def test_a_consumer_whose_log_directory_is_replaced_raises_each_time(running: Daemon) -> None:
+    with seglog.connect(running.address) as client:
+        with client.producer("t") as producer:
+            producer.send(b"old")
+        with client.consumer("t", start=0, follow=True, on_out_of_range="earliest") as consumer:
+            assert next(iter(consumer)).value == b"old"
+            replace(running)
+            for _ in range(2):
+                with pytest.raises(seglog.InconsistentClusterIdError):
+                    next(iter(consumer))
+        assert values(client) == NEW
+
+
+async def test_both_do_the_same_on_trio(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client, client.producer("t") as producer:
+        await (await producer.send(b"old"))
+        async with client.consumer("t", start=0, follow=True) as consumer:
+            assert (await anext(aiter(consumer))).value == b"old"
+            await trio.to_thread.run_sync(replace, running)
+            with pytest.raises(seglog.InconsistentClusterIdError):
+                await anext(aiter(consumer))
+        delivery = await producer.send(b"old too")
+        with pytest.raises(seglog.InconsistentClusterIdError):
+            await delivery
+        with pytest.raises(seglog.InconsistentClusterIdError):
+            await producer.send(b"old as well")
+    with seglog.connect(running.address) as blocking:
+        assert values(blocking) == NEW
+
+
+def test_write_arrow_says_so_too(running: Daemon) -> None:
+    pa = pytest.importorskip("pyarrow")
+
+    def rows() -> Iterator[object]:
+        yield pa.record_batch({"value": [b"old"] * 70_000})
+        replace(running)
+        for _ in range(3):
+            yield pa.record_batch({"value": [b"too late"] * 70_000})
+
+    stream = pa.RecordBatchReader.from_batches(pa.schema({"value": pa.binary()}), rows())
+    with pytest.raises(seglog.DeliveryFailed, match="were written, and what follows was not sent") as caught:
+        seglog.write_arrow(running.address, "t", stream)
+    assert isinstance(caught.value.__cause__, seglog.InconsistentClusterIdError)
+    with seglog.connect(running.address) as client:
+        assert values(client) == NEW
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_broker_whose_directory_goes_stops_and_acks_nothing_more_at_disk(running: Daemon, how: str) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic("t")
+        producer = client.producer("t", delivery_timeout=10)
+        producer.send(b"there").result()
+        if how == "removed":
+            shutil.rmtree(running.directory)
+        else:
+            running.directory.rename(running.directory.with_name("moved"))
+            if how == "replaced":
+                running.directory.mkdir()
+        with pytest.raises(seglog.SeglogError):
+            producer.send(b"lost").result()
+        producer.abort(timeout=0)
+    assert running.process is not None
+    assert running.process.wait() == 1
+    assert "was removed or replaced while the broker was running" in running.log_text()
+    assert not running.directory.exists() or list(running.directory.iterdir()) == []

@@ -1,0 +1,163 @@
+"""Retention in a real daemon with short times: removed files, gaps for readers, and kills meanwhile.
+
+Nothing here depends on speed: waits are for a visible event, and whether a record may be deleted is computed from its
+own timestamp.
+"""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog_protocol.errors import OffsetOutOfRangeError
+from tests.processes import Daemon, daemon, wait_until
+from tests.processes import seglog as run_seglog
+
+_SHORT = (
+    *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=20"),
+    *("--set", "log.flush.offset.checkpoint.interval.ms=50", "--set", "log.segment.delete.delay.ms=50"),
+)
+
+
+def files(running: Daemon) -> list[str]:
+    """Names of the segments' files, those set aside included; no producer snapshots."""
+    names = [path.name for path in (running.directory / "t-0").iterdir()]
+    return sorted(name for name in names if name[0] == "0" and ".snapshot" not in name)
+
+
+def fill(client: seglog.Client, count: int, topic: str = "t") -> None:
+    """Produce records, each in its own batch, about fourteen in a segment of 1024 bytes."""
+    with client.producer(topic) as producer:
+        for number in range(count):
+            producer.send(b"%d" % number)
+            producer.flush()
+
+
+def test_expired_segments_leave_the_log_then_the_disk(tmp_path: Path) -> None:
+    """First the log, then their names, then the disk; readers are given the gap."""
+    with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1, config={"segment.bytes": 1024, "retention.ms": -1, "file.delete.delay.ms": 1500})
+        fill(client, 50)
+        before = files(running)
+        assert len(before) >= 3 * 3
+        with client.consumer("t", start=0, follow=True, partition_bytes=1) as consumer:
+            assert next(iter(consumer)).offset == 0
+            client.alter_topic("t", config={"retention.bytes": 1024})
+            wait_until(lambda: client.offsets("t")[0].earliest != 0, "the log start to move")
+            start = client.offsets("t")[0].earliest
+            aside = {name for name in files(running) if name.endswith(".deleted")}
+            wait_until(lambda: before[0] not in files(running), "names to change")
+            assert aside <= {f"{name}.deleted" for name in before}
+            with pytest.raises(OffsetOutOfRangeError) as caught:
+                list(consumer)
+            assert (caught.value.reason, caught.value.earliest, caught.value.latest) == ("expired", start, 50)
+        refused = run_seglog(running.address, "consume", "t", "--from", "0")
+        assert (refused.returncode, refused.stdout) == (4, b"")
+        assert b"have expired" in refused.stderr
+        wait_until(lambda: not any(name.endswith(".deleted") for name in files(running)), "the files to go")
+        left = files(running)
+        assert left == before[-len(left) :]
+        assert int(left[0][:20]) == start
+        numbers = client.metrics()
+        gone = [name for name in before if name.endswith(".log") and name not in left]
+        assert numbers["segments_expired_total"] == len(gone)
+        assert numbers["expired_bytes_total"] > 0
+
+
+def test_an_idle_log_ends_as_one_empty_segment(tmp_path: Path) -> None:
+    """And a deleted topic as nothing."""
+    with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
+        short = {"segment.ms": 100, "retention.ms": 200, "file.delete.delay.ms": 50}
+        client.create_topic("t", 1, config=short)
+        fill(client, 5)
+        suffixes = ("index", "log", "timeindex")
+        wait_until(lambda: files(running) == [f"{5:020d}.{suffix}" for suffix in suffixes], "everything to expire")
+        assert client.offsets("t")[0].earliest == 5
+        with client.producer("t") as producer:
+            assert producer.send(b"more").result(timeout=60).offset == 5
+        client.delete_topic("t")
+        client.create_topic("t", 1)
+        fill(client, 2)
+        wait_until(lambda: not list(running.directory.glob("*-delete")), "the deleted topic's directory to go")
+        with client.consumer("t") as consumer:
+            assert [record.value for record in consumer] == [b"0", b"1"]
+
+
+@pytest.mark.soak
+def test_kills_under_retention_lose_no_unexpired_record(tmp_path: Path) -> None:
+    """And leave no file behind."""
+    retention_ms = 400
+    dice = random.Random(20_110_813)
+    config = {
+        "segment.bytes": 4096,
+        "segment.ms": 150,
+        "retention.ms": retention_ms,
+        "file.delete.delay.ms": 60,
+        "index.interval.bytes": 256,
+    }
+    acked: dict[int, tuple[bytes, int]] = {}
+    expired = 0
+    with daemon(tmp_path / "data", *_SHORT) as running:
+        with seglog.connect(running.address) as client:
+            client.create_topic("t", 1, config=config)
+        for number in range(15):
+            _produce_and_kill(running, number, dice.uniform(0.1, 1.2), acked)
+            running.start()
+            found = _read(running)
+            now = time.time_ns() // 1_000_000
+            for offset, (value, timestamp) in acked.items():
+                if offset in found:
+                    assert found[offset] == value
+                else:
+                    assert timestamp + retention_ms < now, f"record {offset} is lost in round {number}"
+                    expired += 1
+            if number % 5 == 4:
+                _wait_until_empty(running)
+        assert expired > 100, "retention was at work"
+        assert len(acked) > 1000
+        assert running.stop() == 0
+        running.start()
+        assert _read(running) == {}
+
+
+def _produce_and_kill(running: Daemon, number: int, seconds: float, acked: dict[int, tuple[bytes, int]]) -> None:
+    """Produce, kill the daemon meanwhile, and add the acknowledged records."""
+    with seglog.connect(running.address) as client:
+        producer = client.producer("t", ack="os", linger_ms=1, batch_bytes=1024, delivery_timeout=2)
+        sent: list[tuple[bytes, int, seglog.Delivery]] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            timestamp = time.time_ns() // 1_000_000
+            value = b"%d-%d" % (number, len(sent))
+            sent.append((value, timestamp, producer.send(value, timestamp=timestamp)))
+            if len(sent) % 20 == 0:
+                sent[-1][2].result(timeout=60)
+        running.kill()
+        producer.abort(timeout=0)
+    for value, timestamp, delivery in sent:
+        if delivery.done() and delivery.exception() is None:
+            offset = delivery.result().offset
+            assert offset not in acked, "no offset is given to two records"
+            acked[offset] = (value, timestamp)
+
+
+def _read(running: Daemon) -> dict[int, bytes | None]:
+    """Read the records, while others expire."""
+    with (
+        seglog.connect(running.address) as client,
+        client.consumer("t", start="earliest", on_out_of_range="earliest") as consumer,
+    ):
+        return {record.offset: record.value for record in consumer}
+
+
+def _wait_until_empty(running: Daemon) -> None:
+    """Wait until everything has expired, files left by a kill included."""
+    with seglog.connect(running.address) as client:
+        end = client.offsets("t")[0].latest
+    wanted = [f"{end:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
+    wait_until(lambda: files(running) == wanted, "one empty segment")
+    known = {*wanted, f"{end:020d}.snapshot", "leader-epoch-checkpoint", "partition.metadata", "seglog-partition.json"}
+    # What was renamed to go last goes last.
+    wait_until(lambda: {path.name for path in (running.directory / "t-0").iterdir()} <= known, "nothing else")

@@ -1,0 +1,147 @@
+"""Hostile requests of either wire beside a healthy client: it is not affected, and the broker reports no bug.
+
+SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many in the soak; otherwise its minutes do.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.kafka import messages, write_request
+from tests.process.faults.asking import Asking
+from tests.process.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
+from tests.process.faults.hostile_kafka_peer import Peer, fetch, one_thing_many_times, produce, versions_of
+from tests.process.faults.raw_peer import LAST
+from tests.processes import Daemon, daemon
+from tests.support import soak_scaled, soak_seed
+from tests.turns import judges_turns
+
+KAFKA: Final = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
+
+
+class HealthyClient(Healthy):
+    """It speaks the native protocol."""
+
+    def __init__(self, running: Daemon) -> None:
+        super().__init__()
+        self._asking = Asking(running.port)
+
+    def append_and_fetch(self) -> None:
+        batch = encode_batch([(-1, b"key", b"value", ())])
+        place = {"topic": "healthy", "partition": 0}
+        reply, _ = self._asking.ask({"api": "append", "partitions": [place | {"size": len(batch)}], "ack": "os"}, batch)
+        assert "error" not in reply["partitions"][0], reply
+        offset = reply["partitions"][0]["base_offset"]
+        reply, size = self._asking.ask({"api": "fetch", "partitions": [place | {"offset": offset}], "max_wait_ms": 0})
+        assert reply["partitions"][0].get("offset") == offset, reply
+        assert size == len(batch)
+
+    def close(self) -> None:
+        self._asking.close()
+
+
+class HealthyKafkaClient(Healthy):
+    """It speaks Kafka's protocol."""
+
+    def __init__(self, running: Daemon) -> None:
+        super().__init__()
+        self._peer = Peer(running.kafka_port)
+
+    def append_and_fetch(self) -> None:
+        batch = encode_batch([(-1, b"key", b"value", ())])
+        [response] = self._peer.ask(produce([("healthy", 0, batch)], {}, 1), 9)
+        assert isinstance(response, messages.ProduceResponse)
+        [result] = response.responses[0].partition_responses
+        assert result.error_code == 0, result
+        [fetched] = self._peer.ask(fetch([("healthy", 0, result.base_offset)], {}), 12)
+        assert isinstance(fetched, messages.FetchResponse)
+        [found] = fetched.responses[0].partitions
+        assert (found.error_code, len(found.records or b"")) == (0, len(batch)), found
+        assert self._peer.connections == 1
+
+    def close(self) -> None:
+        self._peer.close()
+
+
+class Wire(NamedTuple):
+    """How one wire is beset: ``mutating`` peers send mutated requests, and one the hostile ones.
+
+    ``few`` and ``many`` are how many of both kinds, ``many`` in a soak in full.
+    """
+
+    healthy: Callable[[Daemon], Healthy]
+    peer: str
+    port: Callable[[Daemon], int]
+    mutating: int
+    few: tuple[int, int]
+    many: tuple[int, int]
+
+
+NATIVE: Final = Wire(
+    HealthyClient, "tests.process.faults.hostile_peer", lambda running: running.port, 2, (4_000, 300), (120_000, 12_000)
+)
+ON_KAFKAS_PORT: Final = Wire(
+    HealthyKafkaClient,
+    "tests.process.faults.hostile_kafka_peer",
+    lambda running: running.kafka_port,
+    8,  # they wait for much of their time, because fetches of nothing but errors are answered late
+    (4_000, 200),
+    (250_000, 5_000),
+)
+EACH_WIRE: Final = pytest.mark.parametrize("wire", [NATIVE, ON_KAFKAS_PORT], ids=["native", "kafka"])
+
+
+def besiege(folder: Path, wire: Wire, *, mutated: int, hostile: int, seed: int) -> None:
+    """Send so many requests of both kinds to a new daemon, and judge it."""
+    with daemon(folder / "data", *SETTINGS, *KAFKA) as running:
+        make_topics(running)
+        peer = (wire.peer, str(wire.port(running)))
+        found = beset(running, wire.healthy(running), peer, mutated, hostile, seed, mutating=wire.mutating)
+        assert "-1" not in found["answers"], "an unknown server error"
+        judge(running, found)
+
+
+def test_every_hostile_request_can_be_written_in_the_version_that_is_chosen() -> None:
+    for make in one_thing_many_times(random.Random(1)):
+        request = make()
+        for version in versions_of(request):
+            assert write_request(1, "peer", request, version), request
+
+
+def test_a_peer_expects_no_response_to_what_gets_none(tmp_path: Path) -> None:
+    """A mutation can give such a request the correlation id of another that is answered."""
+    batch = encode_batch([(-1, b"key", b"value", ())])
+    with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
+        make_topics(running)
+        peer = Peer(running.kafka_port)
+        requests = [(produce([("target", 0, batch)], {}, 0), 10), (messages.ApiVersionsRequest(), 0)]
+        peer.send(*(b"".join(write_request(LAST, "peer", request, version)) for request, version in requests))
+        [response] = peer.wait_for(LAST)
+        assert isinstance(response, messages.ApiVersionsResponse)
+        peer.close()
+
+
+@judges_turns
+def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
+    besiege(tmp_path, ON_KAFKAS_PORT._replace(mutating=1), mutated=400, hostile=10, seed=2)
+
+
+@EACH_WIRE
+@judges_turns
+def test_a_few_thousand_hostile_requests_affect_no_other_client(tmp_path: Path, wire: Wire) -> None:
+    mutated, hostile = wire.few
+    besiege(tmp_path, wire, mutated=mutated, hostile=hostile, seed=1)
+
+
+@pytest.mark.timeout(14_400)
+@EACH_WIRE
+@judges_turns
+def test_very_many_hostile_requests_affect_no_other_client(tmp_path: Path, wire: Wire) -> None:
+    mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or soak_scaled(wire.many[0]))
+    hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or soak_scaled(wire.many[1]))
+    besiege(tmp_path, wire, mutated=mutated, hostile=hostile, seed=soak_seed())

@@ -1,0 +1,452 @@
+"""A full disk: a daemon on a small file system of its own; no acked record is lost."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog_protocol.errors import ClientTimeoutError, DiskFullError
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, wait_until
+from tests.processes import seglog as seglog_cli
+from tests.small_disks import mounted
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+
+_SIZE_MIB = 64
+_SHORT = (
+    *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50"),
+    *("--set", "log.flush.offset.checkpoint.interval.ms=100", "--set", "log.segment.delete.delay.ms=50"),
+)
+_PROBES = ((), ("--ready",), ("--live",))
+VALUE_BYTES = 50_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Sequence[str]]]:
+    """A directory on a 64 MiB file system inside a mount namespace, and the command to enter it."""
+    with mounted(tmp_path / "disk", f"size={_SIZE_MIB}m") as under:
+        yield tmp_path / "disk", under
+
+
+def value(number: int) -> bytes:
+    return (b"%d " % number) * (VALUE_BYTES // len(b"%d " % number))
+
+
+def fill(client: seglog.Client, first: int) -> int:
+    """Produce records with rising numbers until the disk is full; returns the number after the last acked one."""
+    number = first
+
+    with client.producer("t", delivery_timeout=5.0) as producer:
+        with pytest.raises(ClientTimeoutError) as caught:  # noqa: PT012 - which of them is refused is the question
+            while True:
+                assert number < first + 10_000, "the disk is not full after 500 MB"
+                producer.send(value(number)).result()
+                number += 1
+        refusal = caught.value.__cause__
+        assert isinstance(refusal, DiskFullError)
+        assert refusal.retriable
+        assert 0 <= refusal.free < refusal.soft
+    return number
+
+
+def fill_from_outside(mount_point: Path, under: Sequence[str], name: str = "hog") -> None:
+    """Fill the disk to the last byte with another file."""
+    hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / name)]
+    assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
+
+
+def fill_inodes(mount_point: Path, under: Sequence[str]) -> None:
+    """Take every free inode with empty files."""
+    script = 'i=0; while : > "$0/hog-$$-$i" ; do i=$((i+1)); done'
+    hog = [*under, "sh", "-c", script, str(mount_point)]
+    assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
+
+
+def fill_from_both_sides(client: seglog.Client, mount_point: Path, under: Sequence[str]) -> None:
+    """Produce to topic t, and one record to a topic "kept"; then fill the rest with another file."""
+    client.create_topic("kept", 1)
+    with client.producer("t") as producer:
+        for number in range(200):
+            producer.send(value(number))
+    with client.producer("kept") as producer:
+        producer.send(b"kept").result()
+    wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+    fill_from_outside(mount_point, under)
+
+
+def read(client: seglog.Client) -> list[bytes]:
+    with client.consumer("t", start="earliest") as consumer:
+        return [record.value or b"" for record in consumer]
+
+
+def test_a_full_disk_refuses_appends_until_retention_makes_room(
+    small_disk: tuple[Path, Sequence[str]],
+) -> None:
+    """A full disk refuses appends and serves reads; appends are accepted again when retention has made room."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
+        acked = 0
+        for round_number in range(3):
+            start = client.offsets("t")[0].latest
+            acked = fill(client, start)
+            assert acked > start + 100, "there was room in every round"
+            assert client.offsets("t")[0].latest == acked, "what was refused is not in the log"
+            earliest = client.offsets("t")[0].earliest
+            assert read(client) == [value(number) for number in range(earliest, acked)]
+            wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+            numbers = client.metrics()
+            assert 0 < numbers["disk_free_bytes"] < (_SIZE_MIB << 20) / 10
+            assert any("is full" in problem for problem in client.ping().problems)
+            assert [seglog_cli(running.address, "ping", *probe).returncode for probe in _PROBES] == [1, 0, 0]
+            if round_number == 1:
+                _restart(running)
+                assert client.offsets("t")[0].latest == acked
+                assert read(client) == [value(number) for number in range(earliest, acked)]
+            with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
+                waiting = producer.send(value(acked))
+                client.alter_topic("t", config={"retention.bytes": 10_000_000})
+                assert waiting.result().offset == acked, "the producer waited, and the broker resumed"
+            client.alter_topic("t", config={"retention.bytes": -1})
+            wait_until(lambda: client.metrics()["disk_full"] == 0, "the end of the mode")
+            assert client.offsets("t")[0].earliest > earliest
+        earliest = client.offsets("t")[0].earliest
+        assert read(client) == [value(number) for number in range(earliest, acked + 1)]
+        assert "disk_full" in running.log_text()
+        assert "disk_has_room" in running.log_text()
+        assert running.stop() == 0
+
+
+def _restart(running: Daemon) -> None:
+    """Kill it and start it again on the full disk."""
+    running.kill()
+    running.start()
+
+
+def test_a_topic_can_be_deleted_on_a_full_disk(
+    small_disk: tuple[Path, Sequence[str]],
+) -> None:
+    """Also where others have filled it to the last byte."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1)
+        fill_from_both_sides(client, mount_point, under)
+        wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
+        refused = client.producer("kept", delivery_timeout=0.5)
+        with pytest.raises(ClientTimeoutError, match="bytes are free"):
+            refused.send(b"refused").result()
+        refused.close()
+        with client.consumer("kept", start="earliest") as consumer:
+            assert [record.value for record in consumer] == [b"kept"]
+        client.delete_topic("t")
+        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
+            assert producer.send(b"again").result().offset == 1
+        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast to be made again")
+
+
+_WAYS_TO_MAKE_ROOM: dict[str, Callable[[seglog.Client], object]] = {
+    "delete a topic": lambda client: client.delete_topic("t"),
+    "alter a topic": lambda client: client.alter_topic("t", config={"retention.bytes": 0}),
+    "truncate a topic": lambda client: client.truncate_topic("t", {0: None}),
+}
+
+
+@pytest.mark.parametrize("way", _WAYS_TO_MAKE_ROOM)
+def test_work_that_frees_space_may_use_the_ballast(small_disk: tuple[Path, Sequence[str]], way: str) -> None:
+    """Also before the broker has noticed that the disk is full."""
+    mount_point, under = small_disk
+    unmarked = ("--set", "seglog.disk.free.hard.bytes=0", "--set", "seglog.disk.free.soft.bytes=0")  # it is never seen
+    quick = ("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50")
+    soon = ("--set", "log.segment.delete.delay.ms=50")
+    with (
+        daemon(mount_point / "data", *unmarked, *quick, *soon, under=under) as running,
+        seglog.connect(running.address) as client,
+    ):
+        client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
+        fill_from_both_sides(client, mount_point, under)
+        assert client.metrics()["ballast_bytes"] > 0
+        _WAYS_TO_MAKE_ROOM[way](client)
+        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
+            assert producer.send(b"x" * 1_000_000).result().offset == 1, "more than the ballast had: there is room"
+        assert running.stop() == 0
+
+
+# --- Killed at 0 bytes ------------------------------------------------------------------------------------------------
+
+_UNMARKED = (
+    *("--set", "seglog.disk.free.hard.bytes=0", "--set", "seglog.disk.free.soft.bytes=0"),
+    *("--set", "seglog.disk.ballast.bytes=0", "--set", "log.flush.offset.checkpoint.interval.ms=100"),
+)
+
+
+def _is_settled(client: seglog.Client) -> bool:
+    """Whether every partition is served, or read while it waits for room."""
+    numbers = client.metrics()
+    return numbers["partitions_recovering"] == numbers["partitions_read_only_until_room"]
+
+
+def test_a_start_on_a_full_disk_serves_what_there_is(
+    small_disk: tuple[Path, Sequence[str]],
+) -> None:
+    """After a kill on a disk without a free byte; it goes on by itself when there is room."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", *_UNMARKED, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 6, config={"segment.bytes": 2_000_000})
+        with client.producer("t") as producer:
+            for number in range(400):
+                producer.send(value(number), partition=number % 6).result()
+        fill_from_outside(mount_point, under)
+        running.kill()
+        running.start()
+        wait_until(lambda: _is_settled(client), "all partitions to be readable")
+        assert sorted(read(client)) == sorted(value(number) for number in range(400))
+        assert [seglog_cli(running.address, "ping", *probe).returncode for probe in _PROBES] == [1, 0, 0]
+        assert b"recovering" not in seglog_cli(running.address, "ping").stdout
+        # What one recovery gives back may be room for another, which is tried again each second.
+        wait_until(lambda: _is_steady(partial(_waiting_for_room, client)), "no other partition to find room")
+        waiting_for_room = _waiting_for_room(client)
+        assert waiting_for_room, "recoveries give some bytes back, when they cut indexes, and take more"
+        refused = client.producer("t", delivery_timeout=0.5, idempotent=False)
+        with pytest.raises(ClientTimeoutError, match="until there is room on the disk"):
+            refused.send(b"refused", partition=waiting_for_room[0]).result()
+        refused.close()
+        with client.producer("t", delivery_timeout=PATIENCE_SECONDS, idempotent=False) as producer:
+            latest = client.offsets("t")[waiting_for_room[0]].latest
+            waiting = producer.send(value(400), partition=waiting_for_room[0])
+            subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
+            assert waiting.result().offset == latest, "the producer waited, and the partition was recovered by itself"
+        wait_until(lambda: not client.ping().problems, "the others")
+        assert sorted(read(client)) == sorted(value(number) for number in range(401))
+        assert "partition_offline" not in running.log_text()
+        assert running.stop() == 0
+
+
+def _waiting_for_room(client: seglog.Client) -> list[int]:
+    """The partitions that can only be read until their recovery finds room."""
+    problems = client.ping().problems
+    return [n for n in range(6) if any(p.startswith(f"t-{n} is read-only until there is room") for p in problems)]
+
+
+def _is_steady(look: Callable[[], object]) -> bool:
+    before = look()
+    time.sleep(3)
+    return look() == before
+
+
+_PLENTY = 10 << 20
+
+
+@pytest.mark.parametrize(("way", "killed"), [("truncate", False), ("delete", False), ("delete", True)])
+def test_deleting_needs_no_free_space(small_disk: tuple[Path, Sequence[str]], way: str, killed: bool) -> None:
+    """At exactly 0 bytes, without a ballast: in the living broker, and after a kill and a start that finds no room."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", *_UNMARKED, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 3, config={"segment.bytes": 2_000_000})
+        client.create_topic("kept", 1)
+        with client.producer("t") as producer:
+            for number in range(400):
+                producer.send(value(number), partition=number % 3).result()
+        with client.producer("kept") as producer:
+            producer.send(b"kept").result()
+        fill_from_outside(mount_point, under)
+        if killed:
+            running.kill()
+            running.start()
+            wait_until(lambda: _is_settled(client), "all partitions to be readable")
+        fill_from_outside(mount_point, under, "hog2")
+        wait_until(lambda: client.metrics()["disk_free_bytes"] < _PLENTY, "the broker to look at the disk")
+        if way == "delete":
+            client.delete_topic("t")
+        else:
+            client.truncate_topic("t", dict.fromkeys(range(3)))
+        wait_until(lambda: client.metrics()["disk_free_bytes"] > _PLENTY, "room")
+        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
+            assert producer.send(b"x" * 1_000_000).result().offset == 1
+        wait_until(lambda: not client.ping().problems, "everything to be well")
+        running.kill()
+        running.start()
+        wait_until(lambda: not client.metrics()["partitions_recovering"], "the recovery")
+        assert {topic.name for topic in client.topics()} == ({"kept"} if way == "delete" else {"kept", "t"})
+        if way == "truncate":
+            assert not read(client)
+            assert [o.earliest for o in client.offsets("t")] == [134, 133, 133]
+        assert not [name for name in _names_in(mount_point / "data", under) if name.endswith(("-delete", "-stray"))]
+        assert not client.ping().problems
+        assert running.stop() == 0
+
+
+def _names_in(directory: Path, under: Sequence[str]) -> list[str]:
+    return subprocess.run(
+        [*under, "ls", str(directory)], check=True, stdout=subprocess.PIPE, encoding="utf-8"
+    ).stdout.split()
+
+
+@pytest.mark.parametrize("way", ["truncate", "delete", "retention.ms"])
+def test_on_a_full_disk_what_is_truncated_or_deleted_is_removed_at_once(
+    small_disk: tuple[Path, Sequence[str]], way: str
+) -> None:
+    """Not only after ``file.delete.delay.ms`` (60 s), nor at the next retention check (300 s) but for expiry itself."""
+    mount_point, under = small_disk
+    flags = _SHORT if way == "retention.ms" else ()
+    with daemon(mount_point / "data", *flags, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1)  # all of it is in one segment, and that one is active
+        client.create_topic("kept", 1)
+        fill(client, 0)
+        if way == "truncate":
+            client.truncate_topic("t", {0: None})
+        elif way == "delete":
+            client.delete_topic("t")
+        else:
+            client.alter_topic("t", config={way: 1})
+        with client.producer("kept", delivery_timeout=20) as producer:
+            producer.send(b"there is room").result()
+        wait_until(lambda: client.metrics()["disk_full"] == 0, "the end of the mode")
+        assert client.metrics()["disk_free_bytes"] > (_SIZE_MIB << 20) * 0.9
+        if way == "truncate":
+            with client.producer("t") as producer:
+                again = producer.send(b"goes on").result()
+            assert client.offsets("t")[0].earliest == again.offset
+            assert read(client) == [b"goes on"]
+        assert running.stop() == 0
+
+
+def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_path: Path) -> None:
+    mount_point = tmp_path / "disk"
+    with (
+        mounted(mount_point, "size=64m,nr_inodes=700") as under,
+        daemon(mount_point / "data", under=under) as running,
+        seglog.connect(running.address) as client,
+    ):
+        client.create_topic("t", 1, config={"segment.bytes": 65_536})
+        acked = 0
+        with client.producer("t", delivery_timeout=10.0) as producer:
+            with pytest.raises(ClientTimeoutError) as caught:  # noqa: PT012 - which of them is refused is the question
+                while True:
+                    producer.send(value(acked)).result()
+                    acked += 1
+            refusal = caught.value.__cause__
+        assert acked > 100
+        assert isinstance(refusal, DiskFullError)
+        assert "inodes" in refusal.message
+        assert refusal.free > 20 << 20, "bytes are free"
+        wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+        assert any("inodes left and can hold no more files" in problem for problem in client.ping().problems)
+        assert client.metrics()["disk_free_inodes"] < 20
+        running.kill()
+        running.start()
+        assert read(client) == [value(number) for number in range(acked)]
+        client.truncate_topic("t", {0: acked - 20})
+        with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
+            assert producer.send(value(acked)).result().offset == acked
+        assert read(client) == [value(number) for number in range(acked - 20, acked + 1)]
+        client.alter_topic("t", {"segment.bytes": 16 << 20})
+        with client.producer("t") as producer:
+            for number in range(acked + 1):
+                producer.send(value(number))
+            producer.flush()
+        assert client.metrics()["disk_full"] == 0, "larger segments take fewer"
+        assert running.stop() == 0
+
+
+def test_a_stop_without_a_free_inode_is_clean(tmp_path: Path) -> None:
+    """The next start recovers nothing."""
+    mount_point = tmp_path / "disk"
+    quick = ("--set", "log.initial.task.delay.ms=0")
+    with (
+        mounted(mount_point, "size=64m,nr_inodes=2000") as under,
+        daemon(mount_point / "data", *quick, under=under) as running,
+        seglog.connect(running.address) as client,
+    ):
+        spares = [*under, "sh", "-c", f"ls {mount_point / 'data'} | grep -c seglog-spare"]
+        client.create_topic("t", 20, config={"segment.bytes": 65_536})
+        client.create_topic("u", 1)
+        with client.producer("t", idempotent=True) as producer:
+            sent = [producer.send(value(number), partition=number % 20) for number in range(60)]
+        ends = [ack.result().offset for ack in sent]
+        wait_until(lambda: int(subprocess.run(spares, stdout=subprocess.PIPE, check=False).stdout) == 8, "spare files")
+        fill_inodes(mount_point, under)
+        wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+        fill_inodes(mount_point, under)
+        before = {part.partition: part.latest for part in client.offsets("t")}
+        for _ in range(3):
+            assert running.stop() == 0
+            fill_inodes(mount_point, under)
+            running.start()
+            fill_inodes(mount_point, under)
+            assert {part.partition: part.latest for part in client.offsets("t")} == before
+            assert "partition_recovered" not in running.log_text()
+            assert client.metrics()["partitions_recovering"] == 0
+        assert len(ends) == len(read(client)) == 60
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize("is_remembered", [True, False], ids=["a state", "no state"])
+def test_a_truncation_that_was_answered_at_0_bytes_survives_a_kill(
+    small_disk: tuple[Path, Sequence[str]], is_remembered: bool
+) -> None:
+    """With a log start that the state already has, and with one that no file has yet."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
+        with client.producer("t") as producer:
+            for number in range(400):
+                producer.send(value(number)).result()
+        if is_remembered:
+            assert running.stop() == 0
+            running.start()
+        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+        fill_from_outside(mount_point, under)
+        wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
+        fill_from_outside(mount_point, under, "hog2")
+        client.truncate_topic("t", {0: 110})
+        running.kill()
+        running.start()
+        wait_until(lambda: not client.metrics()["partitions_recovering"], "the recovery")
+        assert client.offsets("t")[0].earliest == 110
+        assert read(client) == [value(number) for number in range(110, 400)]
+        assert not [problem for problem in client.ping().problems if problem.startswith("t-0")]
+        assert running.stop() == 0
+
+
+def test_an_account_that_cannot_be_kept_is_refused_and_the_others_stay(
+    small_disk: tuple[Path, Sequence[str]], tmp_path: Path
+) -> None:
+    mount_point, under = small_disk
+    password = tmp_path / "password"
+    password.write_text("a password of some length")
+    made = [*under, sys.executable, "-m", "seglog_broker", "init", "--data", str(mount_point / "data")]
+    subprocess.run([*made, "--password-file", str(password)], env=clean_environment(), check=True)
+    asks = ("--listen", "SASL_PLAINTEXT://127.0.0.1:0", "--set", "super.users=User:admin")
+    with daemon(mount_point / "data", *asks, *_SHORT, under=under) as running:
+
+        def connected(user: str) -> seglog.Client:
+            return seglog.connect(running.address, user=user, password="a password of some length")
+
+        with connected("admin") as admin:
+            wait_until(lambda: admin.metrics()["ballast_bytes"] > 0, "the ballast")
+            admin.create_user("alice", "a password of some length")
+            fill_from_outside(mount_point, under)
+            refused = 0
+            for number in range(2_000):  # the ballast may make room for some
+                try:
+                    admin.create_user(f"user-{number}", "a password of some length", iterations=4_096)
+                except DiskFullError:
+                    refused += 1
+                    break
+            names = [user.name for user in admin.users()]
+            assert refused
+            assert f"user-{number}" not in names
+            connected("alice").close()
+        running.kill()
+        subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
+        running.start()
+        with connected("admin") as admin:
+            assert [user.name for user in admin.users()] == names
+            admin.create_user(f"user-{number}", "a password of some length")

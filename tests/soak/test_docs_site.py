@@ -1,0 +1,156 @@
+"""`make docs`: it builds without a warning, every link leads somewhere, and nothing on a page comes from elsewhere."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from tests.support import REPOSITORY
+
+_OWN = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+
+
+class _Page(HTMLParser):
+    """What a page links to, what it loads by itself, and its anchors."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value for name, value in attrs if value}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        elif tag == "link" and "href" in given:
+            self.loaded.append(given["href"])
+        self.loaded += [given[name] for name in ("src", "srcset", "data", "action") if name in given]
+        self.loaded += re.findall(r"url\(['\"]?([^)'\"]+)", given.get("style", ""))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "WARNING" not in done.stdout, done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Page]:
+    """All pages but that for addresses that do not exist, whose links are from the root of a server."""
+    return {path: _Page(path) for path in sorted(site.rglob("*.html")) if path.name != "404.html"}
+
+
+def test_every_document_is_a_page(site: Path) -> None:
+    documents = [*_OWN, *(path.relative_to(REPOSITORY / "docs").as_posix() for path in _documents())]
+    for name in documents:
+        page = site / re.sub(r"(README)?\.md$", lambda found: "index.html" if found[1] else ".html", name)
+        assert page.exists(), name
+    assert {path.name for path in REPOSITORY.glob("*.md")} == set(_OWN)
+
+
+def _documents() -> list[Path]:
+    return sorted((REPOSITORY / "docs").rglob("*.md"))
+
+
+def test_every_link_of_the_site_leads_to_a_page_and_an_anchor(pages: dict[Path, _Page]) -> None:
+    followed = 0
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"(https?|mailto):", link):
+                continue
+            target, anchor = urldefrag(unquote(link))
+            found = (path.parent / target).resolve() if target else path
+            assert found.is_file(), f"{path.name} links to {link}"
+            if anchor and found.suffix == ".html":
+                assert anchor in pages[found].anchors, f"{path.name} links to {link}"
+            followed += 1
+    assert followed > 1000
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path, pages: dict[Path, _Page]) -> None:
+    loaded = 0
+    for path, page in pages.items():
+        for resource in page.loaded:
+            if resource.startswith("data:"):
+                continue
+            assert not re.match(r"\w+:|//", resource), f"{path.name} loads {resource}"
+            assert (path.parent / urldefrag(resource)[0].partition("?")[0]).resolve().is_file(), resource
+            loaded += 1
+        for script in re.findall(r"<script>(.*?)</script>", path.read_text(encoding="utf-8"), re.DOTALL):
+            assert not re.search(r"https?:|['\"]//", script), f"{path.name}: {script}"
+    assert loaded > 100
+    for sheet in site.rglob("*.css"):
+        text = re.sub(r"/\*.*?\*/", "", sheet.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for resource in re.findall(r"url\(['\"]?([^)'\"]+)", text):
+            if not resource.startswith("data:"):
+                assert not re.match(r"\w+:|//", resource), f"{sheet.name} loads {resource}"
+        assert "@import" not in text, sheet.name
+
+
+def test_the_search_needs_no_server(site: Path) -> None:
+    """What it loads are scripts, which a page from a folder may; lunr gets every section with its text."""
+    search = (site / "search" / "main.js").read_text(encoding="utf-8")
+    for name in re.findall(r'load\("([^"]+)"\)', search):
+        assert (site / "search" / name).is_file(), name
+    assert not re.search(r"Worker|XMLHttpRequest|fetch\(|getScript", search)
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert index.startswith("var searchIndex = {")
+    sections = json.loads(index.removeprefix("var searchIndex = ").rstrip(";\n"))["docs"]
+    assert any("retention.ms" in section["text"] for section in sections)
+    assert {page.partition("#")[0] for page in (section["location"] for section in sections)} > {
+        "CONFIG.html",
+        "api/client.html",
+    }
+    assert 'id="mkdocs-search-query"' in (site / "search.html").read_text(encoding="utf-8")
+    assert "css/wide.css" in (site / "CONFIG.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("module", "shown_as"),
+    [
+        ("seglog", ("seglog", "seglog_protocol.errors")),
+        ("seglog.asyncio", ("seglog.asyncio",)),
+        ("seglog.trio", ("seglog.trio",)),
+        ("seglog.arrow", ("seglog.arrow", "seglog")),
+        ("seglog_spark", ("seglog_spark", "seglog_spark.session")),
+        ("seglog_protocol.errors", ("seglog_protocol.errors",)),
+    ],
+)
+def test_every_public_name_of_the_client_is_in_the_reference(
+    module: str, shown_as: tuple[str, ...], pages: dict[Path, _Page]
+) -> None:
+    anchors = {anchor for page in pages.values() for anchor in page.anchors}
+    package = import_module(module)
+    names = getattr(package, "__all__", None)
+    if names is None:
+        names = [name for name, value in vars(package).items() if isinstance(value, type) and name.endswith("Error")]
+    for name in names:
+        assert name == "__version__" or {f"{place}.{name}" for place in shown_as} & anchors, f"{module}.{name}"
+
+
+def test_code_is_code_and_lists_are_lists(pages: dict[Path, _Page]) -> None:
+    for path in pages:
+        text = re.sub(r"<(pre|code)\b.*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert "```" not in text, path.name
+        assert not re.search(r"<p>(\||[-*] |\d+\. )", text), path.name

@@ -1,0 +1,448 @@
+"""The jobs on a real broker and a real Spark, against plain Python."""
+
+import gzip
+import importlib
+import importlib.util
+import json
+import random
+from collections import Counter, defaultdict
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from seglog.cli.arguments import Options
+from seglog.cli.exits import InputError
+from seglog.client import Client
+from seglog.core.moments import from_epoch_ms
+from seglog.core.partitioner import partition_for_key
+from seglog.core.records import Record
+from seglog_spark.jobs import running
+from tests.spark.conftest import Command
+from tests.spark.jobs.conftest import Job
+from tests.support import shared_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.timeout(900)]
+
+START_MS = 1_546_300_800_000
+HOUR_MS = 3_600_000
+
+Content = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
+
+
+def produce(
+    client: Client, topic: str, count: int, *, start: int = 0, keys: int = 500, value_bytes_max: int = 600
+) -> None:
+    """Records of every kind: without key, value or headers, out of time's order, partition 3 left empty."""
+    choose = random.Random(start)
+    client.create_topic(topic, partitions=4, config={"segment.bytes": 1 << 20, "retention.ms": -1}, exist_ok=True)
+    with client.producer(topic, ack="os", compression="zstd", batch_bytes=20_000) as producer:
+        for number in range(start, start + count):
+            key = f"key {choose.randrange(keys)}" if number % 7 else None
+            producer.send(
+                None if number % 10 == 9 else choose.randbytes(choose.randrange(value_bytes_max)),
+                key=key,
+                partition=choose.randrange(3) if key is None else partition_for_key(key.encode(), 3),
+                timestamp=START_MS + number * 1001 - choose.randrange(5000),
+                headers=[("n", b"%d" % number), ("n", None), ("", b"")] if number % 3 == 0 else [],
+            )
+
+
+def records(client: Client, topic: str) -> dict[int, list[Record]]:
+    found: dict[int, list[Record]] = defaultdict(list)
+    with client.consumer(topic) as consumer:
+        for record in consumer:
+            found[record.partition].append(record)
+    return found
+
+
+def content(found: dict[int, list[Record]]) -> dict[int, list[Content]]:
+    """What a record has without its offset; a header of the sink is none of its own."""
+    return {
+        partition: [
+            (r.key, r.value, r.timestamp, tuple((k, v) for k, v in r.headers if k != "seglog.spark")) for r in some
+        ]
+        for partition, some in found.items()
+    }
+
+
+def in_files(folder: Path) -> dict[int, list[tuple[int, Content]]]:
+    """What an engine that knows nothing of seglog reads: offset and content, in the order of files and rows."""
+    found: dict[int, list[tuple[int, Content]]] = defaultdict(list)
+    for row in ds.dataset(folder, format="parquet").to_table().to_pylist():
+        headers = tuple((header["key"], header["value"]) for header in row["headers"] or [])
+        time_ms = -1 if row["timestamp"] is None else int(row["timestamp"].timestamp() * 1000 + 0.5)
+        found[row["partition"]].append((row["offset"], (row["key"], row["value"], time_ms, headers)))
+    return found
+
+
+def with_offsets(found: dict[int, list[Record]]) -> dict[int, list[tuple[int, Content]]]:
+    contents = content(found)
+    return {p: [(r.offset, c) for r, c in zip(some, contents[p], strict=True)] for p, some in found.items()}
+
+
+@pytest.mark.soak
+def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client, topic: str, tmp_path: Path) -> None:
+    produce(client, topic, 9_000)
+    client.truncate_topic(topic, {0: 40})
+    out, target = tmp_path / "archive", f"{topic}-again"
+    first = job("archive", "--topic", topic, "--out", str(out), "--target-file-mb", "1")
+    there = records(client, topic)
+    assert first["records"] == sum(map(len, there.values())) == 8_960
+    assert len(first["files"]) >= 3
+    assert in_files(out) == with_offsets(there)
+    assert job("archive", "--topic", topic, "--out", str(out))["files"] == []
+
+    produce(client, topic, 500, start=9_000)
+    second = job("archive", "--topic", topic, "--out", str(out))
+    there = records(client, topic)
+    assert second["records"] == 500
+    assert in_files(out) == with_offsets(there)
+    ends = {str(p): [there[p][0].offset, there[p][-1].offset + 1] for p in range(3)}
+    assert second["partitions"] == ends | {"3": [0, 0]}
+
+    replayed = job("replay", "--in", str(out), "--to-topic", target)
+    assert replayed["records"] == 9_460
+    assert content(records(client, target)) == content(there)
+    assert client.describe_topic(target).partitions == 4
+    if importlib.util.find_spec("duckdb") is not None:
+        query = f"select count(*), sum(octet_length(value)) from '{out}/*/*.parquet'"
+        counted = importlib.import_module("duckdb").sql(query).fetchall()
+        assert counted == [(9_460, sum(len(r.value or b"") for some in there.values() for r in some))]
+
+
+def in_their_order(found: dict[int, list[tuple[int, Content]]]) -> dict[int, list[tuple[int, Content]]]:
+    """By offset: files by date have them in no order."""
+    return {partition: sorted(some, key=itemgetter(0)) for partition, some in found.items()}
+
+
+@pytest.mark.soak
+def test_an_archive_commits_how_far_it_is_to_a_group(
+    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    produce(client, topic, 500)
+    archive = ("archive", "--topic", topic, "--out", str(tmp_path / "archive"), "--group", f"{topic}-archive")
+    job(*archive)
+    described = client.describe_group(f"{topic}-archive")
+    assert (described.group.state, described.records) == ("Empty", 0)
+    assert sum(each.offset or 0 for each in described.offsets) == 500
+    produce(client, topic, 40, start=500)
+    assert client.describe_group(f"{topic}-archive").records == 40
+    client.reset_group(f"{topic}-archive", "earliest")
+    assert job(*archive)["records"] == 40, "the archive itself says where to go on"
+    assert client.describe_group(f"{topic}-archive").records == 0
+
+
+@pytest.mark.soak
+def test_an_archive_by_date_is_to_other_jobs_what_one_without_dates_is(
+    job: Job, command: Command, spark: "SparkSession", client: Client, topic: str, tmp_path: Path
+) -> None:
+    produce(client, topic, 2_000)
+    produce(client, topic, 1_000, start=200_000)  # days later
+    produce(client, topic, 1_000, start=100_000)  # and days before these
+    with client.producer(topic, ack="os") as producer:
+        for number in range(40):
+            producer.send(f"{number}", partition=number % 3, timestamp=-1, headers=[])
+    out, target = tmp_path / "dated", f"{topic}-again"
+    archive = ("archive", "--topic", topic, "--out", str(out), "--partition-by", "date")
+    assert job(*archive, "--target-file-mb", "1")["records"] == 4_040
+    produce(client, topic, 500, start=1_000)
+    second = job(*archive)
+    assert second["records"] == 500
+    there = records(client, topic)
+    assert in_their_order(in_files(out)) == with_offsets(there)
+    rows = spark.read.parquet(str(out))
+    assert rows.schema["date"].dataType.typeName() == "date"
+    found = {row["date"] and str(row["date"]): row["count"] for row in rows.groupBy("date").count().collect()}
+    times = [None if r.timestamp == -1 else r.timestamp for some in there.values() for r in some]
+    assert found == Counter(None if t is None else str(from_epoch_ms(t).date()) for t in times)
+    assert len(found) == 5
+
+    assert job("replay", "--in", str(out), "--to-topic", target)["records"] == 4_540
+    assert content(records(client, target)) == content(there)
+    for source in (("--in", str(out)), ("--topic", topic)):
+        job("compact", *source, "--out", str(tmp_path / f"compacted{source[0]}"))
+    assert in_files(tmp_path / "compacted--in") == in_files(tmp_path / "compacted--topic")
+    assert len(job("report", "--in", str(out), "--by", "day")["rows"]) == 5
+
+    assert job(*archive)["files"] == []
+    code, _, said = command(*archive[:-2])
+    assert (code, "add --partition-by date" in said) == (1, True)
+
+
+def test_what_is_gone_is_an_error_or_a_gap(
+    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic, partitions=1, config={"retention.ms": -1})
+    out = str(tmp_path / "archive")
+    for _ in range(2):
+        job("archive", "--topic", topic, "--out", out)  # first of nothing
+        with client.producer(topic, ack="os") as producer:
+            for number in range(20):
+                producer.send(f"value {number}")
+    client.truncate_topic(topic, {0: 33})
+    code, _, said = command("archive", "--topic", topic, "--out", out)
+    assert (code, said.count("\n")) == (4, 1)
+    assert "the log begins at 33 now. To go on without them, add --accept-loss" in said
+    found = job("archive", "--topic", topic, "--out", out, "--accept-loss")
+    assert (found["records"], found["missing"], found["partitions"]) == (7, 13, {"0": [0, 40]})
+    (_, last) = json.loads((tmp_path / "archive" / "_manifest.json").read_text())["files"]
+    ((start, end, reason),) = last["gaps"]
+    assert (start, end) == (20, 33)
+    assert reason in {"expired", "truncated"}
+    assert job("compact", "--topic", topic, "--out", f"{out}-none", "--before-offset", "0")["records"] == 0
+
+
+def test_replay_takes_a_range_and_keeps_what_it_is_told_to_keep(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    produce(client, topic, 600)
+    target = f"{topic}-part"
+    client.create_topic(target, partitions=2, config={"message.timestamp.type": "LogAppendTime"})
+    since, until = START_MS + 100_000, START_MS + 300_000
+    part = ("replay", "--topic", topic, "--to-topic", target, "--from", f"@{since}", "--until", f"@{until}")
+    code, _, said = command(*part)
+    assert (code, "has fewer partitions (2) than there are to preserve (4)" in said) == (4, True)
+    code, _, said = command(*part, "--preserve", "key,timestamp")
+    assert (code, "leave timestamp out of --preserve" in said) == (2, True)
+    assert records(client, target) == {}
+    found = job(*part, "--preserve", "key", "--rate", "100000", "--ack", "os")
+    wanted = []
+    for some in records(client, topic).values():
+        begin = next(n for n, r in enumerate(some) if r.timestamp >= since)
+        end = next(n for n, r in enumerate(some) if r.timestamp >= until)
+        wanted += some[begin:end]
+    assert found["records"] == len(wanted) > 100
+    appended = [r for some in records(client, target).values() for r in some]
+    assert Counter((r.key, r.value, tuple(r.headers)) for r in appended) == Counter(
+        (r.key, r.value, tuple(r.headers)) for r in wanted
+    )
+    assert all(r.partition == partition_for_key(r.key, 2) for r in appended if r.key is not None)
+    assert min(r.timestamp for r in appended) > until
+
+
+def test_a_replay_that_is_run_again_under_its_id_writes_nothing_twice(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    produce(client, topic, 600)
+    target = f"{topic}-once"
+    arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "nightly", "--until", "now")
+    there = records(client, topic)
+    assert job(*arguments)["records"] == 600
+    produce(client, topic, 50, start=600)
+    again = job(*arguments)
+    assert (again["records"], again["is_repeated"], again["left_out"]) == (0, True, 50)
+    assert content(records(client, target)) == content(there)
+    code, _, said = command(*arguments, "--preserve", "partition,key")
+    assert (code, "--job-id nightly was given to another job" in said) == (2, True)
+
+
+@pytest.mark.soak
+def test_where_there_is_nothing_to_write_no_topic_is_made(
+    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    produce(client, topic, 50)
+    target = f"{topic}-target"
+    replay = ("replay", "--topic", topic, "--to-topic", target, "--job-id", f"{topic}-j")
+    for start, until in (("2020-01-01", "2019-01-01"), ("30", "20"), ("latest", "earliest"), ("-1h", "-2h")):
+        code, _, said = command(*replay, f"--from={start}", f"--until={until}")
+        assert (code, f"--from {start} is after --until {until}" in said) == (2, True)
+    for moments in (("--from", "latest"), ("--until", "earliest"), ("--from", "5", "--until", "5")):
+        found = job(*replay, *moments)
+        assert (found["records"], found["is_repeated"]) == (0, False)
+    compact = ("compact", "--topic", topic, "--before-offset", "0")
+    assert job(*compact, "--to-topic", target, "--job-id", f"{topic}-j")["records"] == 0
+    assert job(*compact, "--out", str(tmp_path))["files"] == []
+    assert target not in {found.name for found in client.topics()}
+    assert job(*replay)["records"] == 50  # an id under which nothing was written is free
+
+
+def test_a_job_id_belongs_to_the_topic_it_was_used_for_and_not_to_its_name(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    replay = ("replay", "--topic", topic, "--to-topic", f"{topic}-target", "--job-id", f"{topic}-j")
+    produce(client, topic, 50)
+    job(*replay)
+    client.delete_topic(topic)
+    produce(client, topic, 50, start=50)
+    code, _, said = command(*replay)
+    assert (code, f"--job-id {topic}-j was given to another job" in said) == (2, True)
+
+
+@pytest.mark.soak
+def test_a_job_id_belongs_to_one_target_which_is_filled_again_when_it_was_deleted(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    produce(client, topic, 50)
+    replay = ("replay", "--topic", topic, "--job-id", f"{topic}-j", "--to-topic")
+    assert job(*replay, f"{topic}-target")["records"] == 50
+    code, _, said = command(*replay, f"{topic}-tagret")
+    assert (code, f"was given to another job: replay {topic}" in said, f"to {topic}-tagret" in said) == (2, True, True)
+    assert job(*replay, f"{topic}-target")["is_repeated"]
+    client.delete_topic(f"{topic}-target")
+    again = job(*replay, f"{topic}-target")
+    assert (again["records"], again["is_repeated"]) == (50, False)
+
+
+def plain_latest(
+    found: dict[int, list[Record]], *, keep_null: bool, delete_tombstones: bool, before: int
+) -> dict[int, list[Record]]:
+    """A compaction by a dict."""
+    latest: dict[int, list[Record]] = {}
+    for partition, some in found.items():
+        newest: dict[bytes, Record] = {}
+        without_key = []
+        for record in some:
+            if record.offset >= before:
+                continue
+            if record.key is None:
+                without_key.append(record)
+            else:
+                newest[record.key] = record
+        kept = [r for r in newest.values() if r.value is not None or not delete_tombstones]
+        latest[partition] = sorted([*kept, *(without_key if keep_null else [])], key=lambda r: r.offset)
+    return latest
+
+
+@pytest.mark.soak
+def test_compact_equals_a_plain_dict(job: Job, command: Command, client: Client, topic: str, tmp_path: Path) -> None:
+    produce(client, topic, 3_000)
+    there = records(client, topic)
+    every = plain_latest(there, keep_null=True, delete_tombstones=False, before=1 << 60)
+    out = tmp_path / "compacted"
+    compact = ("compact", "--topic", topic, "--out", str(out))
+    assert job(*compact)["records"] == sum(map(len, every.values()))
+    assert in_files(out) == with_offsets(every)
+    assert job(*compact)["files"] == []  # there already
+
+    job("archive", "--topic", topic, "--out", str(tmp_path / "archive"))
+    strict = ("--null-keys", "drop", "--delete-tombstones", "--before-offset", "700")
+    other = ("compact", "--in", str(tmp_path / "archive"), "--out", str(out), *strict)
+    code, _, said = command(*other)
+    assert (code, "add --overwrite" in said) == (1, True)
+    job(*other, "--overwrite")
+    few = plain_latest(there, keep_null=False, delete_tombstones=True, before=700)
+    assert in_files(out) == with_offsets(few)
+
+    replayed, latest = f"{topic}-replayed", f"{topic}-latest"
+    job("replay", "--in", str(out), "--to-topic", replayed)
+    assert content(records(client, replayed)) == content(few)
+    into_topic = ("compact", "--topic", topic, "--to-topic", latest, "--job-id", "j", "--delete-tombstones")
+    assert job(*into_topic)["records"] > 0
+    assert job(*into_topic)["is_repeated"]
+    assert content(records(client, latest)) == content(
+        plain_latest(there, keep_null=True, delete_tombstones=True, before=1 << 60)
+    )
+
+
+@pytest.mark.soak
+def test_a_report_on_the_real_events_equals_a_plain_count(job: Job, client: Client, topic: str, tmp_path: Path) -> None:
+    client.create_topic(topic, partitions=3, config={"retention.ms": -1})
+    plain: dict[tuple[int, int], list[int]] = {}
+    with gzip.open(shared_data("commit-events.jsonl.gz"), "rt") as lines, client.producer(topic, ack="os") as producer:
+        for number, line in enumerate(lines):
+            event = json.loads(line)
+            key = None if number % 100 == 0 else event["path"].encode()
+            partition = partition_for_key(key, 3) if key is not None else number // 100 % 3
+            value = line.rstrip("\n").encode()
+            producer.send(value, key=key, partition=partition, timestamp=event["ts"])
+            row = plain.setdefault((partition, event["ts"] // HOUR_MS * HOUR_MS), [0, 0, 1 << 62, 0, 0])
+            row[0] += 1
+            row[1] += len(key or b"") + len(value)
+            row[2] = min(row[2], event["ts"])
+            row[3] = max(row[3], event["ts"])
+            row[4] += key is None
+    picture, archive = tmp_path / "commits.svg", tmp_path / "archive"
+    job("archive", "--topic", topic, "--out", str(archive))
+    with client.producer(topic, ack="os") as producer:
+        producer.send("one more", partition=2, timestamp=START_MS)
+    report = job("report", "--topic", topic, "--until", "2024-12-01", "--plot", str(picture), "--lag-of", str(archive))
+    row = plain.setdefault((2, START_MS), [0, 0, START_MS, 0, 0])
+    row[:] = [row[0] + 1, row[1] + 8, min(row[2], START_MS), max(row[3], START_MS), row[4] + 1]
+    assert as_plain(report["rows"]) == plain
+    total = sum(row[0] for row in plain.values())
+    assert report["records"] == total == 101_230
+    assert [found["lag"] for found in report["lag"]] == [0, 0, 1]
+    assert sum(found["records"] for found in report["partitions"]) == total
+    drawn = picture.read_text()
+    assert f"{topic}: 101,230 records" in drawn
+    assert "records per month" in drawn
+    assert "lag 1<" in drawn
+
+    rows = tmp_path / "rows.parquet"
+    by_year = ("report", "--in", str(archive), "--by", "year", "--format", "parquet", "--out", str(rows))
+    assert job(*by_year)["records"] == total - 1
+    years = Counter({2019: -1})  # the one more
+    for (_, hour), numbers in plain.items():
+        years[from_epoch_ms(hour).year] += numbers[0]
+    assert {row["period"].year: row["records"] for row in pq.read_table(rows).to_pylist()} == years
+
+
+def as_plain(rows: list[dict[str, Any]]) -> dict[tuple[int, int], list[int]]:
+    names = ("records", "bytes", "min_timestamp", "max_timestamp", "null_keys")
+    return {(row["partition"], row["period"]): [row[name] for name in names] for row in rows}
+
+
+def test_a_spark_that_does_not_start_leaves_folders_as_they_were(
+    command: Command, job: Job, client: Client, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 200)
+    there = tmp_path / "there"
+    job("compact", "--topic", topic, "--out", str(there))
+    before = in_files(there)
+
+    def refuse(_: Options) -> None:
+        raise InputError("Spark does not start with --master bogus")
+
+    monkeypatch.setattr(running, "_spark", refuse)
+    for name in ("archive", "compact"):
+        code, _, said = command(name, "--topic", topic, "--out", str(tmp_path / name), "--master", "bogus")
+        assert (code, "Spark does not start" in said) == (1, True)
+        assert not (tmp_path / name).exists()
+    code, _, _ = command("compact", "--topic", topic, "--out", str(there), "--null-keys", "drop", "--overwrite")
+    assert code == 1
+    assert in_files(there) == before
+
+
+def test_summaries_name_whole_paths(
+    job: Job, client: Client, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 50)
+    monkeypatch.chdir(tmp_path)
+    assert job("archive", "--topic", topic, "--out", "a")["out"] == str(tmp_path / "a")
+    assert job("compact", "--in", "a", "--out", "c")["out"] == str(tmp_path / "c")
+    report = job("report", "--in", "a", "--out", "r", "--plot", "p.pdf")
+    assert (report["out"], report["plot"]) == (str(tmp_path / "r"), str(tmp_path / "p.pdf"))
+
+
+def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, topic: str, tmp_path: Path) -> None:
+    produce(client, topic, 50)
+    here, file = str(tmp_path), tmp_path / "file"
+    file.write_text("a letter")
+    for arguments, code, sentence in (
+        (("archive", "--topic", f"{topic}s", "--out", f"{here}/a"), 4, f"did you mean {topic}"),
+        (("archive", "--topic", topic, "--out", here), 1, "is not an archive of seglog"),
+        (("archive", "--topic", topic, "--out", str(file)), 1, "is a file; an archive is a folder"),
+        (("archive", "--topic", topic, "--out", "s3://there"), 2, "write a folder"),
+        (("archive", "--topic", topic, "--out", f"{here}/a", "--trigger", "5"), 2, "--trigger is how often --follow"),
+        (("replay", "--in", f"{here}/none", "--to-topic", "x"), 1, "holds no archive of seglog"),
+        (("replay", "--topic", topic, "--to-topic", topic), 2, "is read and written"),
+        (("replay", "--topic", topic, "--to-topic", "x", "--from", "tomorow"), 2, "is neither an offset nor a time"),
+        (("replay", "--topic", topic, "--to-topic", "x", "--ack", "none", "--job-id", "x"), 2, "needs an ack"),
+        (("compact", "--topic", topic, "--out", here, "--job-id", "x"), 2, "--job-id is for writing to a topic"),
+        (("report", "--topic", topic, "--by", "hour,day"), 2, "names two periods"),
+        (("report", "--topic", topic, "--format", "parquet"), 2, "needs --out FILE"),
+        (("report", "--topic", topic, "--plot", "x.jpeg"), 2, "the name of a picture ends with"),
+        (("report", "--topic", topic, "--lag-of", here), 1, "is not an archive (no _manifest.json)"),
+    ):
+        assert command(*arguments)[0] == code, arguments
+        _, out, said = command(*arguments)
+        assert out == ""
+        assert sentence in said, said
+    assert not Path(f"{here}/a").exists()

@@ -1,0 +1,159 @@
+"""Jobs whose driver is killed between two instructions, and that are then run again."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.client import Client
+from seglog.core.records import Record
+from seglog_spark.tasks import REQUEST_BYTES
+from tests.processes import Daemon, clean_environment, seglog_command
+from tests.spark.conftest import require_spark
+from tests.spark.drivers import GIVEN_UP_MAX, SHORT_LIVED, dice, is_passing, killed_in_the_end
+from tests.spark.jobs.test_jobs import content, in_files, plain_latest, produce, records, with_offsets
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """A configuration of Spark on a job's command line."""
+    return [f"--conf={key}={value}" for key, value in conf.items()]
+
+
+SOON_OVER = conf_arguments(SHORT_LIVED)
+
+
+def run(
+    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
+) -> None:
+    """Run a job to its end, or kill it with its JVM and workers as soon as ``until`` is true.
+
+    What passes is waited out, as whoever runs a job would do.
+    """
+    given_up = 0
+    while code := _run(running, log, *arguments, until=until, **environment):
+        given_up += 1
+        assert given_up <= GIVEN_UP_MAX, log.read_text()[-4000:]
+        assert is_passing(log.read_text()), f"exit code {code}: {log.read_text()[-4000:]}"
+
+
+def _run(
+    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
+) -> int:
+    with log.open("ab") as said:
+        started = subprocess.Popen(
+            [*seglog_command(running.address, "spark"), *arguments, *SOON_OVER],
+            env=clean_environment(**environment),
+            start_new_session=True,
+            stdout=said,
+            stderr=said,
+        )
+        with killed_in_the_end(started) as driver:
+            while until is not None and driver.poll() is None and not until():
+                try:
+                    driver.wait(0.01)
+                except subprocess.TimeoutExpired:
+                    continue
+            if until is None:
+                return driver.wait()
+    return 0
+
+
+def reached(client: Client, topic: str, count: int) -> Callable[[], bool]:
+    """Whether a topic that a job makes has so many records."""
+
+    def look() -> bool:
+        names = {found.name for found in client.topics()}
+        return topic in names and sum(place.latest for place in client.offsets(topic)) >= count
+
+    return look
+
+
+def test_an_archive_is_exact_when_its_runs_are_killed(running: Daemon, topic: str, tmp_path: Path) -> None:
+    require_spark()
+    choose = dice()
+    out, log = tmp_path / "archive", tmp_path / "job.log"
+    arguments = ("archive", "--topic", topic, "--out", str(out), "--target-file-mb", "1", "--master", "local[2]")
+
+    enough = choose.randrange(1, 6)
+
+    def has_files() -> bool:
+        return sum(1 for _ in out.glob("*/*.parquet")) >= enough
+
+    with seglog.connect(running.address) as client:
+        produce(client, topic, 24_000)
+        run(running, log, *arguments, until=(out / "_manifest.json").exists)
+        run(running, log, *arguments, until=lambda: any(out.glob("*/.*.tmp")))
+        produce(client, topic, 3_000, start=24_000)  # plans made from now on would be others
+        run(running, log, *arguments, until=has_files)
+        run(running, log, *arguments)
+        assert in_files(out) == with_offsets(records(client, topic))
+    assert not any(out.rglob("*.tmp"))
+
+
+def test_a_replay_under_an_id_is_exact_when_its_runs_are_killed(
+    running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    require_spark()
+    choose = dice()
+    target, log = f"{topic}-target", tmp_path / "job.log"
+    produce(client, topic, 6_000)
+    there = records(client, topic)
+    arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "killed-replay", "--master", "local[2]")
+
+    for count in sorted(choose.randrange(1, 5_000) for _ in range(3)):
+        run(running, log, *arguments, "--rate", "4000", until=reached(client, target, count))
+        produce(client, topic, 10, start=6_000 + count)  # which are not for this job
+    run(running, log, *arguments)
+    replayed = content(records(client, target))
+    assert replayed == content(there)
+
+
+def produce_for_compaction(client: Client, topic: str) -> dict[int, list[Record]]:
+    """Records of which more are left, by partition, than go into one request of the sink; those that are the latest."""
+    produce(client, topic, 14_000, keys=20_000, value_bytes_max=3_000)
+    left = plain_latest(records(client, topic), keep_null=True, delete_tombstones=False, before=1 << 60)
+    assert all(sum(len(r.value or b"") for r in left[p]) > REQUEST_BYTES for p in range(3))
+    return left
+
+
+def test_a_compaction_to_files_equals_a_plain_dict_when_its_runs_are_killed(
+    running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    require_spark()
+    out, log = tmp_path / "compacted", tmp_path / "job.log"
+    arguments = ("compact", "--topic", topic, "--out", str(out), "--master", "local[2]")
+    left = produce_for_compaction(client, topic)
+    for at_work in (lambda: any(out.glob("*/.*.tmp")), lambda: any(out.glob("*/*.parquet"))):
+        run(running, log, *arguments, until=at_work)
+        produce(client, topic, 10, start=14_000)  # which are not for this job
+    run(running, log, *arguments)
+    assert in_files(out) == with_offsets(left)
+    assert not any(out.rglob("*.tmp"))
+
+
+def test_killed_compactions_equal_a_plain_dict(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
+    """A compaction to a topic under an id equals a plain dict when its runs are killed."""
+    require_spark()
+    target, log = f"{topic}-target", tmp_path / "job.log"
+    left = produce_for_compaction(client, topic)
+    arguments = (
+        "compact",
+        "--topic",
+        topic,
+        "--to-topic",
+        target,
+        "--job-id",
+        "killed-compaction",
+        "--master",
+        "local[2]",
+    )
+    for count in (1, dice().randrange(1, sum(map(len, left.values())))):
+        run(running, log, *arguments, until=reached(client, target, count))
+        print(f"killed with {sum(place.latest for place in client.offsets(target))} records")
+        produce(client, topic, 10, start=14_000)  # which are not for this job
+    run(running, log, *arguments)
+    assert content(records(client, target)) == content(left)

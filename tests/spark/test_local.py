@@ -1,0 +1,349 @@
+"""localLogDir: what a log directory gives, held against what its broker gives, while the broker is at work."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import seglog
+from seglog.client import Client
+from seglog.directory.topics import LogDirectory
+from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
+from seglog_protocol.isolation import Isolation
+from seglog_protocol.messages import ConfigValue
+from seglog_spark.catalog import Catalog
+from seglog_spark.filters import Wanted
+from seglog_spark.group_progress import GroupProgress
+from seglog_spark.local_catalog import LocalCatalog
+from seglog_spark.marks_topic import MarksTopic
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.options import (
+    MARKS_TOPIC,
+    TARGET_TASK_BYTES,
+    TASKS_TOPIC,
+    Assign,
+    OptionError,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+    parse_write_options,
+)
+from seglog_spark.planning import DataLossError
+from seglog_spark.plans import StreamPlan, plan_batch
+from seglog_spark.reading import RangeReader
+from seglog_spark.schema import COLUMNS
+from seglog_spark.transactional_tasks import prepare
+from tests.interop.golden import load_case, unpack
+from tests.processes import Daemon, daemon
+from tests.spark.fake_log import tp
+from tests.transactions import TransactionLog
+from tests.unit.clients.directory.files import batch_at, make_partition, write_segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 20_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def fill(client: Client, topic: str, count: int, *, partitions: int = 2) -> None:
+    """Records of every codec, with headers, tombstones and no key now and then, over many small segments."""
+    client.create_topic(topic, partitions, {"segment.bytes": 16_384, "index.interval.bytes": 512, "retention.ms": -1})
+    for number, codec in enumerate(CODECS):
+        with client.producer(topic, ack="os", batch_bytes=2000, compression=codec) as producer:
+            for record in range(number, count, len(CODECS)):
+                value = None if record % 11 == 0 else b"value %d" % record
+                headers = [("n", b"%d" % record), ("none", None)] if record % 3 == 0 else []
+                key = f"key {record}" if record % 7 else None
+                producer.send(value, key=key, timestamp=record * 1000, headers=headers)
+
+
+def rows(server: str | Path, ranges: list[OffsetRange]) -> pa.Table:
+    reader = RangeReader(server, tuple(COLUMNS))
+    batches = [batch for wanted in ranges for batch in reader.read(wanted)]
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+# --- Planning ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_directory_answers_planning_as_its_broker_does(running: Daemon, client: Client, topic: str) -> None:
+    fill(client, topic, 3000)
+    client.truncate_topic(topic, {0: 100})
+    log, local = Catalog(client), LocalCatalog(running.directory)
+    selections = (Subscribe((topic,)), SubscribePattern(f"{topic}.*"), Assign((tp(f"{topic}-1"),)))
+    for selection in selections:
+        assert local.partitions(selection) == log.partitions(selection)
+    both = log.partitions(Subscribe((topic,)))
+    ends = log.ends(both)
+    assert {p: found.latest for p, found in local.ends(both).items()} == {p: found.latest for p, found in ends.items()}
+    for time_ms in (0, 1, 1_000_000, 1_500_500, 2_999_000, 2_999_001):
+        asked = dict.fromkeys(both, time_ms)
+        assert local.find_times(asked)[both[1]] == log.find_times(asked)[both[1]]
+    for partition in both:
+        assert local.segments(partition, ends[partition]) == log.segments(partition, ends[partition])
+    with pytest.raises(OptionError, match="no topic's whole name matches"):
+        local.partitions(SubscribePattern("nothing like it"))
+    with pytest.raises(OptionError, match="names partition 2 of"):
+        local.partitions(Assign((tp(f"{topic}-2"),)))
+
+
+def test_patterns_match_neither_the_brokers_topics_nor_the_sinks_notes(tmp_path: Path) -> None:
+    """Whatever their names: the stream that writes such notes would read them, and so write more, for ever."""
+    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
+
+        def note(name: str) -> None:
+            given = {"servers": "unused", "topic": "lists", "deliveryGuarantee": "effectively-once", "marksTopic": name}
+            MarksTopic(client, parse_write_options(given, "stream")).finish("query", 0)
+
+        prepare(client)
+        client.create_topic("empty")
+        for name, value in (("lists", "[]"), ("targets", '{"target": "t"}'), ("words", "[" * 100_000)):
+            with client.producer(name) as producer:
+                producer.send(value)
+        GroupProgress(client, "g").commit({tp("lists-0"): 1})
+        note(MARKS_TOPIC)
+        note("notes")
+        there = LogDirectory(running.directory).topics().keys()
+        assert {"__consumer_offsets", TASKS_TOPIC, MARKS_TOPIC, "notes"} <= there
+        logs = Catalog(client), LocalCatalog(running.directory)
+        for log in logs:
+            found = [f"{name}-0" for name in ("empty", "lists", "targets", "words")]
+            assert log.partitions(SubscribePattern(".*")) == [tp(name) for name in found]
+            assert log.partitions(Subscribe(("notes",))) == [tp("notes-0")]
+            with pytest.raises(OptionError, match="by their names alone"):
+                log.partitions(SubscribePattern("notes"))
+        note("empty")
+        assert [log.partitions(SubscribePattern("e.*|lists")) for log in logs] == [[tp("lists-0")]] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "task_bytes"),
+    [
+        ({}, TARGET_TASK_BYTES),
+        ({}, 20 << 10),
+        ({"minPartitions": "7", "startingTimestamp": "700000", "endingTimestamp": "1900000"}, TARGET_TASK_BYTES),
+        (
+            {"startingOffsets": '{"TOPIC": {"0": 17, "1": -2}}', "endingOffsets": '{"TOPIC": {"0": 600, "1": -1}}'},
+            TARGET_TASK_BYTES,
+        ),
+    ],
+)
+def test_tasks_tile_the_range_and_give_the_same_rows(
+    running: Daemon, client: Client, topic: str, options: dict[str, str], task_bytes: int
+) -> None:
+    """Tasks tile what was asked for and give the same rows from files as through the broker."""
+    fill(client, topic, 2000)
+    given = {name: text.replace("TOPIC", topic) for name, text in options.items()} | {"subscribe": topic}
+    read = parse_read_options(given | {"localLogDir": str(running.directory)}, "batch")
+    tasks = plan_batch(LocalCatalog(running.directory), replace(read, target_task_bytes=task_bytes), Wanted())
+    through = parse_read_options(given | {"servers": running.address}, "batch")
+    whole = plan_batch(Catalog(client), replace(through, target_task_bytes=task_bytes), Wanted())
+    for partition in {task.partition for task in whole}:
+        mine, theirs = ([t for t in found if t.partition == partition] for found in (tasks, whole))
+        assert [t.end for t in mine[:-1]] == [t.start for t in mine[1:]]
+        assert (mine[0].start, mine[-1].end) == (theirs[0].start, theirs[-1].end)
+    assert len(tasks) >= len(whole) > 0
+    assert rows(running.directory, tasks) == rows(running.address, whole)
+
+
+def test_only_what_is_durable_by_the_checkpoint_is_read_if_asked_for(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
+        fill(client, "t", 100, partitions=1)
+        local = LocalCatalog(running.directory, durable_only=True)
+        assert local.ends([tp("t-0")])[tp("t-0")].latest <= 100
+        running.stop()
+    assert local.ends([tp("t-0")])[tp("t-0")].latest == 100
+
+
+def test_a_stream_goes_on_from_where_it_was_and_sees_what_is_appended(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, [batch_at(0, 4)], 0)
+    given = {"localLogDir": str(tmp_path), "subscribe": "t", "startingOffsets": "earliest"}
+    plan = StreamPlan(LocalCatalog(tmp_path), parse_read_options(given, "stream"))
+    start = plan.initial()
+    end = plan.next_end(start, is_limited=True)
+    assert (start, end) == ({tp("t-0"): 0}, {tp("t-0"): 4})
+    write_segment(directory, [batch_at(4, 2)], 4)
+    assert plan.next_end(end, is_limited=True) == {tp("t-0"): 6}
+    assert plan.tasks(end, {tp("t-0"): 6}) == [OffsetRange("t", 0, 4, 6)]
+
+
+def test_localLogDir_excludes_a_broker_and_is_an_absolute_path(tmp_path: Path) -> None:  # noqa: N802 - the option's name
+    given = {"localLogDir": str(tmp_path / "gone"), "subscribe": "t"}
+    for name in ("servers", "kafka.bootstrap.servers"):
+        with pytest.raises(OptionError, match=f"localLogDir reads files without a broker: leave out {name}"):
+            parse_read_options(given | {name: "localhost"}, "batch")
+    with pytest.raises(OptionError, match="an absolute path, the same on every machine"):
+        parse_read_options(given | {"localLogDir": "data"}, "stream")
+    assert parse_read_options(given, "batch").server == tmp_path / "gone"
+    with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):
+        LocalCatalog(tmp_path / "gone")
+
+
+# --- Isolation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """A directory that Kafka wrote, with transactions; that open in ``ledger``-0 begins at offset 162 of 192."""
+    unpack(load_case("transactions"), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("isolation", "latest", "count"), [("read_uncommitted", 192, 177), ("read_committed", 162, 110)]
+)
+def test_batch_and_stream_end_where_their_isolation_does_and_read_what_it_lets_them(
+    ledger: Path, isolation: Isolation, latest: int, count: int
+) -> None:
+    given = {"localLogDir": str(ledger), "assign": '{"ledger": [0]}', "isolation": isolation, "minPartitions": "7"}
+    log, partition = LocalCatalog(ledger, isolation=isolation), tp("ledger-0")
+    tasks = plan_batch(log, parse_read_options(given, "batch"), Wanted())
+    assert (len(tasks), tasks[0].start, tasks[-1].end) == (7, 0, latest)
+    reader = RangeReader(ledger, ("offset",), isolation=isolation)
+    offsets = [o for task in tasks for batch in reader.read(task) for o in batch.column("offset").to_pylist()]
+    facts = load_case("transactions").answered["ledger-0"]
+    told = facts["read_committed"] if isolation == "read_committed" else facts
+    assert offsets == [row[0] for row in told["records"]["all"]]
+    assert len(offsets) == count
+    stream = StreamPlan(log, parse_read_options(given | {"startingOffsets": "earliest"}, "stream"))
+    assert stream.next_end(stream.initial(), is_limited=True) == {partition: latest}
+    stream.stop_at_latest()
+    assert stream.next_end(stream.initial(), is_limited=True) == {partition: latest}
+    assert stream.tasks({partition: 0}, {partition: latest})[-1].end == latest
+
+
+def test_a_stream_cannot_change_its_isolation(ledger: Path) -> None:
+    """A stream that began at read uncommitted is told why it cannot go on at read committed."""
+    given = {"localLogDir": str(ledger), "assign": '{"ledger": [0]}', "isolation": "read_committed"}
+    plan = StreamPlan(LocalCatalog(ledger, isolation="read_committed"), parse_read_options(given, "stream"))
+    with pytest.raises(DataLossError, match=r"up to offset 192, and its log ends at 162: .* began at read_uncommitted"):
+        plan.next_end({tp("ledger-0"): 192}, is_limited=True)
+
+
+def test_no_time_leads_beyond_the_last_stable_offset(tmp_path: Path) -> None:
+    TransactionLog([("plain", 0, 2), ("data", 1, 2)]).write(make_partition(tmp_path))  # offset n at 1000 + n
+    times = {tp("t-0"): 1002}
+    assert LocalCatalog(tmp_path).find_times(times) == {tp("t-0"): 2}
+    assert LocalCatalog(tmp_path, isolation="read_committed").find_times(times) == {tp("t-0"): None}
+
+
+def test_spark_reads_committed_records_in_batch_and_stream(
+    spark: "SparkSession", ledger: Path, checkpoint: Path
+) -> None:
+    same = {"localLogDir": str(ledger), "subscribe": "ledger", "isolation": "read_committed"}
+    assert spark.read.format("seglog").options(**same).load().count() == 110 + 90
+    stream = spark.readStream.format("seglog").options(**same, startingOffsets="earliest").load()
+    writer = stream.writeStream.format("memory").queryName("committed").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    query.awaitTermination()
+    assert spark.table("committed").count() == 110 + 90
+
+
+# --- What goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_range_whose_segments_are_gone_is_lost_or_left_out(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    paths = [write_segment(directory, [batch_at(base, 2)], base) for base in (0, 2, 4, 6)]
+    wanted = OffsetRange("t", 0, 0, 8)
+    paths[1].unlink()
+    with pytest.raises(DataLossError, match="offsets 2 to 3 are missing"):
+        rows(tmp_path, [wanted])
+    paths[0].unlink()
+    with pytest.raises(DataLossError, match=r"from 0 to 8 cannot all be read: .*the log begins at 4"):
+        rows(tmp_path, [wanted])
+    accepting = RangeReader(tmp_path, ("offset",), fail_on_data_loss=False)
+    assert [o for batch in accepting.read(wanted) for o in batch.column("offset").to_pylist()] == [4, 5, 6, 7]
+
+
+@pytest.mark.soak
+def test_a_broker_that_appends_rolls_compacts_and_deletes_is_read_meanwhile(tmp_path: Path) -> None:
+    settings = ("log.cleaner.backoff.ms=50", "log.retention.check.interval.ms=50")
+    flags = [word for setting in settings for word in ("--set", setting)]
+    small: dict[str, ConfigValue] = {"segment.bytes": 8_192, "index.interval.bytes": 256, "file.delete.delay.ms": 100}
+    compacted = small | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
+    expiring = small | {"retention.bytes": 40_000}
+    with daemon(tmp_path / "data", *flags) as running, seglog.connect(running.address) as client:
+        client.create_topic("keyed", 1, compacted)
+        client.create_topic("brief", 1, expiring)
+        latest: dict[bytes, int] = {}
+
+        def append() -> None:
+            with (
+                client.producer("keyed", ack="os", batch_bytes=700) as keyed,
+                client.producer("brief", ack="os", batch_bytes=700) as brief,
+            ):
+                for number in range(COUNT):
+                    keyed.send(b"%d" % number, key=b"%d" % (number % 50))
+                    brief.send(b"%d" % number)
+                    latest[b"%d" % (number % 50)] = number
+
+        appending = threading.Thread(target=append)
+        appending.start()
+        left = COUNT
+        try:
+            while appending.is_alive() or left == COUNT:  # until compaction has taken something
+                found, left = _check_compacted(running.directory)
+                _check_expiring(running.directory)
+        finally:
+            appending.join()
+        found, _ = _check_compacted(running.directory)
+        assert found == latest
+        client.delete_topic("brief")
+        with pytest.raises((UnknownPartitionError, seglog.UnknownTopicError)):
+            _check_expiring(running.directory)
+
+
+def _check_compacted(directory: Path) -> tuple[dict[bytes, int], int]:
+    """Offsets rise, and only compaction explains a hole; the last offset of every key, and the number of rows."""
+    with seglog.read_arrow(directory, "keyed", columns=["key", "value", "offset"]) as reader:
+        table = reader.read_all()
+        assert {gap.reason for gap in reader.gaps} <= {"compacted"}
+    offsets = table.column("offset").to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert [int(value) for value in table.column("value").to_pylist()] == offsets
+    return dict(zip(table.column("key").to_pylist(), offsets, strict=True)), len(offsets)
+
+
+def _check_expiring(directory: Path) -> None:
+    """From the first offset there is on without a hole, unless the reader was overtaken: then that is said."""
+    try:
+        with seglog.read_arrow(directory, "brief", columns=["offset"]) as reader:
+            offsets = reader.read_all().column("offset").to_pylist()
+            assert not list(reader.gaps)
+    except OffsetOutOfRangeError:
+        return
+    assert not offsets or offsets == list(range(offsets[0], offsets[-1] + 1))
+
+
+# --- With Spark -------------------------------------------------------------------------------------------------------
+
+
+def test_spark_reads_the_same_rows_from_files_as_through_the_broker(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    fill(client, topic, 2000)
+    same = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "3"}
+    order = ("partition", "offset")
+    through = spark.read.format("seglog").options(servers=running.address, **same).load().orderBy(*order).collect()
+    files = spark.read.format("seglog").options(localLogDir=str(running.directory), **same)
+    assert files.load().orderBy(*order).collect() == through
+    stream = spark.readStream.format("seglog").options(localLogDir=str(running.directory), subscribe=topic)
+    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 700)
+    query = (
+        stream.load()
+        .select("partition", "offset", "value")
+        .writeStream.format("memory")
+        .queryName("streamed")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    streamed = spark.table("streamed").orderBy(*order).collect()
+    assert [tuple(row) for row in streamed] == [(row.partition, row.offset, row.value) for row in through]

@@ -1,0 +1,50 @@
+"""A worker that Spark has closed ends without a traceback."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from seglog_spark.python_daemon import ending_quietly
+from tests.processes import clean_environment
+
+IDLE_FOR_TOO_LONG = """
+import time
+import seglog_spark
+
+def plus_one(batches):
+    for batch in batches:
+        yield batch
+
+spark = seglog_spark.session()
+rows = spark.range(100).repartition(4)
+print(rows.mapInArrow(plus_one, "id long").count(), flush=True)
+time.sleep(75)  # Spark closes a worker that had nothing to do for a minute
+print(rows.mapInArrow(plus_one, "id long").count(), flush=True)
+spark.stop()
+"""
+
+
+def test_a_closed_socket_ends_the_worker_and_anything_else_is_an_error() -> None:
+    def closed(_sock: socket.socket, _authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    def failed(_sock: socket.socket, _authenticated: bool) -> int:
+        raise ConnectionResetError
+
+    with socket.socket() as sock:
+        assert ending_quietly(closed)(sock, True) == 1
+        assert ending_quietly(lambda _sock, authenticated: 7 + authenticated)(sock, True) == 8
+        with pytest.raises(ConnectionResetError):
+            ending_quietly(failed)(sock, True)
+
+
+@pytest.mark.soak
+def test_workers_that_had_nothing_to_do_leave_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IDLE_FOR_TOO_LONG], env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["100", "100"]), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,200 @@
+import json
+import re
+import socket
+import tempfile
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seglog.client import Client
+from seglog_spark.schema import ddl
+from tests.processes import Daemon
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+START_MS = 1_546_300_800_000
+
+
+def produce(client: Client, topic: str, count: int, *, partitions: int = 2, start: int = 0) -> None:
+    """Records numbered from ``start``, a tenth of them tombstones, every third with headers."""
+    client.create_topic(
+        topic, partitions=partitions, config={"segment.bytes": 1 << 20, "retention.ms": -1}, exist_ok=True
+    )
+    with client.producer(topic, ack="os", compression="zstd") as producer:
+        for number in range(start, start + count):
+            headers = [("n", str(number).encode()), ("none", None)] if number % 3 == 0 else []
+            value = None if number % 10 == 9 else f"value {number}"
+            key = f"key {number % 50}" if number % 7 else None
+            producer.send(value, key=key, timestamp=START_MS + number, headers=headers)
+
+
+def read(spark: "SparkSession", running: Daemon, topic: str, schema: str = "", **options: str) -> "DataFrame":
+    reader = spark.read.format("seglog").options(servers=running.address, subscribe=topic, **options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def test_a_topic_is_read_with_the_columns_of_sparks_kafka_source(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    produce(client, topic, 2000)
+    frame = read(spark, running, topic, includeHeaders="true", minPartitions="3")
+    assert [f"{field.name} {field.dataType.simpleString()}" for field in frame.schema] == ddl(
+        include_headers=True
+    ).split(", ")
+    with client.consumer(topic) as consumer:
+        expected = {(record.partition, record.offset): record for record in consumer}
+    rows = frame.collect()
+    assert len(rows) == len(expected) == 2000
+    epoch = datetime.fromtimestamp(0, UTC)
+    for row in rows:
+        record = expected.pop((row.partition, row.offset))
+        headers = None if row.headers is None else tuple((header.key, header.value) for header in row.headers)
+        assert (row.key, row.value, headers or ()) == (record.key, record.value, record.headers)
+        moment = epoch + timedelta(milliseconds=record.timestamp)
+        assert (row.topic, row.timestamp.astimezone(UTC), row.timestampType) == (topic, moment, 0)
+    assert not expected
+
+
+def test_a_users_schema_and_filters_in_the_plan(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A user's schema chooses columns and filters that ranges keep vanish from the plan."""
+    produce(client, topic, 500)
+    frame = read(spark, running, topic, "offset bigint, partition int, value binary", pushdown="true")
+    found = frame.where("partition = 1 and offset >= 20 and offset < 40 and value is not null").drop("value")
+    with client.consumer(topic, partitions=[1], start={1: 20}, until={1: 40}) as consumer:
+        offsets = [record.offset for record in consumer if record.value is not None]
+    assert sorted(tuple(row) for row in found.collect()) == [(offset, 1) for offset in offsets]
+    found.explain()
+    (condition,) = re.findall(r"Filter (.*)", capsys.readouterr().out)
+    assert "value" in condition
+    assert "offset" not in condition
+    with pytest.raises(Exception, match="the column offset is bigint, not int"):
+        read(spark, running, topic, "offset int").count()
+
+
+def test_an_empty_topic_has_no_rows_and_a_misspelt_one_is_told_with_the_nearest(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    client.create_topic(topic, partitions=1)
+    assert read(spark, running, topic).count() == 0
+    with pytest.raises(Exception, match=rf"(?s)UnknownTopicError.*{topic}"):
+        read(spark, running, f"{topic}s").count()
+    with pytest.raises(Exception, match="did you mean startingOffsets"):
+        read(spark, running, topic, startingOfsets="earliest").count()
+
+
+def test_a_port_where_something_else_answers_is_told_at_once(spark: "SparkSession", topic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connected, _ = server.accept()
+            with connected:
+                connected.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        reader = spark.read.format("seglog").options(**{"kafka.bootstrap.servers": address, "subscribe": topic})
+        with pytest.raises(Exception, match="does not speak the seglog protocol"):
+            reader.load().count()
+
+
+def test_records_that_are_gone_are_an_error_unless_that_is_accepted(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    produce(client, topic, 100, partitions=1)
+    client.truncate_topic(topic, {0: 40})
+    start = f'{{"{topic}": {{"0": 10}}}}'
+    with pytest.raises(Exception, match=r"from 10 to 100 cannot all be read: the log begins at 40 now"):
+        read(spark, running, topic, startingOffsets=start).count()
+    assert read(spark, running, topic, startingOffsets=start, failOnDataLoss="false").count() == 60
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+def stream(
+    spark: "SparkSession", running: Daemon, topic: str, checkpoint: Path, **options: str
+) -> tuple[list[dict[str, Any]], list[tuple[int, int, int]]]:
+    """One run of a query until it is at the end: its progress, and (batch, partition, offset) of all its rows."""
+    rows: list[tuple[int, int, int]] = []
+
+    def keep(frame: "DataFrame", number: int) -> None:
+        rows.extend((number, row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+
+    source = spark.readStream.format("seglog").options(servers=running.address, subscribe=topic, **options).load()
+    writer = source.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [json.loads(progress.json) for progress in query.recentProgress], rows
+
+
+def test_a_stream_goes_on_where_it_was_within_its_limits_and_finds_new_partitions(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    produce(client, topic, 250)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    progress, rows = stream(spark, running, topic, checkpoint, **options)
+    assert [batch["numInputRows"] for batch in progress] == [100, 100, 50]
+    last = progress[-1]["sources"][0]
+    assert last["endOffset"] == last["latestOffset"]
+    assert progress[0]["sources"][0]["latestOffset"] == last["latestOffset"]
+    offsets = {0: 0, 1: 0}
+    for _, partition, offset in rows:
+        assert offset == offsets[partition]
+        offsets[partition] += 1
+
+    client.alter_topic(topic, partitions=3)
+    produce(client, topic, 90, start=250)
+    _, more = stream(spark, running, topic, checkpoint, **options)
+    assert len(more) == 90
+    assert {partition for _, partition, _ in more} == {0, 1, 2}
+    assert stream(spark, running, topic, checkpoint, **options)[1] == []
+    assert len({row[1:] for row in rows + more}) == 340
+
+
+def test_a_stream_commits_its_progress_to_a_group_which_it_never_reads(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    produce(client, topic, 250)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100", "group": f"{topic}-etl"}
+    progress, _ = stream(spark, running, topic, checkpoint, **options)
+    told = {int(number): end for number, end in progress[-1]["sources"][0]["endOffset"][topic].items()}
+    assert sum(told.values()) == 250
+    committed = {each.partition: each.offset for each in client.group_offsets(f"{topic}-etl")}
+    assert committed == told
+
+    client.reset_group(f"{topic}-etl", "earliest")
+    produce(client, topic, 30, start=250)
+    assert len(stream(spark, running, topic, checkpoint, **options)[1]) == 30
+    assert client.describe_group(f"{topic}-etl").records == 0
+
+
+@pytest.mark.soak
+def test_streams_that_start_together(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    """Spark adds to it without a lock: what is there can be replaced safely, what is not cannot be added safely."""
+    produce(client, topic, 10)
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource("seglog").dataSourceCls().envVars()
+    assert environment.getClass().getName() == "java.util.HashMap"
+    before = set(environment)
+    stream(spark, running, topic, checkpoint, startingOffsets="earliest")
+    assert set(environment) == before
+    assert environment["SPARK_LOCAL_DIRS"] != tempfile.gettempdir(), (
+        "a stream no longer adds here: is this still needed?"
+    )
+    assert "SPARK_BUFFER_SIZE" not in spark.sparkContext.environment
+
+
+def test_a_session_that_was_not_told_of_the_source_finds_it(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    produce(client, topic, 10)
+    assert read(spark.newSession(), running, topic).count() == 10

@@ -1,0 +1,75 @@
+"""The end of a task's rows, as a worker of PySpark sees it: without Spark, and with a task that fails."""
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from seglog.client import Client
+from seglog_spark.whole_input import CutShortError, whole
+from tests.processes import Daemon
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = pa.record_batch({"value": pa.array([b"a", b"b"])})
+
+
+def main(infile: Any) -> list[pa.RecordBatch]:
+    """As PySpark's worker: rows in Arrow's stream, whose end pyarrow finds, and behind it what Spark has to say."""
+    return list(whole(iter(pa.ipc.open_stream(infile))))
+
+
+def stream(*, is_whole: bool = True) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+        cut = sink.tell()
+    return sink.getvalue() if is_whole else sink.getvalue()[:cut]
+
+
+def test_rows_are_whole_where_spark_says_so_and_what_it_says_is_left_to_the_worker() -> None:
+    infile = io.BufferedReader(io.BytesIO(stream() + b"\xff\xff\xff\xfc"))
+    assert main(infile) == [ROWS]
+    assert infile.read() == b"\xff\xff\xff\xfc"
+
+
+@pytest.mark.parametrize("read", [stream(), stream(is_whole=False), stream() + b"\x00\x00\x00\x01"])
+def test_rows_that_end_early_are_an_error(read: bytes) -> None:
+    with pytest.raises(CutShortError, match="nothing of the task counts"):
+        main(io.BufferedReader(io.BytesIO(read)))
+
+
+def test_where_nobody_can_say_nothing_is_taken_for_whole() -> None:
+    with pytest.raises(CutShortError, match="does not show"):
+        list(whole(iter([ROWS])))
+
+
+def test_of_a_task_whose_rows_fail_at_their_end_nothing_is_committed(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    """What the sink got until then looks like all there is."""
+    client.create_topic(topic)
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise RuntimeError("stumbled")
+
+    def save(frame: Any) -> None:
+        writer = frame.write.format("seglog").options(servers=running.address, topic=topic, jobId="j")
+        writer.option("deliveryGuarantee", "exactly-once").mode("append").save()
+
+    frame = spark.range(0, 300, 1, 1).selectExpr("string(id) as value")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        with pytest.raises(Exception, match="stumbled"):
+            save(frame.mapInArrow(failing, frame.schema))
+        with client.consumer(topic, isolation="read_committed") as consumer:
+            assert list(consumer) == []
+        save(frame)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    with client.consumer(topic, isolation="read_committed") as consumer:
+        assert sorted(int(record.value or b"") for record in consumer) == list(range(300))

@@ -1,0 +1,419 @@
+"""No request keeps the loop: however much it names, others get their turn after a bounded part of it.
+
+What is counted is work: partitions and topics looked at between two turns of the loop. Time is not looked at.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from seglog_broker.api import flush
+from seglog_broker.api.broker import Broker
+from seglog_broker.api.explain import SEGMENTS_A_TURN
+from seglog_broker.api.fetch import WATCHED_A_TURN
+from seglog_broker.api.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
+from seglog_broker.api.turns import LOOKUPS_A_TURN, RESULTS_MAX
+from seglog_broker.config import load_config
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.directory import offset_checkpoints, partition_logs
+from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
+from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.truncation import LogTruncation
+from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
+from seglog_broker.storage.segment.segment_log import SegmentLog
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import InvalidRequestError, OutOfResourcesError
+from seglog_protocol.frames import decode_value
+from tests.appends import append_request
+from tests.logs import ManualClock
+from tests.support import ON_SOURCES
+
+pytestmark = ON_SOURCES
+
+MANY: Final = 1_000
+BATCH: Final = encode_batch([(1, b"k", b"v", ())])
+
+
+async def open_broker(topics: int = 1) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    for number in range(topics):
+        await broker.create_topic(messages.CreateTopicRequest(f"t{number or ''}", 2))
+    return broker
+
+
+class Counter:
+    """Counts the work between two turns of the loop: partitions looked up, topics described, and so on."""
+
+    def __init__(self, broker: Broker, patch: pytest.MonkeyPatch) -> None:
+        self.most = self.all = self._now = 0
+        self._is_over = False
+        self._patch = patch
+        for name in ("readable", "partition"):
+            self.count(broker.partitions, name)
+        self.count(TopicService, "_describe")
+
+    def count(self, whose: object, name: str) -> None:
+        """Also count the calls of a function."""
+        self._patch.setattr(whose, name, self._counting(getattr(whose, name)))
+
+    def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **more: Any) -> Any:
+            self._now += 1
+            self.all += 1
+            self.most = max(self.most, self._now)
+            return function(*arguments, **more)
+
+        return counted
+
+    async def during(self, work: Callable[[], Awaitable[object]]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._turns)
+            await work()
+            self._is_over = True
+
+    async def _turns(self) -> None:
+        while not self._is_over:
+            self._now = 0
+            await trio.lowlevel.checkpoint()
+
+
+def requests(topic: str) -> list[messages.Request]:
+    return [
+        messages.OffsetsRequest([messages.OffsetsPartition(topic, 0, 5)] * MANY),
+        messages.OffsetsRequest([messages.OffsetsPartition(topic)] * (MANY // 2)),
+        messages.FlushRequest([messages.FlushPartition(topic, 0)] * MANY),
+        messages.TruncateRequest([messages.TruncatePartition(topic, 0, 0)] * MANY),
+        messages.TopicsRequest(["t", *(f"{topic}-{number}" for number in range(MANY))]),
+    ]
+
+
+@pytest.mark.parametrize("topic", ["t", "unknown"])
+@pytest.mark.parametrize("number", range(5), ids=["offsets", "whole topics", "flush", "truncate", "topics"])
+async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+    counter.count(broker.partitions, "unknown_topic")
+    counter.count(flush, "wait_durable")
+    await counter.during(lambda: broker.answer(requests(topic)[number]))
+    assert counter.most <= 2 * LOOKUPS_A_TURN
+    assert counter.all >= MANY // 2 or topic == "unknown"
+    broker.close()
+
+
+@pytest.mark.parametrize("topic", ["t", "unknown"])
+async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await open_broker()
+    await append_request(
+        broker,
+        messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os"),
+        memoryview(bytearray(BATCH)),
+    ).wait()
+    request = messages.FetchRequest([messages.FetchPartition(topic, 0, 0)] * MANY, max_wait_ms=0)
+    assert broker.fetch_now(request) is None, "not at once"
+    counter = Counter(broker, monkeypatch)
+
+    async def fetch() -> None:
+        with await broker.fetch(request) as answer:
+            assert len(answer.reply.partitions) == MANY
+
+    await counter.during(fetch)
+    assert counter.most <= 2 * LOOKUPS_A_TURN
+    broker.close()
+
+
+@pytest.mark.parametrize("count", [1, WATCHED_A_TURN + 1])
+async def test_fetches_that_wait_watch_so_many_partitions_in_all_and_one_more_is_refused(
+    count: int, autojump_clock: MockClock
+) -> None:
+    broker = await open_broker()
+    broker._fetches.watched_max = 2 * count + 2
+    request = messages.FetchRequest([messages.FetchPartition("t", 0, 0)] * count, max_wait_ms=1_000)
+
+    async def poll() -> None:
+        with await broker.fetch(request) as answer:
+            assert answer.size == 0
+
+    for _ in range(2):  # what has ended makes room
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            nursery.start_soon(poll)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(OutOfResourcesError, match="ask again later"):
+                await broker.fetch(request)
+            assert not broker.wait_for(request, Waiter())
+    broker.close()
+
+
+async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_turns(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """None misses records that come while it looks: an append in each of its turns wakes it again."""
+    broker = await open_broker()
+    broker._fetches.watched_a_turn = 100
+    request = messages.FetchRequest(
+        [messages.FetchPartition("t", 1, 0)] * MANY + [messages.FetchPartition("t", 0, 0)], max_wait_ms=300_000
+    )
+    counter = Counter(broker, monkeypatch)
+    counter.count(broker.partitions, "find_readable")
+    found: list[int] = []
+
+    async def poll() -> None:
+        with await broker.fetch(request) as answer:
+            found.append(answer.size)
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(poll)
+            for _ in range(5):
+                await trio.lowlevel.checkpoint()  # they look at partition 1 still
+            data = memoryview(bytearray(BATCH))
+            await append_request(
+                broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), data
+            ).wait()
+
+    began = trio.current_time()
+    await counter.during(work)
+    assert trio.current_time() - began < 1
+    assert found == [len(BATCH)] * 10
+    assert counter.most <= 2 * 100
+    broker.close()
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(1, True), (LOOKUPS_A_TURN, True), (LOOKUPS_A_TURN + 1, False)])
+async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool) -> None:
+    broker = await open_broker()
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os")
+    await append_request(broker, request, memoryview(bytearray(BATCH))).wait()
+    answer = broker.fetch_now(messages.FetchRequest([messages.FetchPartition("t", 0, 0)] * count, max_wait_ms=0))
+    assert (answer is not None) == at_once
+    if answer is not None:
+        with answer:
+            assert len(answer.slices) == count
+    broker.close()
+
+
+@pytest.mark.parametrize(("topic", "first"), [("t", 0), ("t", 50), ("unknown", 0)])
+async def test_an_append_of_many_batches_is_made_in_turns(
+    topic: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+    places = [
+        messages.AppendPartition(topic, first + number % 2, len(BATCH)) for number in range(MANY)
+    ]  # each looked up anew
+    request = messages.AppendRequest(places, "os")
+    await counter.during(append_request(broker, request, memoryview(bytearray(BATCH * MANY))).write_rest)
+    assert counter.most <= 2 * LOOKUPS_A_TURN
+    assert counter.all == MANY if topic == "t" else counter.all >= MANY
+    broker.close()
+
+
+async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a turn of the loop would grow with the number of hostile connections."""
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+
+    async def all_at_once() -> None:
+        async with trio.open_nursery() as nursery:
+            for request in [request for request in requests("t") for _ in range(5)]:
+                nursery.start_soon(broker.answer, request)
+
+    await counter.during(all_at_once)
+    first_pieces = 25 * LOOKUPS_A_TURN  # before each knows that it is long
+    assert counter.most <= first_pieces
+    assert counter.all > 10 * MANY
+    broker.close()
+
+
+async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_reply_holds() -> None:
+    broker = await open_broker()
+    with pytest.raises(InvalidRequestError, match="several requests"):
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t")] * (RESULTS_MAX // 2 + 1)))
+    broker.close()
+
+
+async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more() -> None:
+    broker = await open_broker(DESCRIBED_MAX + 2)
+    found: list[str] = []
+    more = True
+    while more:
+        reply, payload = await broker.topics(
+            messages.TopicsRequest(after=found[-1] if found else "", config=True, limit=10_000)
+        )
+        page = [topic["name"] for topic in decode_value(payload, "topics")]
+        assert len(page) <= DESCRIBED_MAX
+        found, more = found + page, reply.more
+    assert found == sorted(f"t{number or ''}" for number in range(DESCRIBED_MAX + 2))
+    broker.close()
+
+
+async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitions_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+    counter.count(partition_logs, "load")
+    await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 200)))
+    assert counter.most <= 2 * LOGS_A_TURN
+    assert counter.all == 200
+    altering = Counter(broker, monkeypatch)
+    altering.count(partition_logs, "load")
+    await altering.during(lambda: broker.alter_topic(messages.AlterTopicRequest("wide", partitions=300)))
+    assert altering.most <= 2 * LOGS_A_TURN
+    assert altering.all == 100
+    assert sum(topic == "wide" for topic, _ in broker.partitions) == 300
+    await broker.delete_topic(messages.DeleteTopicRequest("wide"))
+    assert broker.fs.exists("/data/t-0")
+    assert not broker.fs.exists("/data/wide-299")
+    assert not broker.close()
+
+
+async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("wide", 300))
+    counter = Counter(broker, monkeypatch)
+    counter.count(broker.partitions, "find_readable")
+    await counter.during(lambda: broker.answer(messages.TopicsRequest(["wide"], config=True)))
+    assert counter.most <= 2 * LOOKUPS_A_TURN
+    assert counter.all >= 300
+    monkeypatch.setattr(offset_checkpoints, "LOGS_A_TURN", 20)
+    expected = dict(broker.directory.partitions.encoded_checkpoints())
+    looked_at = Counter(broker, monkeypatch)
+    monkeypatch.setattr(
+        LogTruncation, "first_base_on_disk", property(looked_at._counting(lambda log: log._segments.bases[0]))
+    )
+    await looked_at.during(broker.checkpoints.write)
+    assert looked_at.most <= 2 * 20
+    assert looked_at.all >= 300
+    assert {path: broker.fs.open(path).pread(10_000, 0) for path in expected} == expected
+    broker.close()
+
+
+async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_once() -> None:
+    broker = await open_broker()
+    data = memoryview(bytearray(BATCH))
+    await append_request(
+        broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), data
+    ).wait()
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    broker.fs.operations.clear()
+    await broker.answer(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)] * MANY))
+    renamed = [operation.path for operation in broker.fs.operations if operation.name == "rename"]
+    assert [path.rpartition("/")[2] for path in renamed].count("log-start-offset-checkpoint.tmp") <= 1
+    broker.close()
+
+
+async def test_retention_looks_at_many_logs_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("wide", 500))
+    counter = Counter(broker, monkeypatch)
+    counter.count(LogRetention, "judge_segments")
+    await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
+    assert counter.most <= 2 * LOOKUPS_A_TURN
+    assert counter.all == 502
+    for number in range(100):
+        item = messages.AppendPartition("wide", number, len(BATCH))
+        await append_request(broker, messages.AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
+    dropping = Counter(broker, monkeypatch)
+    dropping.count(LogTruncation, "drop_oldest")
+    await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
+    assert dropping.most <= 2
+    assert dropping.all == 100
+    assert not broker.close()
+
+
+async def many_segments(count: int, **settings: messages.ConfigValue) -> Broker:
+    """A broker that was just started, with so many segments in one partition."""
+    broker = await open_broker()
+    config: dict[str, messages.ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
+    config |= {name.replace("_", "."): value for name, value in settings.items()}
+    await broker.create_topic(messages.CreateTopicRequest("long", 1, config))
+    large = encode_batch([(1, b"k", bytes(600), ())])
+    for _ in range(count):
+        request = messages.AppendRequest([messages.AppendPartition("long", 0, len(large))], "os")
+        await append_request(broker, request, memoryview(bytearray(large))).wait()
+    assert not broker.close()
+    broker = Broker.open(broker.config, broker.fs, ManualClock(), InlineOffload())
+    assert len(broker.partitions["long", 0].log.segments) == count
+    return broker
+
+
+@pytest.mark.parametrize("work", ["judge", "_now_made"])
+@pytest.mark.parametrize("by", ["explain", "lag"])
+async def test_very_many_segments_are_explained_in_turns(by: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await many_segments(300, retention_bytes=10**12)
+    counter = Counter(broker, monkeypatch)
+    counter.count(RetentionJudge if work == "judge" else SegmentList, work)
+
+    async def explain() -> None:
+        _, payload = await broker.answer(messages.ExplainSegmentsRequest("long", 0, after=289))
+        assert [segment.base_offset for segment in messages.decode_segments(payload)] == list(range(290, 300))
+
+    async def lag() -> None:
+        reply, _ = await broker.answer(messages.LagRequest([messages.LagPartition("long", 0, 290)]))
+        assert isinstance(reply, messages.LagReply)
+        assert reply.partitions[0].segment == 290
+
+    await counter.during(explain if by == "explain" else lag)
+    assert counter.most <= 2 * SEGMENTS_A_TURN
+    assert counter.all >= 290
+    broker.close()
+
+
+@pytest.mark.parametrize("lag", ["min", "max"])
+@pytest.mark.parametrize("by", ["explain", "compaction"])
+async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lags: dict[str, messages.ConfigValue] = {f"{lag}_compaction_lag_ms": ManualClock().now_ms() - 1}
+    broker = await many_segments(500, cleanup_policy="compact", **lags)
+    log = broker.partitions["long", 0].log
+    counter = Counter(broker, monkeypatch)
+    counter.count(*(SegmentIndexes, "_ensure_time_index") if lag == "min" else (SegmentLog, "batches"))
+    if by == "explain":
+        await counter.during(lambda: broker.answer(messages.ExplainSegmentsRequest("long", 0, after=10, limit=10)))
+    else:
+        await counter.during(lambda: broker.scheduler.retry_after_cold_read(log.cleaning.find_cleanable))
+    assert counter.most <= 2 * LOOKS_A_TURN
+    assert counter.all >= 499
+    assert log.cleaning.find_cleanable() == await broker.scheduler.retry_after_cold_read(log.cleaning.find_cleanable)
+    assert log.cleaning.find_cleanable().until_offset == 499
+    broker.close()
+
+
+@pytest.mark.parametrize("by", ["fetch", "offsets"])
+async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await many_segments(200)
+    counter = Counter(broker, monkeypatch)
+    counter.count(SegmentIndexes, "_ensure_time_index")
+
+    async def fetch() -> None:
+        with await broker.fetch(
+            messages.FetchRequest([messages.FetchPartition("long", 0, timestamp=2)], max_wait_ms=0)
+        ) as answer:
+            assert answer.reply.partitions[0].offset == 200
+
+    async def offsets() -> None:
+        assert (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("long", 0, 2)]))).partitions[
+            0
+        ].offset is None
+
+    await counter.during(fetch if by == "fetch" else offsets)
+    assert counter.most <= 2 * LOOKUPS_A_TURN
+    assert counter.all >= 199
+    broker.close()

@@ -1,0 +1,157 @@
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.backup.encrypted_destination import CHUNK_BYTES, HEADER_BYTES, MAGIC, EncryptedDestination
+from seglog_broker.backup.key_file import BackupKey
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from tests.support import each_case, examples
+
+KEY = BackupKey(bytes(range(32)))
+SEALED = CHUNK_BYTES + 16
+
+
+def _made(fs: ForgetfulFileSystem, key: BackupKey = KEY) -> Destination:
+    return EncryptedDestination(fs, DirectoryDestination(fs, "/backup"), key)
+
+
+def _stored(content: bytes) -> bytes:
+    fs = ForgetfulFileSystem()
+    _made(fs).put("files/a", [content])
+    return fs.snapshot()["/backup/files/a"]
+
+
+def _read(stored: bytes, *, name: str = "files/a", key: BackupKey = KEY) -> bytes:
+    fs = ForgetfulFileSystem()
+    fs.load({f"/backup/{name}": stored})
+    return b"".join(_made(fs, key).read(name))
+
+
+@each_case("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7])
+def test_what_is_put_is_read(size: int) -> None:
+    content = os.urandom(size)
+    stored = _stored(content)
+    assert len(stored) == HEADER_BYTES + size + 16 * max(1, -(-size // CHUNK_BYTES))
+    assert not size > 20 or content[:20] not in stored
+    assert _read(stored) == content
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.integers(0, 400_000), max_size=12))
+def test_chunks_of_any_sizes_give_the_same_file(sizes: list[int]) -> None:
+    fs = ForgetfulFileSystem()
+    content = os.urandom(sum(sizes))
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    _made(fs).put("a", [content[end - size : end] for end, size in zip(ends, sizes, strict=True)])
+    assert b"".join(_made(fs).read("a")) == content
+
+
+def test_the_format_is_the_documented_one() -> None:
+    """Opened by code of its own, from the description of the module."""
+    content = os.urandom(CHUNK_BYTES + 5)
+    stored = _stored(content)
+    assert stored.startswith(b"seglog encrypted 1\n")
+    header, salt = stored[:43], stored[27:43]
+    key = HKDF(SHA256(), 32, salt, b"seglog backup file files/a").derive(bytes(range(32)))
+    assert stored[19:27] == HKDF(SHA256(), 8, None, b"seglog backup key id").derive(bytes(range(32)))
+    first = AESGCM(key).decrypt(bytes(12), stored[43 : 43 + SEALED], header)
+    last = AESGCM(key).decrypt(bytes(10) + b"\1\1", stored[43 + SEALED :], header)
+    assert first + last == content
+
+
+def test_the_same_file_twice_has_no_bytes_in_common_but_its_beginning() -> None:
+    one, two = _stored(b"x" * 1000), _stored(b"x" * 1000)
+    assert one[: HEADER_BYTES - 16] == two[: HEADER_BYTES - 16]
+    assert one[HEADER_BYTES - 16 :][:16] != two[HEADER_BYTES - 16 :][:16]
+    assert one[HEADER_BYTES:] != two[HEADER_BYTES:]
+
+
+def test_a_file_of_the_source_is_put_and_never_linked() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/data/b": b"segment and tail"})
+    destination = _made(fs)
+    destination.put_file("files/b", "/data/b", size=7, link=True)
+    assert b"".join(destination.read("files/b")) == b"segment"
+    assert [name for name, _ in destination.names()] == ["files/b"]
+    destination.delete("files/b")
+    with pytest.raises(MissingFileError, match="has no files/b"):
+        list(destination.read("files/b"))
+
+
+def test_another_key_is_told_from_damage() -> None:
+    other = BackupKey(os.urandom(32))
+    with pytest.raises(
+        DestinationError,
+        match=f"/backup/files/a was encrypted with another key: it needs .* {KEY.id.hex()}, .* has {other.id.hex()}$",
+    ):
+        _read(_stored(b"content"), key=other)
+
+
+def test_a_file_that_is_not_encrypted_is_not_believed() -> None:
+    for content in (b"", b"plain", b"plain" * 100):
+        with pytest.raises(DestinationError, match="is not encrypted, or was damaged"):
+            _read(content)
+
+
+def test_a_file_under_the_name_of_another_is_found_out() -> None:
+    with pytest.raises(DestinationError, match="or the file has another one's name"):
+        _read(_stored(b"content"), name="files/b")
+
+
+def _swapped(stored: bytes) -> bytes:
+    first, second = HEADER_BYTES, HEADER_BYTES + SEALED
+    return stored[:first] + stored[second : second + SEALED] + stored[first:second] + stored[second + SEALED :]
+
+
+@each_case(
+    ("change", "sentence"),
+    [
+        (_swapped, "chunk 0, at about 0 bytes, was damaged"),
+        (lambda stored: stored[:HEADER_BYTES] + stored[HEADER_BYTES + SEALED :], "chunk 0"),
+        (lambda stored: stored[: HEADER_BYTES + 2 * SEALED], "was cut: its end is missing"),
+        (lambda stored: stored[: HEADER_BYTES + SEALED], "was cut: its end is missing"),
+        (lambda stored: stored[:HEADER_BYTES], "was cut: its end is missing"),
+        (lambda stored: stored[: HEADER_BYTES - 1], "was cut: its end is missing"),
+        (lambda stored: stored[:-1], "chunk 2"),
+        (lambda stored: stored + b"x", "chunk 2"),
+        (lambda stored: stored + stored[HEADER_BYTES:], "chunk 2"),
+        (lambda stored: stored[: HEADER_BYTES - 1] + b"!" + stored[HEADER_BYTES:], "chunk 0"),
+    ],
+)
+def test_what_was_moved_cut_or_added_is_found_out(change: Callable[[bytes], bytes], sentence: str) -> None:
+    stored = _stored(bytes(2 * CHUNK_BYTES + 100))
+    with pytest.raises(DestinationError, match=sentence):
+        _read(change(stored))
+
+
+def test_every_changed_bit_and_every_cut_is_found_out() -> None:
+    stored = _stored(b"0123456789")
+    for position in range(len(stored)):
+        for bit in range(8):
+            changed = bytearray(stored)
+            changed[position] ^= 1 << bit
+            with pytest.raises(DestinationError):
+                _read(bytes(changed))
+        with pytest.raises(DestinationError):
+            _read(stored[:position])
+    assert len(MAGIC) < HEADER_BYTES < len(stored)
+
+
+def test_a_source_that_fails_leaves_nothing() -> None:
+    fs = ForgetfulFileSystem()
+
+    def broken() -> Iterator[bytes]:
+        yield bytes(2 * CHUNK_BYTES)
+        raise OSError(5, "bad sector")
+
+    with pytest.raises(OSError, match="bad sector"):
+        _made(fs).put("files/a", broken())
+    assert list(_made(fs).names()) == []

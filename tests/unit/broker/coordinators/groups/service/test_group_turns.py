@@ -1,0 +1,347 @@
+"""Events of large groups: how long one step of the loop takes for them, in processor time."""
+
+import secrets
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.coordinators import records
+from seglog_broker.coordinators.groups.assignors import Assignment
+from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
+from seglog_broker.coordinators.groups.consumer_records import topics_in
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
+from seglog_broker.coordinators.groups.topics import id_text
+from seglog_broker.coordinators.loader import BYTES_OF_RECORD, RECORDS_A_TURN
+from seglog_broker.coordinators.topic import ENCODED_A_TURN
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.errors import MessageTooLargeError, RebalanceInProgressError
+from seglog_protocol.kafka import messages, write_message
+from seglog_protocol.messages import CreateTopicRequest
+from seglog_protocol.steps import ITEMS_A_STEP
+from tests.logs import ManualClock
+from tests.turns import judge_turn, judges_turns, measured
+from tests.unit.broker.coordinators.groups.service.running import (
+    NOW,
+    join_request,
+    open_broker,
+    running,
+    with_tasks,
+    with_topic,
+)
+
+
+async def joined_together(broker: Broker, group: str, count: int, metadata: bytes) -> list[JoinResult]:
+    """Members of one generation; the leader is among them."""
+    found: list[JoinResult] = []
+
+    async def one() -> None:
+        request = join_request(protocols=[("range", metadata)], needs_known_member_id=False)
+        found.append(await broker.groups.join(group, request))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(one)
+    return found
+
+
+async def sync_all(
+    broker: Broker, group: str, joined: Iterable[JoinResult], assigned: bytes | dict[str, bytes]
+) -> None:
+    """All sync; the leader brings one assignment for all, or one for each."""
+
+    async def one(member: JoinResult) -> None:
+        ids = [other.member_id for other in member.members]
+        assignments = {one: assigned[one] if isinstance(assigned, dict) else assigned for one in ids}
+        await broker.groups.sync(group, SyncRequest(member.member_id, member.generation, assignments=assignments))
+
+    async with trio.open_nursery() as nursery:
+        for member in joined:
+            nursery.start_soon(one, member)
+
+
+def joins(member: str, topics: list[str]) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(member, 0, rebalance_timeout_ms=300_000, owned={}, topics=topics)
+
+
+@judges_turns
+async def test_members_that_die_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with measured() as turns:
+            joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
+            await sync_all(broker, "g", joined, b"some")
+            await trio.sleep(60)
+        assert not broker.groups.describe("g")[0].members
+        judge_turn(turns.longest, turns.task)
+
+
+@judges_turns
+async def test_members_that_leave_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
+        with measured() as turns:
+            await broker.groups.leave("g", [LeavingMember(member.member_id) for member in joined])
+        judge_turn(turns.longest, turns.task)
+
+
+@judges_turns
+async def test_members_with_a_megabyte_each(autojump_clock: trio.testing.MockClock) -> None:
+    """What they say is too large for one batch, which is known before it is encoded."""
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with measured() as turns:
+            joined = await joined_together(broker, "g", 120, encode_subscription(["t"]) + bytes(900_000))
+            [leader] = [member for member in joined if member.members]
+            with pytest.raises(MessageTooLargeError):
+                await broker.groups.sync("g", SyncRequest(leader.member_id, 1, assignments={leader.member_id: b"some"}))
+        judge_turn(turns.longest, turns.task)
+
+
+@pytest.mark.soak
+@judges_turns
+async def test_very_many_groups(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with measured() as turns:
+            async with trio.open_nursery() as nursery:
+                for number in range(3_000):
+                    nursery.start_soon(broker.groups.consumer_heartbeat, f"g{number}", joins("m", ["t"]))
+            await broker.create_topic(CreateTopicRequest("new", 1))
+            assert len(await broker.groups.list_groups()) == 3_000
+            await trio.sleep(60)
+        judge_turn(turns.longest, turns.task)
+
+
+def register_topics(broker: Broker, count: int) -> list[str]:
+    """Topics that groups may read, without logs."""
+    names = [f"topic-{number:05}" for number in range(count)]
+    topics = broker.directory.registry.topics
+    for name in names:
+        topics[name] = Topic(name, id_text(secrets.token_bytes(16)), 1)
+    return names
+
+
+VERY_MANY = 20_000
+"""Topics: as many as one request can name."""
+
+FLAGS = ("message.max.bytes=100000000", "group.consumer.max.size=200")
+
+
+async def settle(broker: Broker, members: dict[str, ConsumerHeartbeatResult]) -> None:
+    """Have members of the group ``g`` go on until nothing changes, giving up at once what they are to give up."""
+    has: dict[str, Assignment] = {name: result.assignment or {} for name, result in members.items()}
+    changed = True
+    while changed:
+        changed = False
+        for name, before in members.items():
+            beat = ConsumerHeartbeat(name, before.member_epoch, owned=has[name])
+            members[name] = result = await broker.groups.consumer_heartbeat("g", beat)
+            if result.assignment is not None:
+                has[name] = result.assignment
+            changed |= result.assignment is not None or result.member_epoch != before.member_epoch
+
+
+@pytest.mark.parametrize("count", [VERY_MANY // 5, pytest.param(VERY_MANY, marks=pytest.mark.soak)])
+@judges_turns
+async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock, count: int) -> None:
+    """They join, give up what others are to get, meet a new topic, leave and die; and all is loaded after a start."""
+    fs = ForgetfulFileSystem()
+    async with running(fs, None, *FLAGS) as broker:
+        await with_topic(broker)
+        await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
+        names = register_topics(broker, count - 1)
+        members: dict[str, ConsumerHeartbeatResult] = {}
+        with measured() as turns:
+            for number in range(3):
+                member = f"m{number}"
+                members[member] = await broker.groups.consumer_heartbeat("g", joins(member, [*names, "new"]))
+                await settle(broker, members)
+            broker.directory.registry.topics["new"] = Topic("new", id_text(secrets.token_bytes(16)), 1)
+            broker.groups.note_topic("new", is_deleted=False)
+            await settle(broker, members)
+            assert sum(len(member.assigned) for member in broker.groups.describe_consumer("g").members) == count
+        judge_turn(turns.longest, turns.task)
+        with measured() as turns:
+            await broker.groups.consumer_heartbeat("g", ConsumerHeartbeat("m0", -1))
+            del members["m0"]
+            await settle(broker, members)
+        judge_turn(turns.longest, turns.task)
+    broker = open_broker(fs, ManualClock(NOW), *FLAGS)
+    with measured() as turns:
+        async with with_tasks(broker):
+            assert len(broker.groups.describe("g")[0].members) == 2
+            await trio.sleep(60)
+            assert not broker.groups.describe("g")[0].members
+        judge_turn(turns.longest, turns.task)
+    broker.close()
+
+
+@pytest.mark.soak
+@judges_turns
+async def test_many_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
+        await with_topic(broker)
+        await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
+        names = register_topics(broker, VERY_MANY)
+        with measured() as turns:
+            async with trio.open_nursery() as nursery:
+                for number in range(30):
+                    nursery.start_soon(broker.groups.consumer_heartbeat, "g", joins(f"m{number}", names))
+            await broker.groups.consumer_heartbeat("g", joins("another", names))
+        assert {len(member.target) for member in broker.groups.describe_consumer("g").members} == {645, 646}
+        judge_turn(turns.longest, turns.task)
+
+
+@pytest.mark.soak
+@judges_turns
+async def test_members_that_read_very_many_topics_each_others(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
+        await with_topic(broker)
+        await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
+        names = register_topics(broker, VERY_MANY)
+        with measured() as turns:
+            for number, assignor in enumerate(["uniform", "uniform", "range", "range", "range"]):
+                read = joins(f"m{number}", names[: VERY_MANY - number])._replace(assignor=assignor)
+                await broker.groups.consumer_heartbeat("g", read)
+        judge_turn(turns.longest, turns.task)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("members", [1, 8])
+@judges_turns
+async def test_members_that_read_very_many_topics_whose_group_changes_its_protocol(
+    autojump_clock: trio.testing.MockClock, members: int
+) -> None:
+    async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
+        await with_topic(broker)
+        await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
+        names = register_topics(broker, VERY_MANY)
+        metadata = write_subscription(names, names if members == 1 else [])
+        joined = await joined_together(broker, "g", members, metadata)
+        shares = {
+            member.member_id: encode_assignment((name, [0]) for name in names[number::members])
+            for number, member in enumerate(joined)
+        }
+        await sync_all(broker, "g", joined, shares)
+        with measured() as turns:
+            await broker.groups.consumer_heartbeat("g", joins("m", names))
+            assert broker.groups.describe("g")[0].kind == "consumer"
+            one = joined[0].member_id
+            with pytest.raises(RebalanceInProgressError):
+                broker.groups.heartbeat("g", one, joined[0].generation)
+            again = await broker.groups.join("g", join_request(one, protocols=[("range", metadata)]))
+            await broker.groups.sync("g", SyncRequest(one, again.generation))
+        judge_turn(turns.longest, turns.task)
+
+
+def write_subscription(topics: list[str], owned: list[str]) -> bytes:
+    """What a cooperative consumer says of itself."""
+    subscription = messages.ConsumerProtocolSubscription(
+        topics=topics,
+        owned_partitions=[
+            messages.ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=[0]) for topic in owned
+        ],
+    )
+    return b"\0\1" + write_message(subscription, 1)
+
+
+class PerStep(trio.abc.Instrument):
+    """The most work of one kind that one step of a task does, and the largest piece of it, in units of its own."""
+
+    def __init__(self) -> None:
+        self.most = self.largest = self._of_step = 0
+
+    def note(self, work: int) -> None:
+        self._of_step += work
+        self.most = max(self.most, self._of_step)
+        self.largest = max(self.largest, work)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._of_step = 0
+
+    def assert_at_most(self, units: int) -> None:
+        assert self.largest < self.most <= units + self.largest
+
+
+@contextmanager
+def counted(owner: object, name: str, work: Callable[..., int]) -> Iterator[PerStep]:
+    """Count ``work`` of each call of a function: its arguments, then its result."""
+    steps, function = PerStep(), getattr(owner, name)
+
+    def call(*args: Any) -> Any:
+        result = function(*args)
+        steps.note(work(*args, result))
+        return result
+
+    with _counting(steps, owner, name, call):
+        yield steps
+
+
+@contextmanager
+def counted_pieces(owner: object, name: str) -> Iterator[PerStep]:
+    """Count the bytes of each piece that a function writes."""
+    steps, function = PerStep(), getattr(owner, name)
+
+    def call(*args: Any) -> Generator[int, None, bytes]:
+        pieces, before = function(*args), 0
+        while True:
+            try:
+                size = next(pieces)
+            except StopIteration as done:
+                steps.note(len(done.value) - before)
+                written: bytes = done.value
+                return written
+            steps.note(size - before)
+            before = size
+            yield size
+
+    with _counting(steps, owner, name, call):
+        yield steps
+
+
+@contextmanager
+def _counting(steps: PerStep, owner: object, name: str, call: Callable[..., Any]) -> Iterator[None]:
+    """Have ``call`` in place of a function of ``owner``, with ``steps`` as an instrument of the loop."""
+    trio.lowlevel.add_instrument(steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, call)
+        yield
+    trio.lowlevel.remove_instrument(steps)
+
+
+async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ForgetfulFileSystem(), None, "message.max.bytes=100000000") as broker:
+        await with_topic(broker)
+        names = register_topics(broker, 1_000)
+        joined = await joined_together(broker, "g", 30, encode_subscription(names))
+        await sync_all(broker, "g", joined, encode_assignment([("topic-00000", [0])]))
+        with counted_pieces(records, "write_message_in_pieces") as encoded:
+            await broker.groups.consumer_heartbeat("g", joins("m", names))
+        assert len(broker.groups.describe("g")[0].members) == 31
+        encoded.assert_at_most(ENCODED_A_TURN)
+
+
+async def test_a_large_group_is_loaded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs, None, "message.max.bytes=100000000") as broker:
+        await with_topic(broker)
+        names = register_topics(broker, 700)
+        for number in range(30):
+            await broker.groups.consumer_heartbeat("g", joins(f"m{number}", names))
+    with (
+        counted(records, "read_message", lambda *call: len(call[2])) as decoded,
+        counted(ConsumerGroup, "replay", lambda _group, record, _steps: topics_in(record)) as replayed,
+    ):
+        async with running(fs, None, "message.max.bytes=100000000") as broker:
+            assert len(broker.groups.describe("g")[0].members) == 30
+    decoded.assert_at_most(RECORDS_A_TURN * BYTES_OF_RECORD)
+    replayed.assert_at_most(ITEMS_A_STEP)

@@ -1,0 +1,111 @@
+"""Budgets of memory, filled by the smallest elements there are: objects are counted, not only the text in them."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Pending
+from seglog_broker.coordinators.groups.membership import PROTOCOLS_MAX
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from tests.support import each_case
+from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinator
+from tests.unit.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator, Topics
+from tests.unit.broker.coordinators.transactions import coordinator as transactions
+
+NUMBER = 1_400
+"""Of elements, about: a dictionary of more than 1,365 is largest for what is in it."""
+NAMES = [f"t{number}" for number in range(NUMBER)]
+TOPICS = Topics(**dict.fromkeys(NAMES, 1), large=NUMBER)
+
+
+def classic(protocols: int, **asked: Any) -> Any:
+    made = Coordinator()
+    for number in range(NUMBER // protocols):
+        each: dict[str, Any] = dict.fromkeys(asked, f"{number}")
+        made.join(protocols=[(f"p{each}", b"%d" % (100 + each)) for each in range(protocols)], **each)
+    return made.group
+
+
+def consumers(number: int, text: int = 0, **said: Any) -> Any:
+    made = ConsumerCoordinator(TOPICS)
+    for each in range(number):
+        of_its_own = {"instance_id": f"i{each}" + "i" * text, "rack_id": f"r{each}" + "r" * text} if text else {}
+        regex = {"regex": f"{each}"} if "regex" in said else {}
+        made.beat(f"m{each}", **{**said, **of_its_own, **regex})
+        made.log.clear()  # on the disk
+    return made.group
+
+
+def offset(number: int) -> CommittedOffset:
+    return CommittedOffset(1_000_000 + number, 1_000 + number, "", 1_700_000_000_000 + number)
+
+
+def offsets(groups: int, name: int = 1) -> Any:
+    made = CommittedOffsets()
+    for number in range(NUMBER):
+        made.put(f"g{number % groups}", (f"{number}" * name, 1_000 + number), offset(number))
+    return made
+
+
+def pending(producers: int, groups: int) -> Any:
+    made = CommittedOffsets()
+    for number in range(NUMBER):
+        key = f"{number}", 1_000 + number
+        made.hold(1_000 + number % producers, f"g{number % groups}", key, Pending(offset(number)))
+    return made
+
+
+class Transactions:
+    def __init__(self, ids: int, topics: int = 0, partitions: int = 0) -> None:
+        self._machines = []
+        self._expected: dict[int, Any] = {}
+        for _ in range(ids):
+            made = transactions.Coordinator()
+            producer = ProducerIdAndEpoch(*made.init())
+            added = [(f"{topic}", 1_000 + number) for topic in range(topics) for number in range(partitions)]
+            if added:
+                made.machine.add_partitions(producer, added, 1, made.now)
+            made.settle()
+            self._machines.append(made.machine)
+            for _ in added:  # as partitions note it
+                self._expected[len(self._expected)] = (producer.epoch, bool(added))
+
+    @property
+    def size(self) -> int:
+        return sum(machine.size for machine in self._machines)
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "protocols of members": lambda: classic(PROTOCOLS_MAX),
+    "static members": lambda: classic(1, instance_id=True),
+    "ids of members": lambda: classic(1, needs_known_member_id=True),
+    "names of topics": lambda: consumers(1, topics=[f"{number}" for number in range(NUMBER)]),
+    "members with long names": lambda: consumers(NUMBER // 10, text=5_000),
+    "topics of a member": lambda: consumers(1, topics=NAMES),
+    "partitions of a member": lambda: consumers(1, topics=["large"]),
+    "expressions": lambda: consumers(NUMBER // 10, topics=[], regex=True),
+    "offsets of a group": lambda: offsets(1),
+    "offsets of topics with long names": lambda: offsets(1, 60),
+    "groups with an offset": lambda: offsets(NUMBER),
+    "offsets of a transaction": lambda: pending(1, 1),
+    "offsets of transactions": lambda: pending(NUMBER, 1),
+    "offsets of transactions in groups": lambda: pending(NUMBER, NUMBER),
+    "transactional ids": lambda: Transactions(NUMBER // 10),
+    "topics of a transaction": lambda: Transactions(1, NUMBER, 1),
+    "partitions of a transaction": lambda: Transactions(1, 1, NUMBER),
+}
+
+
+@each_case("kind", KINDS)
+def test_the_smallest_elements_take_no_more_than_what_is_counted(kind: str) -> None:
+    KINDS[kind]()  # what is made once, such as writers of messages
+    gc.collect()
+    tracemalloc.start()
+    try:
+        made = KINDS[kind]()
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken <= made.size <= 6 * taken, "much less would refuse what there is room for"

@@ -1,0 +1,363 @@
+"""Limits of the listener for HTTP: clients that are slow, silent or many hold up nobody else."""
+
+import socket
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+import seglog
+from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
+from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Sample, Slice
+from seglog_broker.listeners.acceptor import UNREAD_SECONDS
+from seglog_broker.listeners.http.listener import CONNECTIONS_MAX, serve_http
+from seglog_broker.listeners.http.scrapes import (
+    PATIENCE_SECONDS,
+    SCRAPES_MAX,
+    TURNS_GIVEN_MAX,
+    Scrapes,
+)
+from seglog_broker.listeners.http.wire import IDLE_SECONDS, REQUEST_SECONDS
+from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
+from seglog_broker.runtime.slow_readers import CutError
+from seglog_broker.security.bearer_token import BearerToken
+from seglog_broker.testing.clock import MovableClock
+from tests.processes import daemon
+from tests.unit.broker.listeners.fake_broker import FakeBroker, Peer, serving
+
+LAG = FAMILIES_BY_NAME["kafka_consumergroup_lag"]
+FULL = Slice.of(LAG, [Sample((f"group-{number}", "topic", "0"), number) for number in range(SLICE_SAMPLES_MAX)])
+
+serve = partial(serve_http, kind=WITHOUT_AUTHENTICATION)
+
+
+class HttpBroker(FakeBroker):
+    """With as many slices as are asked for, which are counted."""
+
+    def __init__(self, slices: int = 1, **config: Any) -> None:
+        super().__init__(**config)
+        self.slices = slices
+        self.made = 0
+        self.clock = MovableClock()
+        self.http_token = BearerToken()
+        self.monitoring = SimpleNamespace(slices=self._slices)
+        self.is_looking = trio.Event()
+
+    async def find_problems(self) -> list[str]:
+        """For ever."""
+        self.is_looking.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def _slices(self, _names: Collection[str]) -> Iterator[Slice]:
+        for _ in range(self.slices):
+            self.made += 1
+            yield FULL
+
+
+def request(path: str, *headers: str) -> bytes:
+    return "".join(f"{line}\r\n" for line in (f"GET {path} HTTP/1.1", "Host: x", *headers, "")).encode()
+
+
+async def is_alive(peer: Peer) -> bool:
+    await peer.stream.send_all(request("/livez"))
+    return (await peer.stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.trio
+async def test_half_a_request_is_not_waited_for_however_slowly_its_bytes_come(autojump_clock: MockClock) -> None:
+    async with serving(HttpBroker(), serve) as served:
+        peer = await served.connect()
+        assert await is_alive(peer)
+        began = trio.current_time()
+        answer: list[bytes] = []
+
+        async def trickle() -> None:
+            while True:
+                await peer.stream.send_all(b"G")
+                await trio.sleep(REQUEST_SECONDS / 4)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trickle)
+            answer.append(await peer.stream.receive_some())
+            nursery.cancel_scope.cancel()
+        assert answer[0].startswith(b"HTTP/1.1 408 ")
+        assert REQUEST_SECONDS <= trio.current_time() - began < 2 * REQUEST_SECONDS
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("asks", "seconds"), [(False, REQUEST_SECONDS), (True, IDLE_SECONDS)])
+async def test_a_silent_connection_ends(autojump_clock: MockClock, asks: bool, seconds: float) -> None:
+    async with serving(HttpBroker(), serve) as served:
+        peer = await served.connect()
+        if asks:
+            assert await is_alive(peer)
+        began = trio.current_time()
+        assert await peer.rest() == b""
+        assert seconds <= trio.current_time() - began < seconds + 20
+
+
+async def read_all(peer: Peer) -> None:
+    while await peer.stream.receive_some():
+        pass
+
+
+@pytest.mark.trio
+async def test_connections_for_http_are_few_of_all_and_one_more_is_told_to_come_later() -> None:
+    """All are busy, and their peers read: three with metrics, one with problems that are looked for."""
+    broker = HttpBroker(slices=10**9, seglog_connections_max=16)
+    async with serving(broker, serve) as served, trio.open_nursery() as nursery:
+        peers = [await served.connect() for _ in range(4)]
+        for peer in peers[:3]:
+            await peer.stream.send_all(request("/metrics"))
+            assert (await peer.stream.receive_some(1_000)).startswith(b"HTTP/1.1 200 ")
+            nursery.start_soon(read_all, peer)
+        await peers[3].stream.send_all(request("/healthz"))
+        await broker.is_looking.wait()
+        refused = await (await served.connect()).rest()
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: 5\r\n" in refused
+        nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint()
+    assert broker.metrics.connections_ended["too_many_connections"] == 1
+
+
+@pytest.mark.trio
+@pytest.mark.soak
+async def test_probes_are_answered_however_many_ask_for_metrics(mock_clock: MockClock) -> None:
+    """Of forty connections for HTTP two are left for them. Time stands still: no page is cut."""
+    broker = HttpBroker(slices=10_000, seglog_connections_max=160, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
+        counts = broker.metrics.listener(WITHOUT_AUTHENTICATION.label).of("/metrics")
+        statuses: Counter[bytes] = Counter()
+        for number in range(40):
+            peer = await served.connect()
+            await peer.stream.send_all(request("/metrics"))
+            while counts.requests <= number:
+                await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
+            if not SCRAPES_MAX <= number < 38:  # these wait for a place
+                statuses[(await peer.stream.receive_some(1_000)).partition(b"\r\n")[0]] += 1
+        assert statuses == {b"HTTP/1.1 200 OK": SCRAPES_MAX, b"HTTP/1.1 503 Service Unavailable": 2}
+        for _ in range(5):
+            assert await is_alive(await served.connect())
+
+
+@pytest.mark.trio
+async def test_probes_are_answered_when_all_connections_are_taken_by_clients() -> None:
+    broker = HttpBroker(seglog_connections_max=16)
+    broker.metrics.listener("native").connections += 16
+    async with serving(broker, serve) as served:
+        for _ in range(3):
+            assert await is_alive(await served.connect())
+
+
+@pytest.mark.trio
+async def test_whoever_reads_no_answer_keeps_nobody_out(autojump_clock: MockClock) -> None:
+    broker = HttpBroker(seglog_connections_max=16, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
+        for _ in range(4):
+            peer = await served.connect()
+            with trio.move_on_after(UNREAD_SECONDS):
+                while True:
+                    await peer.stream.send_all(request("/livez") * 100)
+        await trio.sleep(UNREAD_SECONDS)
+        assert await is_alive(await served.connect())
+        assert broker.metrics.connections_ended == {"too_many_connections": 1}
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("limit", [16, 4])
+async def test_silent_connections_keep_nobody_out(limit: int) -> None:
+    """One more takes the place of the one that has been idle the longest, at the limit of HTTP and at that of all."""
+    broker = HttpBroker(seglog_connections_max=limit)
+    async with serving(broker, serve) as served:
+        places = 4 if limit == 16 else 1
+        silent = [await served.connect() for _ in range(places)]
+        for _ in range(20):
+            await wait_all_tasks_blocked()
+            assert await is_alive(await served.connect())
+        for peer in silent:
+            assert await peer.rest() == b""
+        assert broker.metrics.connections_ended == {"too_many_connections": 20}
+
+
+@pytest.mark.trio
+async def test_a_connection_that_asks_again_and_again_keeps_its_place_beside_silent_ones() -> None:
+    async with serving(HttpBroker(seglog_connections_max=16), serve) as served:
+        asking = await served.connect()
+        for _ in range(20):
+            assert await is_alive(asking)
+            await served.connect()
+            await wait_all_tasks_blocked()
+        assert await is_alive(asking)
+
+
+async def _asked(peer: Peer) -> bytes:
+    try:
+        await peer.stream.send_all(request("/livez", "Connection: close"))
+    except trio.BrokenResourceError:
+        return b"HTTP/1.1 503 "
+    return await peer.rest() or b"HTTP/1.1 503 "
+
+
+@pytest.mark.trio
+async def test_a_scraper_that_reads_nothing_costs_a_slice_and_holds_up_nobody(autojump_clock: MockClock) -> None:
+    """A slice is made when the socket has taken the one before."""
+    broker = HttpBroker(slices=10_000, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
+        peer = await served.connect()
+        await peer.stream.send_all(request("/metrics"))
+        other = await served.connect()
+        made = -1
+        while made != broker.made:
+            made = broker.made
+            assert await is_alive(other)
+            await trio.sleep(0.1)
+        assert 0 < made < 500, "what fits into the buffers of two sockets, and one more"
+        with trio.fail_after(10 * broker.config.seglog_connections_max_stall_ms / 1000):
+            while not broker.metrics.connections_ended["slow_reader"]:  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(1)
+        assert broker.made < 500
+        assert len(broker.transfers) == 0
+
+
+@pytest.mark.trio
+async def test_scrapers_that_read_nothing_keep_no_place_from_others(autojump_clock: MockClock) -> None:
+    broker = HttpBroker(slices=2_000, socket_send_buffer_bytes=65_536)
+    async with serving(broker, serve) as served:
+        silent = [await served.connect() for _ in range(SCRAPES_MAX)]
+        for peer in silent:
+            await peer.stream.send_all(request("/metrics"))
+        await trio.sleep(0.5)
+        broker.slices = 1
+        began = trio.current_time()
+        peer = await served.connect()
+        await peer.stream.send_all(request("/metrics", "Connection: close"))
+        answer = await peer.rest()
+        assert answer.endswith(b"0\r\n\r\n")
+        assert answer.count(b"\nkafka_consumergroup_lag{") == SLICE_SAMPLES_MAX
+        assert trio.current_time() - began < PATIENCE_SECONDS + 1
+
+
+@pytest.mark.trio
+async def test_so_many_pages_are_made_at_a_time_and_the_next_waits(autojump_clock: MockClock) -> None:
+    scrapes = Scrapes(CONNECTIONS_MAX)
+    most = 0
+    ended: list[int] = []
+
+    async def scrape(number: int) -> None:
+        nonlocal most
+        async with scrapes.place():
+            most = max(most, len(scrapes))
+            await trio.sleep(1)
+        ended.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(3 * SCRAPES_MAX):
+            nursery.start_soon(scrape, number)
+            await trio.sleep(0.001)
+        with trio.move_on_after(0.01):  # one that leaves while it waits
+            async with scrapes.place():
+                raise AssertionError
+    assert most == SCRAPES_MAX
+    assert ended == list(range(3 * SCRAPES_MAX)), "in their order"
+    assert (len(scrapes), scrapes.waiting) == (0, 0)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("busy", [0, 2, 1_000])
+async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
+    asked = 0
+
+    def is_busy() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked <= busy
+
+    await Scrapes(CONNECTIONS_MAX).turn(is_busy, trio.lowlevel.cancel_shielded_checkpoint)
+    assert asked == min(busy + 1, TURNS_GIVEN_MAX)
+
+
+@pytest.mark.trio
+async def test_the_loop_rests_before_each_part_of_a_page_unless_others_wait_for_a_place() -> None:
+    scrapes = Scrapes(CONNECTIONS_MAX)
+    scrapes.scrapes_max = 1
+    rests: list[int] = []
+
+    async def rest() -> None:
+        rests.append(scrapes.waiting)
+
+    async def wait() -> None:
+        async with scrapes.place():
+            pass
+
+    async with trio.open_nursery() as nursery, scrapes.place():
+        await scrapes.turn(lambda: False, rest)
+        await scrapes.turn(lambda: False, rest)
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert scrapes.waiting == 1
+        await scrapes.turn(lambda: False, rest)
+    assert rests == [0, 0]
+
+
+@pytest.mark.trio
+async def test_a_page_whose_peer_reads_slowly_is_cut_once_others_wait(autojump_clock: MockClock) -> None:
+    scrapes = Scrapes(CONNECTIONS_MAX)
+    scrapes.scrapes_max = 1
+
+    async with trio.open_nursery() as nursery:
+        async with scrapes.place() as slow:
+            await slow.send(partial(trio.sleep, 2 * PATIENCE_SECONDS))  # nobody waits
+
+        async def wait() -> None:
+            async with scrapes.place():
+                pass
+
+        async with scrapes.place() as slow:
+            await slow.send(partial(trio.sleep, 3))
+            nursery.start_soon(wait)
+            began = trio.current_time()
+            with pytest.raises(CutError, match="it reads too slowly"):
+                await slow.send(trio.sleep_forever)
+            assert trio.current_time() - began == pytest.approx(PATIENCE_SECONDS - 3)
+
+
+def test_three_hundred_scrapers_at_once_all_get_their_page_beside_a_producer(tmp_path: Any) -> None:
+    flags = ("--set", "seglog.http.listen=127.0.0.1:0")
+    with daemon(tmp_path / "data", *flags) as running, seglog.connect(running.address) as client:
+        client.create_topic("beside", partitions=20)
+        scrapers = [socket.create_connection(("127.0.0.1", running.http_port), timeout=60) for _ in range(300)]
+        stop = threading.Event()
+        produced: list[int] = []
+
+        def produce() -> None:
+            with client.producer("beside", linger_ms=0) as producer:
+                while not stop.is_set():
+                    producer.send(b"record").result(60)
+                    produced.append(len(produced))
+
+        producing = threading.Thread(target=produce)
+        producing.start()
+        try:
+            for scraper in scrapers:
+                scraper.sendall(request("/metrics", "Connection: close"))
+            for scraper in scrapers:
+                page = b""
+                while part := scraper.recv(65_536):
+                    page += part
+                scraper.close()
+                assert page.startswith(b"HTTP/1.1 200 ")
+                assert page.endswith(b"0\r\n\r\n")
+        finally:
+            stop.set()
+            producing.join()
+        assert produced
+        assert sum(partition.latest for partition in client.offsets("beside")) == len(produced)

@@ -1,0 +1,165 @@
+"""The address that Kafka's clients are told to use, and the names that tie it to a listener."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.config import load_config
+from seglog_broker.config.kafka_configs import ResourceType
+from seglog_broker.listeners.kafka.listener import advertised, kafka_places
+from seglog_protocol.errors import InvalidConfigError
+from seglog_protocol.kafka.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from tests.kafka_metadata import brokers_at
+from tests.processes import clean_environment
+from tests.support import each_case
+from tests.unit.broker.listeners.kafka.kafka_peer import kafka
+
+TWO = "listeners=PLAINTEXT://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9093"
+NAMED = "listeners=INTERNAL://[::1]:2,External://[::1]:1"
+SAME = "listeners=A://:29092,B://127.0.0.1:29092"
+MAP = "listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT"
+
+
+@each_case(
+    ("flags", "place", "address"),
+    [
+        ([], 0, None),
+        (["advertised.listeners=PLAINTEXT://a:1"], 0, ("a", 1)),
+        ([TWO, "advertised.listeners=PLAINTEXT://a:1"], 1, ("a", 1)),
+        ([TWO, "advertised.listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"], 0, ("a", 1)),
+        ([TWO, "advertised.listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"], 1, ("b", 2)),
+        (["listeners=PLAINTEXT://127.0.0.1:0", "advertised.listeners=PLAINTEXT://a:1"], 0, ("a", 1)),
+        ([NAMED, MAP, "advertised.listeners=EXTERNAL://out:1,INTERNAL://in:2"], 0, ("in", 2)),
+        ([NAMED, MAP, "advertised.listeners=EXTERNAL://out:1,INTERNAL://in:2"], 1, ("out", 1)),
+        ([NAMED, MAP, "advertised.listeners=internal://in:2"], 0, ("in", 2)),
+        ([NAMED, MAP, "advertised.listeners=INTERNAL://in:2"], 1, None),
+    ],
+)
+def test_each_listener_has_that_of_its_name(flags: list[str], place: int, address: tuple[str, int] | None) -> None:
+    config, _ = load_config(None, "", {}, flags)
+    assert advertised(config, place) == address
+
+
+@each_case(
+    ("flags", "sentence"),
+    [
+        (
+            [NAMED],
+            (
+                "listeners = INTERNAL://[::1]:2,External://[::1]:1 cannot be used: listener.security.protocol.map does "
+                "not say what INTERNAL speaks: add INTERNAL:PLAINTEXT to it."
+            ),
+        ),
+        (
+            [NAMED, "listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL"],
+            (
+                "listeners = INTERNAL://[::1]:2,External://[::1]:1 cannot be used: EXTERNAL is to speak SASL_SSL, and "
+                "there is no certificate for it. Set ssl.keystore.location to a PEM file with key and chain; seglogd "
+                "certificates --to DIR makes one for a trial."
+            ),
+        ),
+        (
+            ["listeners=SSL://:9093"],
+            (
+                "listeners = SSL://:9093 cannot be used: SSL is to speak SSL, and there is no certificate for it. Set "
+                "ssl.keystore.location to a PEM file with key and chain; seglogd certificates --to DIR makes one for a "
+                "trial."
+            ),
+        ),
+        (
+            [NAMED, MAP, "advertised.listeners=PLAINTEXT://a:1"],
+            (
+                "advertised.listeners = PLAINTEXT://a:1 cannot be used: no listener is named PLAINTEXT; in listeners "
+                "there are EXTERNAL, INTERNAL."
+            ),
+        ),
+        (
+            [SAME, "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT", "seglog.open.to.everyone=true"],
+            (
+                "listeners = A://:29092,B://127.0.0.1:29092 cannot be used: A of listeners and B of listeners have the "
+                "same port, 29092; give one of them another."
+            ),
+        ),
+        (
+            ["listeners=PLAINTEXT://127.0.0.1:9192"],
+            (
+                "listeners = PLAINTEXT://127.0.0.1:9192 cannot be used: seglog.listen and PLAINTEXT of listeners have "
+                "the same port, 9192; give one of them another."
+            ),
+        ),
+        (
+            ["listener.security.protocol.map=INTERNAL:TLS"],
+            (
+                "listener.security.protocol.map = INTERNAL:TLS (flag --set listener.security.protocol.map) cannot be "
+                "used: it must be NAME:PROTOCOL, with commas between several; a protocol is PLAINTEXT, SSL, "
+                "SASL_PLAINTEXT, SASL_SSL."
+            ),
+        ),
+        (
+            ["listeners=:9092"],
+            (
+                "listeners = :9092 (flag --set listeners) cannot be used: it must be addresses such as "
+                "PLAINTEXT://127.0.0.1:9092."
+            ),
+        ),
+    ],
+)
+def test_a_listener_that_cannot_be_served_is_refused_with_what_to_do(flags: list[str], sentence: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        load_config(None, "", {}, flags)
+    assert caught.value.message == sentence
+
+
+def test_a_listener_for_controllers_is_not_opened() -> None:
+    flags = [
+        "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://:9093",
+        "controller.listener.names=CONTROLLER",
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    ]
+    config, warnings = load_config(None, "", {}, flags)
+    assert [place.address for place in kafka_places(config)] == ["127.0.0.1:9092"]
+    assert advertised(config, 0) == ("localhost", 9092)
+    assert len(warnings) == 1
+    assert warnings[0].startswith("controller.listener.names ")
+
+
+def test_clients_of_each_listener_are_told_its_address_and_the_number_of_the_broker(tmp_path: Path) -> None:
+    settings = {
+        "SEGLOG_LISTENERS": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
+        "SEGLOG_ADVERTISED_LISTENERS": "EXTERNAL://localhost:9092,INTERNAL://broker:29092",
+        "SEGLOG_LISTENER_SECURITY_PROTOCOL_MAP": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        "SEGLOG_NODE_ID": "7",
+        "SEGLOG_LOG_FORMAT": "json",
+        "SEGLOG_LISTEN": "127.0.0.1:0",
+    }
+    command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data")]
+    process = subprocess.Popen(command, env=clean_environment(**settings), stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next(entry for line in process.stderr if (entry := json.loads(line))["event"] == "broker_ready")
+        told = [brokers_at(address) for address in ready["kafka"].split(", ")]
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+    assert told == [[(7, "broker", 29092)], [(7, "localhost", 9092)]]
+    assert "node.id=7\n" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("value", ["PLAINTEXT://a:1", ""])
+async def test_the_configuration_shows_what_was_set_or_the_address_that_is_told(value: str) -> None:
+    async with kafka(f"advertised.listeners={value}") as served:
+        peer = await served.connect()
+        told = "PLAINTEXT://{}:{}".format(*peer.stream.socket.getpeername())
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=ResourceType.BROKER, resource_name="1", configuration_keys=["advertised.listeners"]
+        )
+        await peer.send(DescribeConfigsRequest(resources=[resource]))
+        (result,) = (await peer.receive(DescribeConfigsResponse)).results
+    (entry,) = result.configs
+    assert entry.value == (value or told)

@@ -1,0 +1,86 @@
+"""FindCoordinator in every version: this node for groups, and for others an error that no client waits behind."""
+
+from typing import Any
+
+import pytest
+
+from seglog_broker.listeners.kafka.apis import APIS
+from seglog_protocol import errors
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.support import each_case
+from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
+from tests.unit.broker.listeners.kafka.group_requests import serve, served_now
+
+pytestmark = pytest.mark.trio
+
+GROUP, SHARE = 0, 2
+VERSIONS = range(7)
+HERE = (1, "here", 9092)
+NOWHERE = (-1, "", -1)
+
+
+async def found(groups: FakeGroups, version: int, kind: int, key: str = "readers") -> tuple[Any, int, str | None]:
+    """The address and the error for a key, from where a client of this version looks for it."""
+    request = messages.FindCoordinatorRequest()
+    if version < 4:
+        request.key = key
+    else:
+        request.coordinator_keys = [key, "others"]
+    if version >= 1:
+        request.key_type = kind
+    response = await serve(groups, request, version)
+    answer = response
+    if version >= 4:
+        assert [each.key for each in response.coordinators] == [key, "others"]
+        answer = response.coordinators[0]
+    return (answer.node_id, answer.host, answer.port), answer.error_code, answer.error_message
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_this_node_coordinates_every_group(groups: FakeGroups, version: int) -> None:
+    assert await found(groups, version, GROUP) == (HERE, 0, "" if version == 0 else None)
+    names = ["readers", "others"] if version >= 4 else ["readers"]
+    assert groups.asked == [("check", name) for name in names]
+
+
+@each_case("version", VERSIONS)
+async def test_a_group_needs_a_name(version: int) -> None:
+    where, code, _ = await found(FakeGroups(), version, GROUP, "")
+    assert (where, code) == (NOWHERE, ErrorCode.INVALID_GROUP_ID)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_while_groups_are_loaded_it_is_known_where(groups: FakeGroups, version: int) -> None:
+    groups.error = errors.CoordinatorLoadingError("loading")
+    assert (await found(groups, version, GROUP))[:2] == (HERE, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_groups_that_cannot_be_written_have_no_coordinator(groups: FakeGroups, version: int) -> None:
+    groups.error = errors.CoordinatorNotAvailableError("no disk")
+    where, code, why = await found(groups, version, GROUP)
+    assert (where, code) == (NOWHERE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert why == ("no disk" if version else "")
+
+
+@each_case("version", VERSIONS[1:])
+async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) -> None:
+    where, given, why = await found(FakeGroups(), version, SHARE)
+    assert (where, given) == (NOWHERE, ErrorCode.INVALID_REQUEST)
+    assert not ErrorCode(given).retriable
+    assert why is not None
+    assert "seglog has no" in why
+
+
+async def test_very_many_groups_are_looked_up_in_turns(groups: FakeGroups) -> None:
+    request = messages.FindCoordinatorRequest(coordinator_keys=[f"g-{number}" for number in range(1201)])
+    assert served_now(groups, request, 6) is None
+    assert groups.asked == []
+    response = await serve(groups, request, 6)
+    assert [(each.key, each.port) for each in response.coordinators] == [(f"g-{n}", 9092) for n in range(1201)]
+
+
+async def test_version_0_is_offered_for_old_librdkafka() -> None:
+    """Its version 0 is offered without which old librdkafka do not compress with lz4."""
+    assert APIS[10].versions == range(7)

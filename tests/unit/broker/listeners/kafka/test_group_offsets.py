@@ -1,0 +1,400 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete in all their versions: what is asked of groups, and what is answered."""
+
+from typing import Any
+
+import pytest
+
+from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
+from seglog_broker.coordinators.groups.topics import NO_ID
+from seglog_protocol import errors
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.support import each_case
+from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
+from tests.unit.broker.listeners.kafka.group_requests import ID_OF, serve, served_now
+
+pytestmark = pytest.mark.trio
+
+COMMIT_VERSIONS = range(2, 11)
+FETCH_VERSIONS = range(1, 11)
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NO_GROUP = errors.UnknownGroupError("none")
+STALE = errors.StaleMemberEpochError("stale")
+
+
+# --- OffsetCommit -----------------------------------------------------------------------------------------------------
+
+
+def commit_request(version: int, places: dict[str, list[int]]) -> messages.OffsetCommitRequest:
+    """A commit of a member; partition n of each topic has the offset 10 + n."""
+    cls = messages.OffsetCommitRequest
+    more: dict[str, Any] = {"group_instance_id": "i-1"} if version >= 7 else {}
+    epoch = {"committed_leader_epoch": 4} if version >= 6 else {}
+    return cls(
+        group_id="g",
+        generation_id_or_member_epoch=3,
+        member_id="m-1",
+        topics=[
+            cls.OffsetCommitRequestTopic(
+                **({"topic_id": ID_OF.get(topic, b"?" * 16)} if version >= 10 else {"name": topic}),
+                partitions=[
+                    cls.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=10 + number,
+                        committed_metadata="note" if number == 0 else None,
+                        **epoch,
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in places.items()
+        ],
+        **more,
+    )
+
+
+def committed_codes(told: Any, version: int) -> dict[Any, list[tuple[int, int]]]:
+    return {
+        (topic.topic_id if version >= 10 else topic.name): [(p.partition_index, p.error_code) for p in topic.partitions]
+        for topic in told.topics
+    }
+
+
+@each_case("version", COMMIT_VERSIONS)
+async def test_offsets_are_committed_each_with_its_own_result(version: int) -> None:
+    groups = FakeGroups()
+    groups.results = [None, errors.MetadataTooLargeError("long"), None]
+    told = await serve(groups, commit_request(version, {"orders": [0, 1], "events": [1]}), version)
+    epoch = 4 if version >= 6 else -1
+    assert groups.asked == [
+        (
+            "commit",
+            "g",
+            Committer("m-1", 3, "i-1" if version >= 7 else None),
+            [
+                OffsetToCommit("orders", 0, 10, epoch, "note"),
+                OffsetToCommit("orders", 1, 11, epoch, ""),
+                OffsetToCommit("events", 1, 11, epoch, ""),
+            ],
+        )
+    ]
+    keys = list(ID_OF.values()) if version >= 10 else list(ID_OF)
+    large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert committed_codes(told, version) == {keys[0]: [(0, 0), (1, large)], keys[1]: [(1, 0)]}
+
+
+@each_case("version", COMMIT_VERSIONS)
+async def test_offsets_of_what_does_not_exist_are_refused_and_others_are_not(version: int) -> None:
+    groups = FakeGroups()
+    gone: list[errors.SeglogError | None] = [errors.UnknownPartitionError("9"), None, errors.UnknownTopicError("lost")]
+    groups.results = gone[: 2 if version >= 10 else 3]
+    told = await serve(groups, commit_request(version, {"orders": [9, 0], "lost": [0]}), version)
+    asked = [place[:2] for place in groups.asked[0][3]]
+    assert asked == [("orders", 9), ("orders", 0), *([("lost", 0)] if version < 10 else [])]
+    codes = list(committed_codes(told, version).values())
+    assert codes == [[(9, UNKNOWN), (0, 0)], [(0, ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else UNKNOWN)]]
+
+
+@each_case("version", COMMIT_VERSIONS)
+async def test_a_commit_of_nothing_asks_for_nothing(version: int) -> None:
+    groups = FakeGroups()
+    groups.error = NO_GROUP
+    assert (await serve(groups, commit_request(version, {}), version)).topics == []
+    assert groups.asked == []
+
+
+@each_case("version", COMMIT_VERSIONS)
+@each_case(
+    ("error", "code", "code_before_9"),
+    [
+        (errors.IllegalGenerationError("stale"), ErrorCode.ILLEGAL_GENERATION, None),
+        (errors.UnknownMemberError("who"), ErrorCode.UNKNOWN_MEMBER_ID, None),
+        (errors.FencedInstanceError("fenced"), ErrorCode.FENCED_INSTANCE_ID, None),
+        (errors.RebalanceInProgressError("again"), ErrorCode.REBALANCE_IN_PROGRESS, None),
+        (errors.CoordinatorLoadingError("loading"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None),
+        (errors.DiskFullError("full"), ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
+        (errors.InvalidGroupIdError("empty"), ErrorCode.INVALID_GROUP_ID, None),
+        (errors.MessageTooLargeError("long"), ErrorCode.INVALID_COMMIT_OFFSET_SIZE, None),
+        (NO_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION),
+        (STALE, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+async def test_an_error_of_the_group_is_one_of_every_offset(
+    error: errors.SeglogError, code: ErrorCode, code_before_9: ErrorCode | None, version: int
+) -> None:
+    groups = FakeGroups()
+    groups.error = error
+    told = await serve(groups, commit_request(version, {"orders": [0, 1]}), version)
+    if version < 9 and code_before_9 is not None:
+        code = code_before_9
+    assert next(iter(committed_codes(told, version).values())) == [(0, code), (1, code)]
+
+
+# --- OffsetFetch ------------------------------------------------------------------------------------------------------
+
+
+def fetch_request(
+    version: int, places: dict[str, list[int]] | None, *names: str, **more: Any
+) -> messages.OffsetFetchRequest:
+    """What groups (``g``, if none are named) have committed."""
+    cls = messages.OffsetFetchRequest
+    if version < 8:
+        named = [cls.OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in (places or {}).items()]
+        return cls(group_id="g", topics=None if places is None else named, **more)
+
+    def of_group(name: str) -> messages.OffsetFetchRequest.OffsetFetchRequestGroup:
+        return cls.OffsetFetchRequestGroup(
+            group_id=name,
+            topics=None
+            if places is None
+            else [
+                cls.OffsetFetchRequestTopics(
+                    **({"topic_id": ID_OF.get(t, b"?" * 16)} if version >= 10 else {"name": t}), partition_indexes=p
+                )
+                for t, p in places.items()
+            ],
+            **more,
+        )
+
+    return cls(groups=[of_group(name) for name in names or ("g",)])
+
+
+def places_of(topics: Any, version: int) -> dict[str, list[tuple[Any, ...]]]:
+    """Partition, offset, leader epoch, metadata and error by topic."""
+    names = {topic_id: name for name, topic_id in ID_OF.items()}
+    return {
+        (names.get(topic.topic_id, "?") if version >= 10 else topic.name): [
+            (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code)
+            for p in topic.partitions
+        ]
+        for topic in topics
+    }
+
+
+def fetched(told: Any, version: int) -> dict[str, list[tuple[Any, ...]]]:
+    return places_of(told.groups[0].topics if version >= 8 else told.topics, version)
+
+
+def group_code_of(told: Any, version: int) -> int:
+    return int(told.groups[0].error_code if version >= 8 else told.error_code)
+
+
+@pytest.fixture
+def groups() -> FakeGroups:
+    groups = FakeGroups()
+    for item in (Committed("events", 1, 7), Committed("gone", 0, 5), Committed("orders", 0, 3, 2, "note")):
+        groups.offsets[item.topic, item.partition] = item._replace(committed_ms=1)
+    return groups
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_named_offsets_are_found_or_there_is_none(groups: FakeGroups, version: int) -> None:
+    told = await serve(groups, fetch_request(version, {"orders": [0, 1], "events": [1]}), version)
+    assert group_code_of(told, version) == 0
+    epoch = 2 if version >= 5 else -1
+    assert fetched(told, version) == {
+        "orders": [(0, 3, epoch, "note", 0), (1, -1, -1, "", 0)],
+        "events": [(1, 7, -1, "", 0)],
+    }
+    assert [call[2:] for call in groups.asked] == [([("orders", 0), ("orders", 1)], None), ([("events", 1)], None)]
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS[1:])
+async def test_all_offsets_are_found(groups: FakeGroups, version: int) -> None:
+    told = await serve(groups, fetch_request(version, None), version)
+    found = fetched(told, version)
+    assert found.pop("gone", None) == ([(0, 5, -1, "", 0)] if version < 10 else None), "it has no id any more"
+    epoch = 2 if version >= 5 else -1
+    assert found == {"events": [(1, 7, -1, "", 0)], "orders": [(0, 3, epoch, "note", 0)]}
+    assert groups.asked[0] == ("committed", "g", None, None)
+
+
+async def test_an_offset_below_0_is_among_all_that_was_committed(groups: FakeGroups) -> None:
+    groups.offsets = {("orders", n): Committed("orders", n, ~n, committed_ms=1) for n in range(2)}
+    told = await serve(groups, fetch_request(8, None), 8)
+    assert fetched(told, 8) == {"orders": [(0, -1, -1, "", 0), (1, -2, -1, "", 0)]}
+
+
+@pytest.mark.parametrize("is_stable_wanted", [False, True])
+@pytest.mark.parametrize("places", [None, {"orders": [0], "events": [1]}])
+@pytest.mark.parametrize("version", FETCH_VERSIONS[-4:])
+async def test_where_a_transaction_is_open_stable_offsets_are_not_to_be_had_yet(
+    groups: FakeGroups, version: int, places: dict[str, list[int]] | None, is_stable_wanted: bool
+) -> None:
+    groups.offsets["orders", 0] = groups.offsets["orders", 0]._replace(is_unstable=True)
+    request = fetch_request(version, places)
+    request.require_stable = is_stable_wanted
+    told = await serve(groups, request, version)
+    assert group_code_of(told, version) == 0
+    found = fetched(told, version)
+    unstable = (0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert found["orders"] == [unstable if is_stable_wanted else (0, 3, 2, "note", 0)]
+    assert found["events"] == [(1, 7, -1, "", 0)]
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_no_partitions_named_none_found(groups: FakeGroups, version: int) -> None:
+    assert fetched(await serve(groups, fetch_request(version, {}), version), version) == {}
+    assert groups.asked == [("committed", "g", [], None)], "but the group is looked at"
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_an_error_of_the_group_stands_where_clients_look_for_it(groups: FakeGroups, version: int) -> None:
+    groups.error = errors.CoordinatorLoadingError("loading")
+    told = await serve(groups, fetch_request(version, {"orders": [0, 1]}), version)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if version == 1:
+        assert fetched(told, version) == {"orders": [(0, -1, -1, "", loading), (1, -1, -1, "", loading)]}
+    else:
+        assert group_code_of(told, version) == loading
+        assert fetched(told, version) == {}
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+async def test_several_groups_are_answered_each_with_its_own_error(groups: FakeGroups, version: int) -> None:
+    told = await serve(groups, fetch_request(version, {"orders": [0]}, "g", "", "h"), version)
+    assert [(group.group_id, group.error_code, len(group.topics)) for group in told.groups] == [
+        ("g", 0, 1),
+        ("", ErrorCode.INVALID_GROUP_ID, 0),
+        ("h", 0, 1),
+    ]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+@pytest.mark.parametrize(
+    ("member", "committer"),
+    [
+        ({"member_id": "m-1", "member_epoch": 4}, Committer("m-1", 4)),
+        ({"member_id": "", "member_epoch": -1}, Committer("", -1)),
+        ({"member_id": None, "member_epoch": 4}, Committer("", 4)),
+        ({"member_id": None, "member_epoch": -1}, None),
+    ],
+)
+async def test_a_member_that_names_itself_is_checked(
+    groups: FakeGroups, version: int, member: dict[str, Any], committer: Committer | None
+) -> None:
+    await serve(groups, fetch_request(version, {"orders": [0]}, **member), version)
+    assert groups.asked[0][3] == committer
+    groups.error = STALE
+    told = await serve(groups, fetch_request(version, None, **member), version)
+    assert group_code_of(told, version) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+async def test_an_unknown_topic_id_is_named_as_such(groups: FakeGroups) -> None:
+    told = await serve(groups, fetch_request(10, {"lost": [0, 3], "orders": [0]}), 10)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    assert fetched(told, 10) == {
+        "?": [(0, -1, -1, "", unknown), (3, -1, -1, "", unknown)],
+        "orders": [(0, 3, 2, "note", 0)],
+    }
+    assert NO_ID not in [topic.topic_id for topic in told.groups[0].topics]
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 9])
+async def test_very_many_partitions_are_looked_up_in_turns(groups: FakeGroups, version: int) -> None:
+    request = fetch_request(version, {"orders": list(range(1201))})
+    assert served_now(groups, request, version) is None
+    assert groups.asked == []
+    told = await serve(groups, request, version)
+    assert [place[0] for place in fetched(told, version)["orders"]] == list(range(1201))
+    assert [len(call[2]) for call in groups.asked] == [500, 500, 201]
+
+
+# --- OffsetDelete -----------------------------------------------------------------------------------------------------
+
+
+def delete_request(places: dict[str, list[int]]) -> messages.OffsetDeleteRequest:
+    cls = messages.OffsetDeleteRequest
+    topics = [
+        cls.OffsetDeleteRequestTopic(
+            name=topic, partitions=[cls.OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+        )
+        for topic, numbers in places.items()
+    ]
+    return cls(group_id="g", topics=topics)
+
+
+async def test_offsets_are_deleted_each_with_its_own_result() -> None:
+    groups = FakeGroups()
+    groups.results = [None, errors.GroupSubscribedError("read")]
+    told = await serve(groups, delete_request({"orders": [0, 9], "lost": [0], "events": [1]}), 0)
+    assert groups.asked == [("delete_offsets", "g", [("orders", 0), ("events", 1)])]
+    assert told.error_code == 0
+    assert {topic.name: [(p.partition_index, p.error_code) for p in topic.partitions] for topic in told.topics} == {
+        "orders": [(0, 0), (9, UNKNOWN)],
+        "lost": [(0, UNKNOWN)],
+        "events": [(1, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)],
+    }
+
+
+@each_case(
+    ("error", "code"),
+    [
+        (NO_GROUP, ErrorCode.GROUP_ID_NOT_FOUND),
+        (errors.NonEmptyGroupError("read"), ErrorCode.NON_EMPTY_GROUP),
+        (errors.InvalidGroupIdError("empty"), ErrorCode.INVALID_GROUP_ID),
+        (errors.CoordinatorLoadingError("loading"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+@each_case("places", [{"orders": [0]}, {"lost": [0]}, {}])
+async def test_a_group_that_cannot_forget_has_one_error(
+    error: errors.SeglogError, code: ErrorCode, places: dict[str, list[int]]
+) -> None:
+    groups = FakeGroups()
+    groups.error = error
+    told = await serve(groups, delete_request(places), 0)
+    assert (told.error_code, told.topics) == (code, [])
+
+
+# --- Many times, and too much -----------------------------------------------------------------------------------------
+
+
+def groups_request(*asked: tuple[str, dict[str, list[int]] | None]) -> messages.OffsetFetchRequest:
+    cls = messages.OffsetFetchRequest
+    return cls(
+        groups=[
+            cls.OffsetFetchRequestGroup(
+                group_id=group,
+                topics=None
+                if topics is None
+                else [
+                    cls.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+                    for name, numbers in topics.items()
+                ],
+            )
+            for group, topics in asked
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_a_group_that_is_named_many_times_is_answered_once(groups: FakeGroups, version: int) -> None:
+    """A real Kafka answers each time: so 200 names in a request made an answer of 4 GB."""
+    every = ("g", None)
+    told = await serve(groups, groups_request(*[every] * 200, ("g", {"orders": [0]})), version)
+    assert [group.group_id for group in told.groups] == ["g"]
+    some = [
+        ("g", {"orders": [0]}),
+        ("g", {"orders": [1]}),
+        ("g", {"orders": [0]}),
+        every,
+        every,
+        ("h", {"orders": [0]}),
+    ]
+    told = await serve(groups, groups_request(*some), version)
+    assert [(group.group_id, sum(len(topic.partitions) for topic in group.topics)) for group in told.groups] == [
+        ("g", 1),
+        ("g", 1),
+        ("g", 3),
+        ("h", 1),
+    ]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(groups: FakeGroups, version: int) -> None:
+    asked = groups_request(("g", {"orders": [0]}), ("h", {"orders": [*range(100)]}))
+    told = await serve(groups, asked, version, response_bytes_max=2_000)
+    assert [(group.group_id, group.error_code, len(group.topics)) for group in told.groups] == [
+        ("g", 0, 1),
+        ("h", ErrorCode.INVALID_REQUEST, 0),
+    ]

@@ -1,0 +1,408 @@
+"""What bad records and stale clients get on the Kafka port: the error codes that Kafka gives.
+
+Sources: Kafka's ProduceRequest.validateRecords, LogValidator, ReplicaManager and KafkaApis.
+"""
+
+import struct
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from seglog_broker.listeners.kafka import apis
+from seglog_broker.listeners.kafka.handlers.produce import RECORDS_NAMED_MAX
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_protocol.batch_builder import BatchBuilder, encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.definitions import definition, message_names
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.structs import Request, Struct
+from seglog_protocol.messages import TruncatePartition, TruncateRequest
+from tests.logs import batch
+from tests.unit.broker.listeners.kafka.kafka_peer import (
+    NOW,
+    KafkaPeer,
+    KafkaServed,
+    codes,
+    fetch,
+    found,
+    kafka,
+    latest,
+    produce,
+    results,
+)
+from tests.unit.protocol.kafka.instances import Instances
+
+pytestmark = pytest.mark.trio
+
+BATCH = batch(b"value")
+PRODUCED = messages.ProduceResponse
+FETCHED = messages.FetchResponse
+LISTED = messages.ListOffsetsResponse
+
+PRODUCE_VERSIONS = [3, 5, 7, 8, 9, 12, 13]
+
+
+def old_format(magic: int) -> bytes:
+    """A message set as Kafka wrote it before 0.11: offset, size, checksum, magic, attributes, key, value."""
+    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW) if magic else b"") + struct.pack(">ii", -1, 5)
+    body += b"value"
+    return struct.pack(">qiI", 0, len(body) + 4, 0) + body
+
+
+def changed(data: bytes, at: int, value: int) -> bytes:
+    return data[:at] + bytes([value]) + data[at + 1 :]
+
+
+BAD: dict[str, tuple[str, Any, ErrorCode]] = {
+    "wrong checksum": ("plain", BATCH[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
+    "two batches": ("plain", BATCH * 2, ErrorCode.INVALID_RECORD),
+    "bytes behind the batch": ("plain", BATCH + b"!", ErrorCode.INVALID_RECORD),
+    "no batch": ("plain", b"", ErrorCode.INVALID_RECORD),
+    "null": ("plain", None, ErrorCode.INVALID_RECORD),
+    "a part of a header": ("plain", BATCH[:40], ErrorCode.INVALID_RECORD),
+    "magic 0": ("plain", old_format(0), ErrorCode.INVALID_RECORD),
+    "magic 1": ("plain", old_format(1), ErrorCode.INVALID_RECORD),
+    "magic 3": ("plain", changed(BATCH, 16, 3), ErrorCode.INVALID_RECORD),
+    "a batch that is cut off": ("plain", BATCH[:-3], ErrorCode.CORRUPT_MESSAGE),
+    "too large for the topic": ("small", batch(bytes(500)), ErrorCode.MESSAGE_TOO_LARGE),
+    "unknown codec": ("plain", changed(BATCH, 22, 7), ErrorCode.CORRUPT_MESSAGE),
+    "unknown topic": ("missing", BATCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "very long name": ("m" * 32_000, BATCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+}
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@pytest.mark.parametrize("what", BAD)
+async def test_a_batch_that_cannot_be_appended_has_an_error_and_those_beside_it_have_none(
+    served: KafkaServed, peer: KafkaPeer, what: str, version: int
+) -> None:
+    topic, data, code = BAD[what]
+    if version == 13 and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    await peer.send(
+        produce(("plain", 0, BATCH), (topic, 1, data), ("keyed", 2, batch(b"v", key=b"k")), served=served), version
+    )
+    told = sorted(results(await peer.receive(PRODUCED)))
+    assert told == sorted([(0, 0), (0, 0), (code, -1)])
+    assert served.broker.directory.registry.topics.keys() == {"plain", "keyed", "small", "stamped"}
+    await peer.send(produce(("plain", 0, BATCH)), 9)
+    assert results(await peer.receive(PRODUCED)) == [(0, 1)], "the connection is as good as before"
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@pytest.mark.parametrize("partition", [-1, 3, 2**31 - 1])
+async def test_an_unknown_partition_has_an_error(
+    served: KafkaServed, peer: KafkaPeer, partition: int, version: int
+) -> None:
+    await peer.send(produce(("plain", partition, BATCH), served=served), version)
+    [result] = (await peer.receive(PRODUCED)).responses[0].partition_responses
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (result.base_offset, result.log_append_time_ms, result.log_start_offset) == (-1, -1, -1)
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+async def test_records_without_keys_refuse_the_batch_on_a_compacted_topic_and_are_named(
+    served: KafkaServed, peer: KafkaPeer, version: int
+) -> None:
+    builder = BatchBuilder()
+    for key in (b"a", b"b", None, b"c", None):
+        builder.append(NOW, key, b"value")
+    await peer.send(produce(("keyed", 0, builder.build()), served=served), version)
+    [result] = (await peer.receive(PRODUCED)).responses[0].partition_responses
+    assert (result.error_code, result.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    if version >= 8:
+        assert [named.batch_index for named in result.record_errors] == [2, 4]
+        assert "key" in (result.record_errors[0].batch_index_error_message or "")
+        assert result.record_errors[0].batch_index_error_message == result.error_message
+    await peer.send(latest("keyed", 0), 5)
+    assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 0
+
+
+async def test_a_response_names_no_more_bad_records_than_its_bound_over_all_partitions() -> None:
+    keyless = encode_batch([(NOW, None, None, ())] * (RECORDS_NAMED_MAX * 2 // 3))
+    async with kafka() as served:
+        peer = await served.connect()
+        await peer.send(produce(("keyed", 0, keyless), ("keyed", 1, keyless), served=served), 12)
+        found = (await peer.receive(PRODUCED)).responses[0].partition_responses
+    assert [result.error_code for result in found] == [ErrorCode.INVALID_RECORD] * 2
+    assert sum(len(result.record_errors) for result in found) == RECORDS_NAMED_MAX
+
+
+async def test_a_produce_response_says_where_the_log_starts(served: KafkaServed, peer: KafkaPeer) -> None:
+    for _ in range(3):
+        await peer.send(produce(("plain", 0, BATCH), served=served), 12)
+        await peer.receive(PRODUCED)
+    await served.broker.answer(TruncateRequest([TruncatePartition("plain", 0, 2)]))
+    await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), served=served), 12)
+    found = (await peer.receive(PRODUCED)).responses[0].partition_responses
+    assert [(result.base_offset, result.log_start_offset) for result in found] == [(3, 2), (0, 0)]
+
+
+async def test_a_fetch_of_damage_is_an_error_and_goes_on_behind_what_a_crash_may_have_torn(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
+    for _ in range(3):
+        await peer.send(produce(("plain", 0, BATCH), served=served), 12)
+        await peer.receive(PRODUCED)
+    log = served.broker.partitions.partition("plain", 0).log
+    log.roller.roll(3, RollReason.SIZE)
+    log.note_damage([DamagedRange(1, 2, 0, len(BATCH), 2 * len(BATCH))])
+    for told, expected in (([], (ErrorCode.CORRUPT_MESSAGE, -1, 0)), ([(1, 2)], (0, 3, len(BATCH)))):
+        log.state.unsynced = told
+        await peer.send(fetch(("plain", 0, 1)), 12)
+        assert found(await peer.receive(messages.FetchResponse)) == [expected]
+
+
+async def test_offsets_come_with_the_leader_epoch_under_which_their_records_were_written(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
+    log = served.broker.partitions.partition("plain", 0).log
+    for epoch in (0, 3, 7):
+        log.epochs.assign(epoch, log.log_end_offset)
+        await peer.send(produce(("plain", 0, batch(b"value", timestamp=NOW + epoch)), served=served), 12)
+        await peer.receive(PRODUCED)
+    for moment, offset, epoch in ((-2, 0, 0), (NOW + 1, 1, 3), (NOW + 7, 2, 7), (-3, 2, 7)):
+        request = latest("plain", 0)
+        request.topics[0].partitions[0].timestamp = moment
+        await peer.send(request, 11)
+        found = (await peer.receive(LISTED)).topics[0].partitions[0]
+        assert (found.offset, found.leader_epoch) == (offset, epoch)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (13, 0)])
+async def test_zstd_needs_version_7(served: KafkaServed, peer: KafkaPeer, version: int, code: int) -> None:
+    data = encode_batch([(NOW, b"key", bytes(300), ())], codec=Codec.ZSTD)
+    await peer.send(produce(("plain", 0, data), served=served), version)
+    assert results(await peer.receive(PRODUCED)) == [(code, -1 if code else 0)]
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+async def test_acks_are_minus_one_zero_or_one(served: KafkaServed, peer: KafkaPeer, acks: int, version: int) -> None:
+    await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), acks=acks, served=served), version)
+    assert results(await peer.receive(PRODUCED)) == [(ErrorCode.INVALID_REQUIRED_ACKS, -1)] * 2
+    await peer.send(produce(("plain", 0, BATCH)), 9)
+    assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+
+
+@pytest.mark.parametrize("is_bad_first", [True, False])
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+async def test_with_acks_0_there_is_no_response(
+    served: KafkaServed, peer: KafkaPeer, version: int, is_bad_first: bool
+) -> None:
+    """With acks 0 there is no response, and a failure closes the connection."""
+    await peer.send(produce(("plain", 0, BATCH), acks=0, served=served), version, silent=True)
+    await peer.send(latest("plain", 0), 5)
+    assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 1
+    with capture_logs() as logged:
+        parts = [("plain", 0, BATCH), ("plain", 1, encode_batch([(NOW + 10**8, b"key", b"value", ())]))]
+        bad = produce(*(reversed(parts) if is_bad_first else parts), acks=0, served=served)
+        await peer.send(bad, version, silent=True)
+        await peer.send(produce(("plain", 0, BATCH)), 9)
+        assert await peer.rest() == b""
+    assert [entry["event"] for entry in logged if entry["log_level"] == "warning"] == ["append_failed"]
+    ends = [served.broker.partitions["plain", number].log.log_end_offset for number in range(2)]
+    assert ends == [2, 0], "what was good is appended, as in Kafka; what came behind it is not"
+
+
+async def test_sequences_and_epochs_of_producers(peer: KafkaPeer) -> None:
+    def numbered(sequence: int, epoch: int = 1) -> bytes:
+        return encode_batch([(NOW, b"key", b"value", ())], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+    steps = [(0, 1), (1, 1), (1, 1), (0, 1), (5, 1), (2, 0), (2, 1), (0, 2)]
+    for sequence, epoch in steps:
+        await peer.send(produce(("plain", 0, numbered(sequence, epoch))), 9)
+    assert [results(await peer.receive(PRODUCED))[0] for _ in steps] == [
+        (0, 0),
+        (0, 1),
+        (0, 1),  # it came again
+        (0, 0),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, -1),
+        (0, 2),
+        (0, 3),
+    ]
+
+
+async def test_the_time_of_an_append_is_told_only_where_it_is_stamped(peer: KafkaPeer) -> None:
+    await peer.send(produce(("plain", 0, BATCH), ("stamped", 0, BATCH)), 9)
+    response = await peer.receive(PRODUCED)
+    assert [t.partition_responses[0].log_append_time_ms for t in response.responses] == [-1, NOW]
+
+
+# --- Fetch ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12])
+async def test_a_fetch_of_what_is_not_there(peer: KafkaPeer, version: int) -> None:
+    await peer.send(produce(("plain", 0, BATCH)), 9)
+    await peer.receive(PRODUCED)
+    wanted = fetch(
+        ("missing", 0, 0), ("plain", 9, 0), ("plain", 0, 2), ("plain", 0, -5), ("plain", 0, 0), max_wait_ms=50
+    )
+    await peer.send(wanted, version)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert found(await peer.receive(FETCHED)) == [
+        (unknown, -1, 0),
+        (unknown, -1, 0),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0),
+        (0, 1, len(BATCH)),
+    ]
+
+
+@pytest.mark.parametrize("partition", [-1, 3, 2**31 - 1])
+async def test_a_fetch_of_an_unknown_partition(peer: KafkaPeer, partition: int) -> None:
+    await peer.send(fetch(("plain", partition, 0), ("plain", 0, 0)), 12)
+    assert codes([t.partitions[0] for t in (await peer.receive(FETCHED)).responses]) == [3, 0]
+
+
+@pytest.mark.parametrize("version", [13, 17, 18])
+async def test_a_fetch_by_topic_id(served: KafkaServed, peer: KafkaPeer, version: int) -> None:
+    await peer.send(produce(("plain", 0, BATCH)), 9)
+    await peer.receive(PRODUCED)
+    wanted = fetch(("plain", 0, 0), ("plain", 0, 0))
+    wanted.topics[0].topic_id, wanted.topics[1].topic_id = served.id_of("plain"), bytes(15) + b"x"
+    await peer.send(wanted, version)
+    assert found(await peer.receive(FETCHED)) == [(0, 1, len(BATCH)), (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
+
+
+@pytest.mark.parametrize("name", ["an unknown topic", "an unknown id", "an offset out of range"])
+async def test_a_response_of_nothing_but_errors_is_held(peer: KafkaPeer, name: str, autojump_clock: MockClock) -> None:
+    """Some clients ask again at once: eight thousand times a second."""
+    wanted = fetch(("missing" if "topic" in name else "plain", 0, 99), max_wait_ms=5_000)
+    began = autojump_clock.current_time()
+    await peer.send(wanted, 13 if "id" in name else 12)
+    [(code, _, _)] = found(await peer.receive(FETCHED))
+    assert code
+    assert 0.1 <= autojump_clock.current_time() - began < 1
+
+
+async def test_a_session_that_is_named_is_not_found(peer: KafkaPeer) -> None:
+    await peer.send(fetch(("plain", 0, 0), session_id=5, session_epoch=3), 12)
+    response = await peer.receive(FETCHED)
+    assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    await peer.send(fetch(("plain", 0, 0), session_epoch=0), 12)
+    response = await peer.receive(FETCHED)
+    assert (response.error_code, response.session_id) == (0, 0)
+    assert found(response) == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+async def test_leader_epochs_are_checked(served: KafkaServed, peer: KafkaPeer, epoch: int, code: int) -> None:
+    await peer.send(fetch(("plain", 0, 0), epoch=epoch), 12)
+    [(told, high_watermark, _)] = found(await peer.receive(FETCHED))
+    assert (told, high_watermark) == (code, -1 if code else 0)
+    await peer.send(latest("plain", 0, epoch=epoch), 5)
+    assert codes((await peer.receive(LISTED)).topics[0].partitions) == [code]
+    assert await told_epoch(served, epoch) == code
+
+
+async def test_an_older_leader_epoch_is_fenced(served: KafkaServed) -> None:
+    for number in range(3):
+        served.broker.partitions["plain", number].log.leader_epoch = 4
+    peer = await served.connect()
+    for epoch, code in ((3, ErrorCode.FENCED_LEADER_EPOCH), (4, 0), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        await peer.send(fetch(("plain", 0, 0), epoch=epoch), 12)
+        assert found(await peer.receive(FETCHED))[0][0] == code
+        await peer.send(latest("plain", 0, epoch=epoch), 5)
+        assert codes((await peer.receive(LISTED)).topics[0].partitions) == [code]
+        assert await told_epoch(served, epoch) == code
+
+
+async def told_epoch(served: KafkaServed, epoch: int) -> int:
+    """The error code of OffsetForLeaderEpoch from a client that knows this epoch."""
+    cls = messages.OffsetForLeaderEpochRequest
+    peer = await served.connect()
+    place = cls.OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=0)
+    await peer.send(cls(topics=[cls.OffsetForLeaderTopic(topic="plain", partitions=[place])]), 4)
+    response = await peer.receive(messages.OffsetForLeaderEpochResponse)
+    return response.topics[0].partitions[0].error_code
+
+
+# --- Errors of the engine, by api and version -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [(None, 0), ("", ErrorCode.INVALID_REQUEST), ("t", ErrorCode.INVALID_TRANSACTION_TIMEOUT)],
+)
+async def test_a_producer_has_no_empty_transactional_id_and_a_timeout_if_it_has_one(
+    peer: KafkaPeer, transactional_id: str | None, code: int, version: int
+) -> None:
+    with capture_logs() as logged:
+        await peer.send(messages.InitProducerIdRequest(transactional_id=transactional_id), version)
+        response = await peer.receive(messages.InitProducerIdResponse)
+    assert response.error_code == code
+    assert (response.producer_id >= 0) == (not code)
+    told = [entry["reason"] for entry in logged if entry["event"] == "transactional_producer_refused"]
+    assert bool(told) == bool(code), "the response has no room for words"
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        assert "transaction.max.timeout.ms" in told[0]
+
+
+LONG = "n" * 32_700
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+@pytest.mark.parametrize(
+    ("name", "config", "code"),
+    [
+        (LONG, None, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("new", (LONG, "1"), ErrorCode.INVALID_CONFIG),
+        ("new", (LONG, None), ErrorCode.INVALID_CONFIG),
+        ("new", ("retention.ms", LONG), ErrorCode.INVALID_CONFIG),
+        ("new", ("cleanup.policy", LONG), ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_what_is_said_of_very_long_names_fits_a_response(
+    peer: KafkaPeer, name: str, config: tuple[str, str | None] | None, code: int, version: int
+) -> None:
+    cls = messages.CreateTopicsRequest
+    configs = [] if config is None else [cls.CreatableTopicConfig(name=config[0], value=config[1])]
+    topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+    await peer.send(cls(topics=[topic]), version)
+    assert codes((await peer.receive(messages.CreateTopicsResponse)).topics) == [code]
+    enlarged = messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=7)
+    await peer.send(messages.CreatePartitionsRequest(topics=[enlarged]), 3)
+    response = await peer.receive(messages.CreatePartitionsResponse)
+    assert codes(response.results) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    await peer.send(messages.DeleteTopicsRequest(topic_names=[name]), 5)
+    deleted = await peer.receive(messages.DeleteTopicsResponse)
+    assert codes(deleted.responses) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("api_key", [key for key in apis.APIS if key != messages.ProduceRequest.API_KEY])
+async def test_what_is_said_of_very_long_strings_fits_every_response(served: KafkaServed, api_key: int) -> None:
+    """All strings of a request at once, in all versions: it is answered, by an error or not, and no bug is logged."""
+    name = next(name for name in message_names() if name.endswith("Request") and definition(name).api_key == api_key)
+    for version in apis.APIS[api_key].versions:
+        peer = await served.connect()
+        request = Instances(version).message(name, version)
+        lengthen(request)
+        assert isinstance(request, Request)
+        with capture_logs() as logged:
+            await peer.stream.send_all(peer.frame(request, version))
+            if isinstance(request, messages.FetchRequest):
+                await peer.stream.aclose()  # it may wait for long
+            else:
+                assert await peer.receive_frame()
+        assert [entry for entry in logged if entry["log_level"] == "error"] == []
+
+
+def lengthen(part: Struct) -> None:
+    """Make all strings of a request long, but keep it below a mebibyte."""
+    for field in part.__slots__:
+        value = getattr(part, field)
+        if isinstance(value, str):
+            setattr(part, field, LONG)
+        elif isinstance(value, list):
+            del value[2:]
+            for item in value:
+                if isinstance(item, Struct):
+                    lengthen(item)

@@ -1,0 +1,84 @@
+"""What is counted of connections, on each wire: by listener, and by the reason for which the broker ends them."""
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.unit.broker.listeners.wires import BATCH, WIRES, WireKit, WireServed, serving_wire
+
+LABELS = {"native": "native", "kafka": "PLAINTEXT"}
+
+pytestmark = pytest.mark.parametrize("kit", WIRES, ids=lambda kit: kit.name)
+
+
+async def test_connections_are_counted_by_listener(kit: WireKit) -> None:
+    async with serving_wire(kit) as served:
+        first, second = await served.connect(), await served.connect()
+        for peer in (first, second):
+            await peer.send(peer.query())
+            await peer.receive()
+        counts = served.broker.metrics.listeners[LABELS[kit.name]]
+        assert (counts.connections, counts.connections_accepted) == (2, 2)
+        await first.stream.aclose()
+        await served.until_closed(1)
+        assert (counts.connections, counts.connections_accepted) == (1, 2)
+        assert list(served.broker.metrics.listeners) == [LABELS[kit.name]]
+        assert not served.broker.metrics.connections_ended, "its peer has left"
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_bytes_of_no_protocol_are_a_reason(kit: WireKit, number: int) -> None:
+    async with serving_wire(kit) as served:
+        peer = await served.connect()
+        await peer.send([*kit.bad_frames.values()][number])
+        await peer.rest()
+        await served.until_closed()
+        assert served.broker.metrics.connections_ended == {"protocol_error": 1}
+
+
+async def test_idleness_is_a_reason(kit: WireKit, autojump_clock: MockClock) -> None:
+    async with serving_wire(kit, "connections.max.idle.ms=1000") as served:
+        peer = await served.connect()
+        await peer.send(peer.query())
+        await peer.receive()
+        await trio.sleep(60)
+        await peer.rest()
+        assert served.broker.metrics.connections_ended == {"idle": 1}
+
+
+async def test_a_request_that_stops_in_its_middle_is_a_reason(kit: WireKit, autojump_clock: MockClock) -> None:
+    async with serving_wire(kit, "seglog.connections.max.stall.ms=1000", "connections.max.idle.ms=-1") as served:
+        peer = await served.connect()
+        await peer.send(peer.append()[:-5])
+        await trio.sleep(60)
+        await peer.rest()
+        assert served.broker.metrics.connections_ended == {"stalled": 1}
+
+
+async def test_an_append_without_an_answer_that_fails_is_a_reason(kit: WireKit) -> None:
+    async with serving_wire(kit) as served:
+        peer = await served.connect()
+        await peer.send(peer.append("none", BATCH[:-1] + bytes([BATCH[-1] ^ 1])))
+        await peer.rest()
+        await served.until_closed()
+        assert served.broker.metrics.connections_ended == {"append_failed": 1}
+
+
+async def ask_anew(served: WireServed) -> None:
+    """One request on a connection of its own."""
+    peer = await served.connect()
+    await peer.send(peer.query())
+    await peer.receive()
+
+
+async def test_one_connection_too_many_is_a_reason(kit: WireKit) -> None:
+    async with serving_wire(kit, "seglog.connections.max=1") as served:
+        peer = await served.connect()
+        await peer.send(peer.query())
+        await peer.receive()
+        with pytest.raises((AssertionError, KeyError, trio.BrokenResourceError)):  # each wire says it in its own way
+            await ask_anew(served)
+        await wait_all_tasks_blocked()
+        counts = served.broker.metrics.listeners[LABELS[kit.name]]
+        assert served.broker.metrics.connections_ended == {"too_many_connections": 1}
+        assert (counts.connections, counts.connections_accepted) == (1, 1)

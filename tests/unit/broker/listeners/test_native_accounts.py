@@ -1,0 +1,219 @@
+"""Clients that authenticate on the native wire: before hello, again before their session ends, or not at all."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import scramp
+import trio
+import trio.testing
+
+from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.native.slow_requests import CHANGED
+from seglog_broker.listeners.session import Listener
+from seglog_broker.storage.directory.accounts import Change
+from seglog_protocol.messages import (
+    PROTOCOL_NAME,
+    REQUESTS,
+    AlterUsersRequest,
+    AppendPartition,
+    AppendRequest,
+    AuthenticateRequest,
+    CreateTopicRequest,
+    DeleteGroupsRequest,
+    DeleteTopicRequest,
+    HelloRequest,
+    Request,
+    TopicsRequest,
+    TruncateRequest,
+    UserDeletion,
+    UsersRequest,
+)
+from tests.logs import batch
+from tests.support import each_case
+from tests.unit.broker.listeners.fake_broker import Peer
+from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, kafka
+from tests.unit.broker.listeners.kafka.test_sasl import PASSWORDS, credential
+
+ACCOUNTS: Final = Listener("", "SASL_PLAINTEXT")
+HELLO: Final = HelloRequest(PROTOCOL_NAME)
+
+
+class Served:
+    """A broker with accounts, of which ``admin`` administers."""
+
+    def __init__(self, served: KafkaServed) -> None:
+        self.broker = served.broker
+        self._served = served
+
+    async def connect(self) -> Peer:
+        return Peer((await self._served.connect()).stream)
+
+
+@asynccontextmanager
+async def accounts(*flags: str, kind: Listener = ACCOUNTS) -> AsyncIterator[Served]:
+    serve = partial(serve_native, kind=kind)
+    async with kafka("super.users=User:admin", *flags, serve=serve) as served:
+        store = served.broker.directory.accounts
+        store.adopt(store.plan(Change(name, "SCRAM-SHA-256", credential(word)) for name, word in PASSWORDS.items()))
+        yield Served(served)
+
+
+async def ask(peer: Peer, request: Request, payload: bytes = b"") -> Mapping[str, Any]:
+    """The header of the reply."""
+    await peer.send(1, request, payload)
+    return (await peer.receive()).header
+
+
+def code(header: Mapping[str, Any]) -> str:
+    return str(header["error"]["code"])
+
+
+async def plain(peer: Peer, user: str, password: str | None = None) -> Mapping[str, Any]:
+    token = f"\0{user}\0{PASSWORDS[user] if password is None else password}".encode()
+    return await ask(peer, AuthenticateRequest("PLAIN", token))
+
+
+async def logged_in(served: Served, user: str) -> Peer:
+    peer = await served.connect()
+    assert (await plain(peer, user))["principal"] == f"User:{user}"
+    assert (await ask(peer, HELLO))["principal"] == f"User:{user}"
+    return peer
+
+
+async def test_hello_before_the_login_is_refused_with_the_mechanisms() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        refused = await ask(peer, HELLO)
+        assert code(refused) == "ILLEGAL_SASL_STATE"
+        assert refused["error"]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
+        assert (await plain(peer, "alice"))["is_done"]
+        assert (await ask(peer, HELLO))["principal"] == "User:alice"
+
+
+async def test_an_unknown_mechanism_may_be_followed_by_another() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        refused = await ask(peer, AuthenticateRequest("", b""))
+        assert code(refused) == "UNSUPPORTED_SASL_MECHANISM"
+        assert "SCRAM-SHA-256" in refused["error"]["mechanisms"]
+        assert (await plain(peer, "alice"))["is_done"]
+
+
+async def test_scram_takes_two_steps_and_proves_both_sides() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        client = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORDS["alice"])
+        first = await ask(peer, AuthenticateRequest("SCRAM-SHA-256", client.get_client_first().encode()))
+        assert not first["is_done"]
+        client.set_server_first(first["token"].decode())
+        final = await ask(peer, AuthenticateRequest("SCRAM-SHA-256", client.get_client_final().encode()))
+        assert (final["is_done"], final["principal"]) == (True, "User:alice")
+        client.set_server_final(final["token"].decode())
+
+
+@each_case(("user", "password"), [("alice", "wrong"), ("nobody", "wonderland"), ("", ""), ("a", "b\0c")])
+async def test_a_failed_login_is_told_alike_and_ends_the_connection(user: str, password: str) -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        refused = await plain(peer, user, password)
+        assert code(refused) == "SASL_AUTHENTICATION_FAILED"
+        assert await peer.rest() == b""
+
+
+async def test_other_requests_before_the_login_are_refused() -> None:
+    async with accounts() as served:
+        peer = await served.connect()
+        refused = await ask(peer, TopicsRequest())
+        assert code(refused) == "INVALID_REQUEST"
+        assert await peer.rest() == b""
+
+
+async def test_an_ended_session_refuses_requests_until_the_next_login(autojump_clock: trio.testing.MockClock) -> None:
+    async with accounts("connections.max.reauth.ms=60000") as served:
+        peer = await served.connect()
+        assert (await plain(peer, "alice"))["session_ms"] == 60_000
+        await ask(peer, HELLO)
+        await trio.sleep(61)
+        assert code(await ask(peer, TopicsRequest())) == "ILLEGAL_SASL_STATE"
+        record = batch(b"x")
+        append = AppendRequest([AppendPartition("plain", 0, len(record))], "os")
+        assert code(await ask(peer, append, record)) == "ILLEGAL_SASL_STATE"
+        assert (await plain(peer, "alice"))["session_ms"] == 60_000
+        assert "error" not in await ask(peer, append, record)
+        assert code(await plain(peer, "admin")) == "SASL_AUTHENTICATION_FAILED"
+        assert await peer.rest() == b""
+
+
+@each_case(
+    ("request_", "refusal"),
+    [
+        (CreateTopicRequest("new"), "TOPIC_AUTHORIZATION_FAILED"),
+        (DeleteTopicRequest("plain"), "TOPIC_AUTHORIZATION_FAILED"),
+        (TruncateRequest([]), "TOPIC_AUTHORIZATION_FAILED"),
+        (DeleteGroupsRequest(["readers"]), "GROUP_AUTHORIZATION_FAILED"),
+        (UsersRequest(), "CLUSTER_AUTHORIZATION_FAILED"),
+        (AlterUsersRequest(deletions=[UserDeletion("admin")]), "CLUSTER_AUTHORIZATION_FAILED"),
+    ],
+)
+async def test_administrators_alone_change_what_is_not_theirs(request_: Request, refusal: str) -> None:
+    async with accounts() as served:
+        alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
+        refused = await ask(alice, request_)
+        assert code(refused) == refusal
+        assert refused["error"]["principal"] == "User:alice"
+        assert served.broker.directory.accounts.has("admin")
+        assert "error" not in await ask(admin, request_)
+
+
+async def test_an_append_creates_a_topic_for_administrators_alone() -> None:
+    async with accounts() as served:
+        record = batch(b"x")
+        append = AppendRequest([AppendPartition("fresh", 0, len(record))], "os", create=True)
+        refused = await ask(await logged_in(served, "alice"), append, record)
+        assert refused["partitions"][0]["error"]["code"] == "TOPIC_AUTHORIZATION_FAILED"
+        accepted = await ask(await logged_in(served, "admin"), append, record)
+        assert "error" not in accepted["partitions"][0]
+
+
+async def test_the_connections_of_a_deleted_account_end_on_the_native_wire() -> None:
+    async with accounts() as served:
+        alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
+        deleted = await ask(admin, AlterUsersRequest(deletions=[UserDeletion("alice")]))
+        assert "error" not in deleted["results"][0]
+        assert await alice.rest() == b""
+
+
+async def test_a_listener_that_asks_nobody_says_so() -> None:
+    async with accounts(kind=Listener()) as served:
+        peer = await served.connect()
+        assert code(await plain(peer, "alice")) == "ILLEGAL_SASL_STATE"
+        assert "principal" not in await ask(peer, HELLO)
+
+
+def test_every_request_is_for_everyone_or_for_administrators() -> None:
+    everyone = {
+        "hello", "authenticate", "append", "fetch", "offsets", "topics", "cancel", "explain", "explain_segments", "lag",
+        "metrics", "init_producer", "flush", "join_group", "sync_group", "group_heartbeat", "leave_group",
+        "commit_offsets", "committed_offsets", "list_groups", "describe_group", "describe_broker",
+        "samples", "extend_transaction", "end_transaction", "transactions",
+    }  # fmt: skip
+    assert everyone | CHANGED.keys() == REQUESTS.keys()
+    assert not everyone & CHANGED.keys()
+
+
+async def test_logins_and_refusals_are_counted() -> None:
+    async with accounts() as served:
+        metrics, counts = served.broker.metrics, served.broker.metrics.listener("native")
+        alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
+        assert counts.authentications == {"PLAIN": 2}
+        stranger = await served.connect()
+        await plain(stranger, "alice", "wrong")
+        assert await stranger.rest() == b""
+        assert (counts.authentications, counts.authentication_failures) == ({"PLAIN": 2}, {"PLAIN": 1})
+        await ask(alice, DeleteTopicRequest("plain"))
+        assert metrics.authorization_refusals == 1
+        await ask(admin, AlterUsersRequest(deletions=[UserDeletion("alice")]))
+        assert await alice.rest() == b""
+        assert metrics.connections_ended == {"authentication_failed": 1, "account_deleted": 1}

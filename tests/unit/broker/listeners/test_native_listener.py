@@ -1,0 +1,943 @@
+"""The native listener, over real sockets and in front of a fake broker."""
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, TypeVarTuple, cast
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.listeners import append_run
+from seglog_broker.listeners.acceptor import (
+    DRAIN_SECONDS,
+    REFUSALS_MAX,
+    ListenError,
+    Place,
+    addresses_of,
+    open_all_listeners,
+    open_listeners,
+)
+from seglog_broker.listeners.kafka.listener import kafka_places
+from seglog_broker.listeners.native import wire
+from seglog_broker.listeners.native.fetches import FETCHES_IN_FLIGHT_MAX, PARTITIONS_WAITING_MAX
+from seglog_broker.listeners.native.first_bytes import hint_for
+from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.native.replies import RESULTS_A_TURN
+from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Sender
+from seglog_broker.listeners.sending import READ_AHEAD_BYTES
+from seglog_broker.listeners.transport import Transport
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.storage.io.filesystem import File, PosixFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.errors import InvalidTopicError
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX
+from seglog_protocol.frames import PREFIX, encode_frame, encode_value
+from seglog_protocol.messages import (
+    PROTOCOL_NAME,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    FetchPartition,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    HelloRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    TopicsRequest,
+    request_header,
+)
+from tests.unit.broker.listeners.fake_broker import (
+    OFFSETS,
+    WITH_FAKES,
+    FakeBroker,
+    FakeFile,
+    FakeSlice,
+    answer_of,
+    append_of,
+    fetch_of,
+    reach,
+    serving,
+)
+
+BATCH = b"b" * 100
+
+
+def stored(folder: Path, content: bytes) -> File:
+    """A real file, for sendfile."""
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(content)
+    return PosixFileSystem().open(str(path))
+
+
+def code_of(header: dict[str, Any]) -> str:
+    code: str = header["error"]["code"]
+    return code
+
+
+# --- Hello ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_connection_begins_with_hello_and_may_say_it_again() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.connect()
+        for number in (3, 4):
+            await peer.send(number, HelloRequest(PROTOCOL_NAME, client="a test"))
+            header = (await peer.receive()).header
+            assert (header["id"], header["protocol"]) == (number, "seglog")
+
+
+@pytest.mark.trio
+async def test_hello_may_come_byte_by_byte_and_with_requests_right_behind_it() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.connect()
+        hello = encode_frame(request_header(1, HelloRequest(PROTOCOL_NAME)))
+        for at in range(len(hello)):
+            await peer.stream.send_all(hello[at : at + 1])
+        assert await peer.receive_ids(1) == [1]
+        peer = await served.connect()
+        large = encode_frame(request_header(2, append_of(200_000, "os")), [bytes(200_000)])  # above the limit of hello
+        await peer.stream.send_all(hello + large)
+        assert await peer.receive_ids(2) == [1, 2]
+
+
+@pytest.mark.trio
+async def test_another_first_request_gets_the_error_that_hello_comes_first() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.connect()
+        await peer.send(9, OFFSETS)
+        header = (await peer.receive()).header
+        assert (header["id"], header["error"]["field"]) == (9, "api")
+        assert await peer.hung_up()
+
+
+@pytest.mark.trio
+async def test_another_protocol_in_hello_is_refused() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.connect()
+        await peer.send(1, HelloRequest("seglog2"))
+        assert (await peer.receive()).header["error"]["field"] == "protocol"
+        assert await peer.hung_up()
+
+
+@pytest.mark.trio
+async def test_a_newer_hello_is_refused_in_a_way_that_can_be_corrected() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.connect()
+        await peer.send_header(id=1, api="hello", v=2, protocol="seglog")
+        assert code_of((await peer.receive()).header) == "UNSUPPORTED_VERSION"
+        await peer.greet()
+
+
+# --- Other protocols --------------------------------------------------------------------------------------------------
+
+TLS_CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost:9192\r\n\r\n", b"not a web server"),
+        (TLS_CLIENT_HELLO, b"without TLS"),
+        (b"\x00\x00\x00\x00", b"hello"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", b"hello"),
+        (encode_frame({"no": "id"}), b"hello"),
+        (PREFIX.pack(200, 5), b"hello"),  # a frame within limits that never comes: the time for hello runs out
+        (b"hi", b"hello"),
+    ],
+    ids=["http", "tls", "zeros", "ssh", "no id", "half a frame", "two bytes"],
+)
+async def test_other_first_bytes_get_a_line_that_says_why_and_a_close(
+    first: bytes, words: bytes, autojump_clock: MockClock
+) -> None:
+    async with serving(FakeBroker()) as served:
+        with capture_logs() as logged:
+            peer = await served.connect()
+            await peer.stream.send_all(first)
+            answer = await peer.rest()
+        assert words in answer
+        assert answer.splitlines()[-1].isascii()
+        assert [(entry["event"], entry["log_level"]) for entry in logged] == [("connection_refused", "info")]
+        await served.greeted()  # others are served
+
+
+@pytest.mark.trio
+async def test_a_browser_gets_an_answer_it_can_show() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.connect()
+        await peer.stream.send_all(b"GET / HTTP/1.1\r\nHost: localhost:9192\r\n\r\n")
+        head, _, body = (await peer.rest()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.0 400 Bad Request\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head
+
+
+@pytest.mark.trio
+async def test_a_connection_that_sends_nothing_and_closes_is_not_logged() -> None:
+    async with serving(FakeBroker()) as served:
+        with capture_logs() as logged:
+            peer = await served.connect()
+            await peer.stream.send_eof()
+            assert await peer.hung_up()
+        assert logged == []
+
+
+@pytest.mark.trio
+async def test_a_connection_that_sends_nothing_is_logged_as_silent(autojump_clock: MockClock) -> None:
+    async with serving(FakeBroker()) as served:
+        with capture_logs() as logged:
+            peer = await served.connect()
+            assert b"hello" in await peer.rest()
+        assert [(entry["event"], entry["reason"]) for entry in logged] == [
+            ("connection_refused", "it sent nothing for 10 s")
+        ]
+
+
+@given(st.binary(max_size=40))
+def test_there_is_a_hint_for_any_first_bytes(first: bytes) -> None:
+    kind, answer, reason = hint_for(first)
+    assert kind
+    assert reason
+    assert answer.endswith(b"\r\n") or kind == "kafka"
+
+
+# --- What breaks a connection, and what does not ----------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
+    async with serving(FakeBroker(socket_request_max_bytes=1_000)) as served:
+        peer = await served.greeted()
+        await peer.stream.send_all(PREFIX.pack(1_001, 20))  # and not a byte of the rest
+        header = (await peer.receive()).header
+        assert header["id"] is None
+        assert (code_of(header), header["error"]["limit"]) == ("FRAME_TOO_LARGE", 1_000)
+        assert await peer.hung_up()
+
+
+@pytest.mark.trio
+async def test_the_refusal_arrives_although_the_peer_goes_on_sending() -> None:
+    async with serving(FakeBroker(socket_request_max_bytes=1_000)) as served:
+        peer = await served.greeted()
+        await peer.stream.send_all(PREFIX.pack(150_000, 20) + bytes(150_000))
+        assert code_of((await peer.receive()).header) == "FRAME_TOO_LARGE"
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        PREFIX.pack(2, 0),
+        PREFIX.pack(8, 100),
+        PREFIX.pack(5, 1) + b"\xc1",
+        encode_frame({"api": "offsets", "v": 1}),
+        encode_frame({"id": -1, "api": "offsets", "v": 1}),
+        PREFIX.pack(4 + 3, 3) + encode_value([1, 2]),
+    ],
+    ids=["short", "long header", "no msgpack", "no id", "bad id", "no map"],
+)
+async def test_bytes_that_are_no_request_get_an_error_without_id_and_a_close(garbage: bytes) -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100, "os"), BATCH)
+        await peer.stream.send_all(garbage)
+        assert await peer.receive_ids(2) == [1, None]  # what came before is still answered
+        assert await peer.hung_up()
+        await served.greeted()
+
+
+@pytest.mark.trio
+async def test_requests_that_cannot_be_served_are_answered_and_the_connection_goes_on() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.greeted()
+        await peer.send_header(id=1, api="frobnicate", v=1)
+        await peer.send_header(id=2, api="offsets", v=9, partitions=[])
+        await peer.send_header(id=3, api="offsets", v=1, partitions=[], colour="red")
+        await peer.send_header(id=4, api="append", v=1, partitions="all")
+        await peer.send_header(id=5, api=None)
+        await peer.send(6, OFFSETS, payload=b"what for?")
+        await peer.send(7, OFFSETS)
+        headers = [(await peer.receive()).header for _ in range(7)]
+        assert [header["id"] for header in headers] == [1, 2, 3, 4, 5, 6, 7]
+        assert [code_of(header) for header in headers[:6]] == [
+            "UNSUPPORTED_API",
+            "UNSUPPORTED_VERSION",
+            "INVALID_REQUEST",
+            "INVALID_REQUEST",
+            "UNSUPPORTED_API",
+            "INVALID_REQUEST",
+        ]
+        assert headers[6]["partitions"][0]["latest"] == 7
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("request_", [append_of(100), fetch_of(), OFFSETS, TopicsRequest(), CreateTopicRequest("t")])
+async def test_a_bug_while_serving_a_request_is_logged_and_answered(request_: Any) -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        broker.raising = lambda: ZeroDivisionError("oops")
+        with capture_logs() as logged:
+            await peer.send(1, request_, BATCH if request_.api == "append" else b"")
+            assert code_of((await peer.receive()).header) == "UNKNOWN_SERVER_ERROR"
+        assert [entry["event"] for entry in logged] == ["request_crashed"]
+        assert isinstance(logged[0]["exc_info"], ZeroDivisionError)
+        broker.raising = lambda: OSError(errno.EIO, "Input/output error", "/secret/path")
+        await peer.send(2, request_, BATCH if request_.api == "append" else b"")
+        header = (await peer.receive()).header
+        assert code_of(header) == "KAFKA_STORAGE_ERROR"
+        assert "secret" not in header["error"]["message"]
+        broker.raising = None
+        await peer.send(3, OFFSETS)
+        assert await peer.receive_ids(1) == [3]
+
+
+@pytest.mark.trio
+async def test_a_reply_that_cannot_be_written_is_answered_as_a_bug() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        broker.raising = lambda: InvalidTopicError("no such name", topic=object())  # no msgpack for that
+        await peer.send(1, OFFSETS)
+        assert code_of((await peer.receive()).header) == "UNKNOWN_SERVER_ERROR"
+
+
+@pytest.mark.trio
+async def test_a_peer_that_vanishes_affects_no_other() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        other = await served.greeted()
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        await peer.send(2, append_of(100), BATCH)
+        await peer.stream.send_all(PREFIX.pack(500, 20))  # half a frame
+        await wait_all_tasks_blocked()
+        assert broker.fetches_waiting == 1
+        # A reset instead of a close:
+        peer.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, "little") + bytes(4))
+        await trio.aclose_forcefully(peer.stream)
+        await wait_all_tasks_blocked()
+        assert broker.fetches_waiting == 0
+        reach(broker.pending[0])
+        await other.send(3, OFFSETS)
+        assert await other.receive_ids(1) == [3]
+
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_appends_are_applied_as_they_come_and_answered_in_that_order() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        batches = [bytes([number]) * 100 for number in range(5)]
+        for number, batch in enumerate(batches):
+            await peer.send(number, append_of(100, "os" if number == 3 else "disk"), batch)
+            await wait_all_tasks_blocked()  # else some are served together
+        await peer.send(5, append_of(0), b"")
+        await peer.send(99, OFFSETS)
+        assert await peer.receive_ids(1) == [99]  # overtakes them all
+        assert broker.appended == [*batches, b""]
+        for number in (4, 3, 2, 1):
+            reach(broker.pending[number])
+        await wait_all_tasks_blocked()
+        reach(broker.pending[0])
+        frames = [await peer.receive() for _ in range(6)]
+        assert [frame.header["id"] for frame in frames] == [0, 1, 2, 3, 4, 5]
+        assert [frame.header["partitions"][0]["base_offset"] for frame in frames] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.trio
+async def test_an_error_in_an_append_is_answered_in_its_turn_too() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100), BATCH)
+        await peer.send_header(id=2, api="append", v=1)
+        await peer.send(3, append_of(100), BATCH)
+        await wait_all_tasks_blocked()
+        reach(broker.pending[1], RuntimeError("a bug"))
+        reach(broker.pending[0])
+        headers = [(await peer.receive()).header for _ in range(3)]
+        assert [header["id"] for header in headers] == [1, 2, 3]
+        assert [code_of(header) for header in headers[1:]] == ["INVALID_REQUEST", "UNKNOWN_SERVER_ERROR"]
+
+
+@pytest.mark.trio
+async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
+    async with serving(FakeBroker()) as served:
+        peer = await served.greeted()
+        count = 3 * append_run.BATCHES_AT_ONCE + 1
+        frames = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in range(count)]
+        await peer.stream.send_all(b"".join(frames))
+        assert await peer.receive_ids(count) == list(range(count))
+
+
+@WITH_FAKES
+@pytest.mark.parametrize("topic", ["commits", "missing"])
+async def test_a_long_reply_to_an_append_is_made_in_turns_and_keeps_its_place(topic: str) -> None:
+    broker = FakeBroker()
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+        await trio.lowlevel.checkpoint()
+
+    broker.turn = turn  # type: ignore[method-assign]
+    count = 3 * RESULTS_A_TURN
+    long = AppendRequest([AppendPartition(topic, 0, 1)] * count, "os")
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        small = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in (1, 3)]
+        await peer.stream.send_all(small[0] + encode_frame(request_header(2, long), [bytes(count)]) + small[1])
+        replies = [(await peer.receive()).header for _ in range(3)]
+    assert [(reply["id"], len(reply["partitions"])) for reply in replies] == [(1, 1), (2, count), (3, 1)]
+    assert turns >= 3
+
+
+@pytest.mark.trio
+async def test_long_requests_of_many_connections_are_decoded_one_a_turn() -> None:
+    broker = FakeBroker()
+    turns = trio.Semaphore(0)
+    long = OffsetsRequest([OffsetsPartition("commits", 0)] * (wire.HEADER_BYTES_AT_ONCE // 25))
+    async with serving(broker) as served:
+        peers = [await served.greeted() for _ in range(5)]
+        broker.turn = turns.acquire  # type: ignore[method-assign]
+        for peer in peers:
+            await peer.send(1, long)
+        for decoded in range(6):
+            await wait_all_tasks_blocked()
+            assert broker.metrics.requests["offsets"] == decoded, "counted as soon as it is decoded"
+            turns.release()
+        for _ in range(1_000):
+            turns.release()  # for their replies
+        for peer in peers:
+            assert len((await peer.receive()).header["partitions"]) == len(long.partitions)
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_ack_none_is_not_answered() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100, "none"), BATCH)
+        await peer.send(2, append_of(100, "os"), BATCH)
+        assert await peer.receive_ids(1) == [2]
+        assert len(broker.appended) == 2
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("how", ["partition", "request", "bug"])
+async def test_an_error_after_ack_none_is_logged_and_closes_the_connection(how: str) -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100), BATCH)
+        await wait_all_tasks_blocked()
+        with capture_logs() as logged:
+            if how == "request":
+                await peer.send_header(id=2, api="append", v=1, ack="none")
+            else:
+                broker.raising = (lambda: ZeroDivisionError()) if how == "bug" else None  # noqa: PLW0108
+                await peer.send(2, append_of(100, "none", "missing"), BATCH)
+            await wait_all_tasks_blocked()
+            broker.raising = None
+            await peer.send(3, OFFSETS)  # comes too late
+            reach(broker.pending[0])
+            assert await peer.receive_ids(1) == [1]  # what was promised before is kept
+            assert await peer.hung_up()
+        assert "append_failed" in [entry["event"] for entry in logged]
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_a_peer_with_too_many_appends_in_flight_waits() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        (await served.connection_of(peer.stream)).acks.appends_max = 5
+        for number in range(9):
+            await peer.send(number, append_of(100), BATCH)
+            await wait_all_tasks_blocked()  # else they are served together
+        assert len(broker.appended) == 5
+        reach(broker.pending[1])  # not the first: nothing can be answered yet
+        await wait_all_tasks_blocked()
+        assert len(broker.appended) == 5
+        reach(broker.pending[0])
+        assert await peer.receive_ids(2) == [0, 1]
+        await wait_all_tasks_blocked()
+        assert len(broker.appended) == 7
+        for pending in broker.pending:
+            reach(pending)
+        await wait_all_tasks_blocked()
+        for pending in broker.pending:
+            reach(pending)
+        assert await peer.receive_ids(7) == [2, 3, 4, 5, 6, 7, 8]
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_bytes_in_flight_are_limited_except_for_a_single_large_append() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        (await served.connection_of(peer.stream)).acks.bytes_max = 250
+        await peer.send(0, append_of(1_000), bytes(1_000))
+        await peer.send(1, append_of(100), BATCH)
+        await wait_all_tasks_blocked()
+        assert [len(batch) for batch in broker.appended] == [1_000]
+        reach(broker.pending[0])
+        assert await peer.receive_ids(1) == [0]
+        for number in range(2, 6):
+            await peer.send(number, append_of(100), BATCH)
+        await wait_all_tasks_blocked()
+        assert [len(batch) for batch in broker.appended] == [1_000, 100, 100, 100]
+        while broker.pending:
+            reach(broker.pending.pop())
+            await wait_all_tasks_blocked()
+
+
+# --- Fetching ---------------------------------------------------------------------------------------------------------
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_an_answer_that_cannot_be_encoded_is_an_error_reply() -> None:
+    broker = FakeBroker()
+    answer = answer_of(FakeSlice(FakeFile(b"0123456789"), 2, 5))
+    answer.reply = FetchReply([FetchResult("commits", 0, 5, offset=2**70)])  # no number of msgpack
+    broker.answers.append(answer)
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        assert (await peer.receive()).header["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+        assert answer.closed == 1
+        await peer.send(2, OFFSETS)
+        assert await peer.receive_ids(1) == [2]
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_other_requests_overtake_a_waiting_fetch() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        await peer.send(2, append_of(100, "os"), BATCH)
+        await peer.send(3, OFFSETS)
+        assert await peer.receive_ids(2) == [2, 3]
+        answer = answer_of(FakeSlice(FakeFile(b"0123456789"), 2, 5))
+        broker.late_answers.append(answer)
+        broker.records_arrived.set()
+        frame = await peer.receive()
+        assert (frame.header["id"], bytes(frame.payload)) == (1, b"23456")
+        await wait_all_tasks_blocked()
+        assert answer.closed == 1
+
+
+@pytest.mark.trio
+async def test_too_many_waiting_fetches_are_refused_one_by_one() -> None:
+    most = FETCHES_IN_FLIGHT_MAX
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        for number in range(most + 1):
+            await peer.send(number, fetch_of())
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header)) == (most, "INVALID_REQUEST")
+        broker.late_answers += [answer_of() for _ in range(most)]
+        broker.records_arrived.set()
+        assert sorted(await peer.receive_ids(most)) == [*range(most)]
+        broker.answers.append(answer_of())
+        await peer.send(most + 1, fetch_of())
+        assert await peer.receive_ids(1) == [most + 1]
+
+
+@pytest.mark.trio
+async def test_fetches_of_one_connection_wait_for_so_many_partitions_in_all() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        for number, count in enumerate((PARTITIONS_WAITING_MAX // 2, PARTITIONS_WAITING_MAX // 2, 1), start=1):
+            await peer.send(number, FetchRequest([FetchPartition("commits", 0, 0)] * count))
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header), header["error"]["field"]) == (3, "INVALID_REQUEST", "partitions")
+        broker.late_answers += [answer_of(), answer_of()]
+        broker.records_arrived.set()
+        assert sorted(await peer.receive_ids(2)) == [1, 2]
+
+
+@pytest.mark.trio
+async def test_an_error_of_a_waiting_fetch_is_answered() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        await wait_all_tasks_blocked()
+        broker.raising = lambda: InvalidTopicError("gone", topic="commits")
+        broker.records_arrived.set()
+        assert code_of((await peer.receive()).header) == "INVALID_TOPIC_EXCEPTION"
+
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+
+class CountingOffload(InlineOffload):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cold_reads = 0
+
+    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        self.cold_reads += 1
+        return await super().cold_read(fn, *args)
+
+
+@WITH_FAKES
+@pytest.mark.trio
+@pytest.mark.parametrize("cached", [True, False])
+async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: Path, cached: bool) -> None:
+    content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
+    real = stored(tmp_path, content)
+    offload = CountingOffload()
+    broker = FakeBroker(offload)
+    file = FakeFile(content, cached, real)
+    broker.answers.append(answer_of(FakeSlice(file, 5, len(content) - 9), FakeSlice(file, 0, 0), FakeSlice(file, 3, 7)))
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        frame = await peer.receive()
+        assert bytes(frame.payload) == content[5:-4] + content[3:10]
+    real.close()
+    assert len(file.reads) == offload.cold_reads
+    assert file.brought_in == [(position, READ_AHEAD_BYTES) for position, _ in file.reads]
+    assert offload.cold_reads == (0 if cached and hasattr(os, "RWF_NOWAIT") else 4)
+
+
+@WITH_FAKES
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells whether a page is in memory")
+async def test_the_first_step_of_a_large_slice_is_sent_at_once(tmp_path: Path) -> None:
+    content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
+    real = stored(tmp_path, content)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * SEND_STEP_BYTES)
+        sender = Sender(Transport(ours), InlineOffload(), Transfers(), 10)
+        left = sender.begin_frame([b"header", cast("Any", FakeSlice(FakeFile(content, True, real), 0, len(content)))])
+    real.close()
+    assert left == len(content) - SEND_STEP_BYTES
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path) -> None:
+    real = stored(tmp_path, b"0123456789")
+    most = now = 0
+
+    class Sent(FakeFile):
+        def is_cached(self, position: int, size: int) -> bool:
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            return super().is_cached(position, size)
+
+    file = Sent(b"0123456789", True, real)
+
+    async def take_turns() -> None:
+        nonlocal now
+        while True:
+            now = 0
+            await trio.lowlevel.checkpoint()
+
+    broker = FakeBroker()
+    broker.answers.append(answer_of(*[FakeSlice(file, number % 9, 2) for number in range(5_000)]))
+    async with serving(broker) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        frame = await peer.receive()
+        assert bytes(frame.payload) == b"".join(b"0123456789"[n % 9 : n % 9 + 2] for n in range(5_000))
+        nursery.cancel_scope.cancel()
+    real.close()
+    assert SLICES_A_STEP <= most <= 2 * SLICES_A_STEP
+
+
+@WITH_FAKES
+@pytest.mark.trio
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_file_that_shrank_ends_the_connection_and_only_that(tmp_path: Path, cached: bool) -> None:
+    real = stored(tmp_path, b"12345")
+    broker = FakeBroker()
+    answer = answer_of(FakeSlice(FakeFile(b"12345", cached, real), 0, 6))
+    async with serving(broker) as served:
+        peer, other = await served.greeted(), await served.greeted()
+        broker.answers.append(answer)
+        with capture_logs() as logged:
+            await peer.send(1, fetch_of())
+            await peer.send(2, OFFSETS)
+            assert (await peer.rest()).endswith(b"12345" if cached else b"")  # and nothing behind it
+        assert [entry["event"] for entry in logged] == ["fetch_cut_short"]
+        assert answer.closed == 1
+        await other.send(1, OFFSETS)
+        assert await other.receive_ids(1) == [1]
+    real.close()
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_replies_that_become_ready_while_a_large_answer_is_sent_wait_for_its_end(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 64 * 1024  # 16 MiB: more than the sockets hold
+    real = stored(tmp_path, content)
+    broker = FakeBroker()
+    answer = answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content)))
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100), BATCH)
+        await wait_all_tasks_blocked()  # else both are served together
+        await peer.send(2, append_of(100), BATCH)
+        await peer.send(3, fetch_of())  # waits, so that it is sent by a task of its own
+        await wait_all_tasks_blocked()
+        broker.late_answers.append(answer)
+        broker.records_arrived.set()
+        await wait_all_tasks_blocked()
+        assert answer.closed == 0  # the peer does not read: the lease is held
+        reach(broker.pending[0])
+        reach(broker.pending[1])
+        await peer.send(4, OFFSETS)
+        await wait_all_tasks_blocked()
+        frame = await peer.receive()
+        assert frame.header["id"] == 3
+        assert bytes(frame.payload) == content
+        assert sorted(await peer.receive_ids(3)) == [1, 2, 4]
+        assert answer.closed == 1
+    real.close()
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_after_a_cut_frame_not_a_byte_more_is_sent(tmp_path: Path) -> None:
+    """A task that waits to send must not put its reply into the payload of a frame that failed."""
+    content = bytes(8 * 1024 * 1024)
+    real = stored(tmp_path, content)
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100), BATCH)
+        await peer.send(2, fetch_of())
+        await wait_all_tasks_blocked()
+        broker.late_answers.append(answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content))))
+        broker.records_arrived.set()
+        await wait_all_tasks_blocked()
+        reach(broker.pending[0])
+        await wait_all_tasks_blocked()  # now its reply waits behind the answer
+        os.truncate(real.path, 4096)
+        rest = await peer.rest()
+        assert rest[-1] == 0
+        assert b"base_offset" not in rest
+    real.close()
+
+
+# --- Accepting --------------------------------------------------------------------------------------------------------
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_a_connection_beyond_the_limit_gets_an_error() -> None:
+    async with serving(FakeBroker(seglog_connections_max=2)) as served:
+        first, second = await served.greeted(), await served.greeted()
+        third = await served.connect()
+        await third.send(0, HelloRequest(PROTOCOL_NAME))
+        header = (await third.receive()).header
+        assert header["id"] is None
+        assert header["error"]["retriable"]
+        assert header["error"]["limit"] == 2
+        assert await third.hung_up()
+        await first.stream.aclose()
+        await wait_all_tasks_blocked()
+        await served.greeted()
+        await second.send(1, OFFSETS)
+        assert await second.receive_ids(1) == [1]
+    async with serving(FakeBroker(seglog_connections_max=3)) as served:
+        assert len([await served.greeted() for _ in range(3)]) == 3
+
+
+@pytest.mark.trio
+async def test_of_very_many_connections_beyond_the_limit_some_get_an_error() -> None:
+    async with serving(FakeBroker(seglog_connections_max=1)) as served:
+        await served.greeted()
+        others = [await served.connect() for _ in range(REFUSALS_MAX + 4)]
+        await wait_all_tasks_blocked()
+        answered = 0
+        for other in others:
+            with suppress(trio.BrokenResourceError):
+                answered += bool(await other.stream.receive_some())
+            await other.stream.aclose()
+        assert answered == REFUSALS_MAX
+
+
+@pytest.mark.trio
+async def test_running_out_of_descriptors_is_logged_and_waited_out(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    failures = [OSError(errno.EMFILE, "Too many open files")] * 2
+    accept = trio.SocketListener.accept
+
+    async def accept_or_fail(listener: trio.SocketListener) -> trio.SocketStream:
+        if failures:
+            raise failures.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", accept_or_fail)
+    with capture_logs() as logged:
+        async with serving(FakeBroker()) as served:
+            await served.greeted()
+    assert [entry["event"] for entry in logged] == ["accept_failed", "accept_resumed"], "told once"
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("flags", "named", "said_by", "flag"),
+    [
+        ([], {}, "the default of seglog.listen", "--listen"),
+        (["seglog.listen={}"], {}, "--set seglog.listen", "--listen"),
+        ([], {"--listen": ("seglog.listen", "{}")}, "--listen", "--listen"),
+        (["listeners=PLAINTEXT://{}"], {}, "--set listeners", "--kafka"),
+        ([], {"--kafka": ("listeners", "PLAINTEXT://{}")}, "--kafka", "--kafka"),
+    ],
+)
+async def test_a_port_in_use_is_an_error_that_names_the_address_what_chose_it_and_the_flag_for_another(
+    flags: list[str], named: dict[str, tuple[str, str]], said_by: str, flag: str
+) -> None:
+    [listener] = await open_listeners(Place("127.0.0.1:0"))
+    async with listener:
+        address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        flags = [text.format(address) for text in flags]
+        config, _ = load_config(
+            None, "", {}, flags, {name: (key, value.format(address)) for name, (key, value) in named.items()}
+        )
+        place = kafka_places(config)[0] if flag == "--kafka" else Place(address, origin=config.origin("seglog.listen"))
+        with pytest.raises(ListenError) as caught:
+            await open_listeners(place)
+    assert caught.value.message == (
+        f"Cannot listen on {address} ({said_by}): another program, perhaps a second seglogd, uses it; stop that, or "
+        f"choose another by {flag}."
+    )
+
+
+@pytest.mark.trio
+async def test_where_one_of_several_addresses_cannot_be_opened_none_stays_open() -> None:
+    [free] = await open_listeners(Place("127.0.0.1:0"))
+    [taken] = await open_all_listeners([Place("127.0.0.1:0")])
+    first = addresses_of([free])[0]
+    free.socket.close()
+    async with taken[0]:
+        with pytest.raises(ListenError):
+            await open_all_listeners([Place(first), Place(addresses_of(taken)[0])])
+    [again] = await open_listeners(Place(first))
+    again.socket.close()
+
+
+# --- Stopping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_waiting_fetch_is_told_that_its_connection_stalled(autojump_clock: MockClock) -> None:
+    async with serving(FakeBroker(seglog_connections_max_stall_ms=5_000)) as served:
+        peer = await served.greeted()
+        await peer.send(2, fetch_of())
+        await peer.stream.send_all(PREFIX.pack(200, 5))
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header)) == (2, "BROKER_STOPPING")
+        assert header["error"]["message"].startswith("this connection is closed: it sent half a request")
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_a_stop_answers_requests_in_progress_and_waiting_fetches_at_once() -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer, idle = await served.greeted(), await served.greeted()
+        await peer.send(1, append_of(100), BATCH)
+        await peer.send(2, fetch_of())
+        await wait_all_tasks_blocked()
+        served.stop()
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header)) == (2, "BROKER_STOPPING")
+        assert await idle.hung_up()
+        with pytest.raises(OSError):
+            await served.connect()
+        await wait_all_tasks_blocked()
+        assert not served.ended.is_set()
+        reach(broker.pending[0])
+        assert await peer.receive_ids(1) == [1]
+        await served.ended.wait()
+        assert await peer.hung_up()
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_stopping_does_not_wait_for_ever(autojump_clock: MockClock) -> None:
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, append_of(100), BATCH)  # its ack will never be reached
+        silent = await served.connect()  # never says hello
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        with capture_logs() as logged:
+            served.stop()
+            await served.ended.wait()
+        assert trio.current_time() - before == pytest.approx(DRAIN_SECONDS)
+        assert [entry["event"] for entry in logged] == ["connections_cut"]
+        assert await peer.hung_up()
+        assert await silent.hung_up()
+
+
+@pytest.mark.trio
+async def test_stopping_before_anything_has_begun_ends_at_once() -> None:
+    listeners = await open_listeners(Place("127.0.0.1:0"))
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await serve_native(cast("Broker", FakeBroker()), listeners, ReadySockets())
+    assert scope.cancelled_caught
+    assert listeners[0].socket.fileno() == -1
+
+
+@WITH_FAKES
+@pytest.mark.trio
+async def test_a_fetch_that_is_being_sent_is_finished_before_the_end(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 64 * 1024
+    real = stored(tmp_path, content)
+    broker = FakeBroker(Offload())
+    broker.answers.append(answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content))))
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        await peer.send(1, fetch_of())
+        await wait_all_tasks_blocked()
+        served.stop()
+        await wait_all_tasks_blocked()
+        assert bytes((await peer.receive()).payload) == content
+        assert await peer.hung_up()
+    real.close()
+
+
+def test_the_largest_frame_is_kafkas_unless_configured() -> None:
+    assert FakeBroker().config.socket_request_max_bytes == FRAME_BYTES_MAX

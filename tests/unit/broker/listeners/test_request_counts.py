@@ -1,0 +1,169 @@
+"""What is counted of requests, on each wire: how many, their bytes, their errors, and how long they took."""
+
+from math import inf
+
+import pytest
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.kafka.response_errors import count_errors, paths_of
+from seglog_broker.runtime.histogram import Histogram
+from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_protocol.kafka import messages
+from seglog_protocol.steps import finished
+from tests.logs import batch
+from tests.unit.broker.listeners.kafka.kafka_peer import kafka, produce
+from tests.unit.broker.listeners.wires import BATCH, WIRES, WireKit, WirePeer, serving_wire
+
+LABELS = {"native": "native", "kafka": "PLAINTEXT"}
+APPEND = {"native": "append", "kafka": "Produce"}
+FETCH = {"native": "fetch", "kafka": "Fetch"}
+QUERY = {"native": "offsets", "kafka": "ListOffsets"}
+GONE = {"native": "OFFSET_OUT_OF_RANGE", "kafka": "OFFSET_OUT_OF_RANGE"}
+
+each_wire = pytest.mark.parametrize("kit", WIRES, ids=lambda kit: kit.name)
+
+
+def counts_of(broker: Broker, kit: WireKit, api: dict[str, str]) -> ApiMetrics:
+    return broker.metrics.listeners[LABELS[kit.name]].of(api[kit.name])
+
+
+def timed(counts: ApiMetrics) -> int:
+    """The requests in the histogram."""
+    return sum(counts.seconds.counts)
+
+
+class Taps:
+    """Counts the bytes of both directions of one connection."""
+
+    def __init__(self, peer: WirePeer) -> None:
+        self.peer = peer
+        self.sent = self.received = 0
+        receive_some = peer.stream.receive_some
+
+        async def counted(max_bytes: int | None = None) -> bytes:
+            data = await receive_some(max_bytes)
+            self.received += len(data)
+            return bytes(data)
+
+        peer.stream.receive_some = counted  # type: ignore[method-assign]
+
+    async def send(self, *frames: bytes) -> None:
+        self.sent += sum(map(len, frames))
+        await self.peer.send(*frames)
+
+
+@each_wire
+@pytest.mark.parametrize("ack", ["os", "disk"])
+async def test_appends_are_counted_with_all_their_bytes(kit: WireKit, ack: str) -> None:
+    async with serving_wire(kit) as served:
+        taps = Taps(await served.connect())
+        counts = counts_of(served.broker, kit, APPEND)
+        for number in range(1, 8):  # a pipeline of one, then of more
+            taps.sent = taps.received = 0
+            before = counts.request_bytes, counts.response_bytes, counts.requests
+            await taps.send(*[taps.peer.append("os" if ack == "os" else "disk") for _ in range(number)])
+            await taps.peer.receive_all(number)
+            assert counts.request_bytes - before[0] == taps.sent
+            assert counts.response_bytes - before[1] == taps.received
+            assert counts.requests - before[2] == number
+        assert timed(counts) == counts.requests == 28
+        assert not counts.errors
+
+
+@each_wire
+async def test_appends_without_an_answer_are_counted_too(kit: WireKit) -> None:
+    async with serving_wire(kit) as served:
+        peer = await served.connect()
+        counts = counts_of(served.broker, kit, APPEND)
+        for _ in range(3):
+            await peer.send(peer.append("none"))
+        await peer.send(peer.query())
+        await peer.receive()
+        assert (counts.requests, timed(counts), counts.response_bytes) == (3, 3, 0)
+
+
+@each_wire
+async def test_fetches_and_other_requests_are_counted_with_their_records(kit: WireKit) -> None:
+    async with serving_wire(kit) as served:
+        taps = Taps(await served.connect())
+        peer = taps.peer
+        await taps.send(peer.append())
+        await peer.receive()
+        for api, frame in ((FETCH, peer.fetch(0)), (QUERY, peer.query()), (FETCH, peer.fetch(0))):
+            counts = counts_of(served.broker, kit, api)
+            before = counts.request_bytes, counts.response_bytes, counts.requests
+            taps.sent = taps.received = 0
+            await taps.send(frame)
+            await peer.receive()
+            assert counts.request_bytes - before[0] == taps.sent
+            assert counts.response_bytes - before[1] == taps.received
+            assert (counts.requests - before[2], timed(counts)) == (1, counts.requests)
+        assert counts_of(served.broker, kit, FETCH).response_bytes > 2 * len(BATCH)
+
+
+@each_wire
+async def test_a_fetch_that_waits_is_timed_until_it_is_answered(kit: WireKit) -> None:
+    async with serving_wire(kit) as served:
+        reader, writer = await served.connect(), await served.connect()
+        counts = counts_of(served.broker, kit, FETCH)
+        await reader.send(reader.fetch(0, wait_ms=60_000))
+        await served.until_waiting(1)
+        assert (counts.requests, timed(counts)) == (1, 0)
+        await trio.sleep(0.11)
+        await writer.send(writer.append())
+        await reader.receive()
+        assert timed(counts) == 1
+        assert counts.seconds.sum > 0.1
+
+
+@each_wire
+async def test_errors_are_counted_by_the_code_of_the_wire(kit: WireKit) -> None:
+    async with serving_wire(kit) as served:
+        peer = await served.connect()
+        await peer.send(peer.fetch(5), peer.append("os", BATCH[:-1] + bytes([BATCH[-1] ^ 1])))
+        await peer.receive_all(2)
+        assert counts_of(served.broker, kit, FETCH).errors == {"OFFSET_OUT_OF_RANGE": 1}
+        assert counts_of(served.broker, kit, APPEND).errors == {"CORRUPT_MESSAGE": 1}
+        assert served.broker.metrics.request_errors == {"OFFSET_OUT_OF_RANGE": 1, "CORRUPT_MESSAGE": 1}
+        await peer.send(kit.bad_frames["too large"])
+        await peer.rest()
+        await served.until_closed()
+        assert sum(served.broker.metrics.listeners[LABELS[kit.name]].errors.values()) == 1, "they are of no request"
+
+
+async def test_a_produce_request_for_several_partitions_is_one() -> None:
+    async with kafka() as served:
+        peer = await served.connect()
+        for _ in range(4):  # the last ones have a template
+            await peer.send(produce(*[("plain", number, batch(b"x")) for number in range(3)]), 9)
+            await peer.receive(messages.ProduceResponse)
+        counts = served.broker.metrics.listeners["PLAINTEXT"].of("Produce")
+        assert (counts.requests, timed(counts), served.broker.metrics.appends["disk"]) == (4, 4, 12)
+
+
+def test_errors_are_found_at_any_depth_of_a_response() -> None:
+    topic = messages.MetadataResponse.MetadataResponseTopic
+    partition = messages.MetadataResponse.MetadataResponsePartition
+    broken = topic(error_code=3, partitions=[partition(error_code=5), partition(), partition(error_code=5)])
+    counts = ApiMetrics("Metadata").errors
+    finished(count_errors(counts, messages.MetadataResponse(topics=[broken, topic()])))
+    assert counts == {"UNKNOWN_TOPIC_OR_PARTITION": 1, "LEADER_NOT_AVAILABLE": 2}
+    assert set(paths_of("MetadataResponse")) == {(), ("topics",), ("topics", "partitions")}
+
+
+def test_long_responses_are_looked_at_in_steps() -> None:
+    partition = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
+    topic = messages.ListOffsetsResponse.ListOffsetsTopicResponse
+    response = messages.ListOffsetsResponse(topics=[topic(partitions=[partition(error_code=6) for _ in range(10_000)])])
+    counts = ApiMetrics("ListOffsets").errors
+    assert len(list(count_errors(counts, response))) == 10
+    assert counts == {"NOT_LEADER_OR_FOLLOWER": 10_000}
+
+
+def test_a_value_counts_in_the_first_bucket_that_is_not_below_it() -> None:
+    counted = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 3.0, inf):
+        counted.add(value)
+    counted.add_many(1.5, 3)
+    assert list(counted.counts) == [2, 5, 2]

@@ -1,0 +1,246 @@
+"""The broker's metrics: each changes when it should, and docs/METRICS.md lists exactly these."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar, TypeVarTuple, get_args
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.request_errors import count_errors
+from seglog_broker.runtime.loop_metrics import LoopMetrics
+from seglog_broker.runtime.stall_watch import StallWatch, watch_stalls
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import errors, messages
+from tests.appends import append_request
+from tests.logs import ManualClock, batch
+from tests.support import REPOSITORY
+from tests.unit.broker.brokers import open_broker
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+
+async def append(broker: Broker, *batches: bytes, ack: messages.Ack = "os") -> None:
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded)) for encoded in batches], ack)
+    await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()
+
+
+def numbers(broker: Broker) -> dict[str, float]:
+    return broker.read_metrics().metrics
+
+
+def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """The metrics that changed, and by how much."""
+    return {
+        name: after.get(name, 0) - before.get(name, 0)
+        for name in before.keys() | after.keys()
+        if after.get(name, 0) != before.get(name, 0)
+    }
+
+
+# --- The page ---------------------------------------------------------------------------------------------------------
+
+
+def documented() -> set[str]:
+    """Every metric on the page; those with a label once for each label."""
+    page = (REPOSITORY / "docs" / "METRICS.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Names of the request `metrics`\n")[2].partition("\n## ")[0]
+    labels = {
+        "api": list(messages.REQUESTS),
+        "ack": list(get_args(messages.Ack)),
+        "code": [code.lower() for code in errors.BY_CODE],
+    }
+    names: set[str] = set()
+    for name in re.findall(r"^\| `([a-z_<>]+)` \| \S", section, re.MULTILINE):
+        label = re.search(r"<(\w+)>", name)
+        names |= {name.replace(label[0], value) for value in labels[label[1]]} if label else {name}
+    return names
+
+
+def test_the_page_and_the_code_name_the_same_metrics() -> None:
+    broker = open_broker()
+    counts = broker.metrics.listener("native")
+    for api in messages.REQUESTS:
+        counts.of(api).requests += 1
+    broker.metrics.appends.update(get_args(messages.Ack))
+    counts.errors.update([*errors.BY_CODE])
+    assert documented() == set(numbers(broker))
+    broker.close()
+
+
+# --- Appends, fetches, flushes ----------------------------------------------------------------------------------------
+
+
+async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: object) -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("t", 1))
+    encoded = batch(b"v")
+    before = numbers(broker)
+    levels: list[messages.Ack] = ["none", "os", "os", "disk", "disk", "disk"]
+    for ack in levels:
+        await append(broker, encoded, ack=ack)
+    assert moved(before, numbers(broker)) == {
+        "appends_none_total": 1,
+        "appends_os_total": 2,
+        "appends_disk_total": 3,
+        "appends_total": 6,
+        "append_bytes_total": 6 * len(encoded),
+        "fsyncs_total": 3,
+    }
+    before = numbers(broker)
+    await append(broker, encoded[:-1], encoded)
+    assert moved(before, numbers(broker)) == {
+        "appends_os_total": 1,
+        "appends_total": 1,
+        "append_bytes_total": len(encoded),
+    }, "a refused batch is not counted"
+    broker.close()
+
+
+async def test_acks_that_share_a_flush_count_it_once() -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("t", 1))
+    encoded = batch(b"v")
+    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "disk")
+    pending = [append_request(broker, request, memoryview(bytearray(encoded))) for _ in range(20)]
+    async with trio.open_nursery() as nursery:
+        for one in pending:
+            nursery.start_soon(one.wait)
+    assert numbers(broker)["fsyncs_total"] == 1
+    broker.close()
+
+
+class SlowDisk(InlineOffload):
+    """A disk whose flushes take as long as ``seconds`` says, one after the other."""
+
+    def __init__(self, *seconds: float) -> None:
+        super().__init__()
+        self.seconds = list(seconds)
+
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
+        await trio.sleep(self.seconds.pop(0))
+        return await super().commit(fs, flushes)
+
+
+async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:
+    broker = open_broker(offload=SlowDisk(0.5, 2, 1))
+    await broker.create_topic(messages.CreateTopicRequest("t", 1))
+    longest = []
+    for _ in range(3):
+        await append(broker, batch(b"v"), ack="disk")
+        longest.append(numbers(broker)["fsync_seconds_max"])
+    assert longest == [0.5, 2, 2]
+    broker.close()
+
+
+async def test_rolled_segments_are_counted() -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("t", 1, {"segment.bytes": 1024}))
+    for _ in range(50):
+        await append(broker, batch(b"v"))
+    rolled = numbers(broker)["segments_rolled_total"]
+    assert rolled == len(broker.partitions["t", 0].log.segments) - 1 > 2
+    broker.close()
+
+
+async def test_waiting_fetches_are_counted_while_they_wait_and_that_they_did(autojump_clock: object) -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("t", 2))
+    both = messages.FetchRequest(
+        [messages.FetchPartition("t", 0, 0), messages.FetchPartition("t", 1, 0)], max_wait_ms=1000
+    )
+
+    async def fetch() -> None:
+        (await broker.fetch(both)).close()
+
+    assert numbers(broker)["fetches_waiting"] == 0
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(fetch)
+        await trio.testing.wait_all_tasks_blocked()
+        assert numbers(broker)["fetches_waiting"] == 3, "one each, although each waits for two partitions"
+    after = numbers(broker)
+    assert (after["fetches_waiting"], after["fetches_waited_total"]) == (0, 3)
+    broker.close()
+
+
+# --- How it is right now ----------------------------------------------------------------------------------------------
+
+
+async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now() -> None:
+    broker = open_broker()
+    before = numbers(broker)
+    assert (before["topics"], before["partitions"], before["uptime_seconds"]) == (0, 0, 0)
+    await broker.create_topic(messages.CreateTopicRequest("t", 3))
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.now += 1500
+    difference = moved(before, numbers(broker))
+    assert difference == {"topics": 1, "partitions": 3, "uptime_seconds": 1.5, "open_files": 3}
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    assert numbers(broker)["open_files"] == len([path for path in broker.fs.open_files if path.startswith("/data/t-")])
+    await broker.delete_topic(messages.DeleteTopicRequest("t"))
+    assert moved(before, numbers(broker)) == {"uptime_seconds": 1.5}
+    clock.now -= 10_000
+    assert numbers(broker)["uptime_seconds"] == 0, "a wall clock may go back; the uptime is never negative"
+    broker.close()
+
+
+def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
+    counts: Counter[str] = Counter()
+    unknown = errors.UnknownTopicError("no")
+    count_errors(counts, unknown)
+    count_errors(
+        counts, messages.AppendReply([messages.AppendResult("t", 0, 5), messages.AppendResult("u", 0, error=unknown)])
+    )
+    count_errors(counts, messages.TopicsReply(unknown=[unknown, unknown]))
+    count_errors(counts, messages.HelloReply("seglog", "fake", {}, {}, partitions=3))
+    assert counts == {"UNKNOWN_TOPIC": 4}
+
+
+# --- Stalls -----------------------------------------------------------------------------------------------------------
+
+
+class Stopwatch:
+    """A clock that the test advances."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none() -> None:
+    stopwatch = Stopwatch()
+    broker = open_broker()
+    with watch_stalls(broker.metrics.loop, stopwatch):
+        await trio.testing.wait_all_tasks_blocked()
+        assert numbers(broker)["loop_stall_seconds"] == 0
+        for seconds in (0.25, 0.125):
+            stopwatch.now += seconds  # this very step of this task is slow
+            await trio.testing.wait_all_tasks_blocked()
+            assert numbers(broker)["loop_stall_seconds"] == 0.25, "the longest is kept"
+    stopwatch.now += 5
+    await trio.testing.wait_all_tasks_blocked()
+    assert numbers(broker)["loop_stall_seconds"] == 0.25, "nobody watches a loop whose broker has ended"
+    broker.close()
+
+
+def test_the_time_between_two_turns_is_no_stall() -> None:
+    stopwatch = Stopwatch()
+    counted = LoopMetrics()
+    watch = StallWatch(counted, stopwatch)
+    watch.before_io_wait(0)  # it was put in amid a turn, of which it does not know the beginning
+    stopwatch.now += 60
+    watch.after_io_wait(0)
+    stopwatch.now += 0.5
+    watch.before_io_wait(0)
+    stopwatch.now += 60
+    watch.after_io_wait(0)
+    watch.before_io_wait(0)
+    assert counted.stall_seconds_max == 0.5

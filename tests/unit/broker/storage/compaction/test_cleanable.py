@@ -1,0 +1,204 @@
+"""Cleanable segments, and whether a round is due: Kafka's rules, and one of seglog."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
+from tests.support import each_case
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+class Piece(NamedTuple):
+    base_offset: int
+    size: int = 100
+    largest_timestamp: int = NOW - HOUR
+    first_timestamp: int = NOW - HOUR
+
+
+class Pieces(list[Piece]):
+    """The segments of a log; records which of them were read."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        super().__init__(pieces)
+        self.looked_into: list[int] = []
+
+    @property
+    def bases(self) -> list[int]:
+        return [piece.base_offset for piece in self]
+
+    def __getitem__(self, number: Any, /) -> Any:
+        self.looked_into.append(number)
+        return super().__getitem__(number)
+
+    def size_between(self, first: int, behind: int) -> int:
+        return sum(piece.size for piece in super().__getitem__(slice(first, behind)))
+
+
+SEGMENTS = [Piece(0), Piece(10), Piece(20), Piece(30)]
+"""The last one is active; the log ends at 40."""
+
+
+def facts_of(
+    pieces: Pieces,
+) -> tuple[Sequence[int], Callable[[int, int], int], Callable[[int], int], Callable[[int], int]]:
+    """The first arguments of ``find_cleanable``."""
+    return (
+        pieces.bases,
+        pieces.size_between,
+        lambda number: int(pieces[number].largest_timestamp),
+        lambda number: int(pieces[number].first_timestamp),
+    )
+
+
+def look(
+    *,
+    segments: list[Piece] = SEGMENTS,
+    config: TopicConfig | None = None,
+    log_start: int = 0,
+    stable: int = 40,
+    checkpoint: int | None = None,
+    tombstones_due: int | None = None,
+) -> Cleanable:
+    return find_cleanable(
+        *facts_of(Pieces(segments)),
+        config or TopicConfig(cleanup_policy=("compact",)),
+        log_start_offset=log_start,
+        log_end_offset=40,
+        last_stable_offset=stable,
+        checkpoint=checkpoint,
+        tombstones_due_ms=tombstones_due,
+        now_ms=NOW,
+    )
+
+
+def test_before_the_first_round_everything_but_the_active_segment_is_dirty() -> None:
+    found = look()
+    assert found == (0, 30, 0, 300, False)
+    assert found.dirty_ratio == 1
+
+
+@each_case(("stable", "until"), [(40, 30), (35, 30), (30, 30), (29, 20), (20, 20), (15, 10), (0, 0)])
+def test_open_transactions_are_not_cleaned(stable: int, until: int) -> None:
+    """A segment with records of an open transaction and those after it are not cleaned."""
+    assert look(stable=stable) == (0, until, 0, until * 10, False)
+
+
+def test_where_a_round_went_further_than_is_stable_now_nothing_is_dirty() -> None:
+    assert look(stable=15, checkpoint=30) == (30, 10, 100, 0, False)
+
+
+def test_after_a_complete_round_nothing_is_dirty() -> None:
+    found = look(checkpoint=30)
+    assert found == (30, 30, 300, 0, False)
+    assert not found.is_worth_it(TopicConfig(min_cleanable_dirty_ratio=0))
+
+
+def test_a_round_that_ended_amid_a_segment_counts_it_as_clean_and_as_dirty() -> None:
+    assert look(checkpoint=15) == (15, 30, 200, 200, False)
+
+
+@pytest.mark.parametrize(("checkpoint", "log_start"), [(3, 5), (41, 5)])
+def test_a_checkpoint_outside_the_log_begins_anew_at_the_log_start(checkpoint: int, log_start: int) -> None:
+    assert look(checkpoint=checkpoint, log_start=log_start).first_dirty_offset == log_start
+
+
+def test_a_checkpoint_in_the_active_segment_leaves_nothing_to_clean() -> None:
+    found = look(checkpoint=35)
+    assert (found.dirty_bytes, found.dirty_ratio) == (0, 0)
+
+
+def test_a_log_of_one_segment_cannot_be_cleaned() -> None:
+    found = look(segments=[Piece(0)], tombstones_due=1)
+    assert (found.dirty_ratio, found.is_overdue) == (0, False)
+
+
+def test_segments_younger_than_the_lag_and_all_after_them_are_left_alone() -> None:
+    segments = [Piece(0), Piece(10, largest_timestamp=NOW - 999), Piece(20), Piece(30)]
+    config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
+    assert look(segments=segments, config=config) == (0, 10, 0, 100, False)
+    assert look(segments=segments, config=TopicConfig(min_compaction_lag_ms=998)).until_offset == 30
+
+
+def test_a_young_segment_that_is_clean_already_holds_nothing_back() -> None:
+    segments = [Piece(0, largest_timestamp=NOW), Piece(10), Piece(20), Piece(30)]
+    config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
+    assert look(segments=segments, config=config, checkpoint=10).until_offset == 30
+
+
+def test_a_ratio_at_the_bound_is_not_worth_a_round_and_one_above_is() -> None:
+    found = look(checkpoint=20)
+    assert found.dirty_ratio == pytest.approx(1 / 3)
+    assert not found.is_worth_it(TopicConfig(min_cleanable_dirty_ratio=100 / 300))
+    assert found.is_worth_it(TopicConfig(min_cleanable_dirty_ratio=0.33))
+
+
+def test_the_largest_lag_makes_a_round_due() -> None:
+    """A dirty record older than the largest lag makes a round due whatever the ratio."""
+    config = TopicConfig(cleanup_policy=("compact",), max_compaction_lag_ms=HOUR - 1, min_cleanable_dirty_ratio=1)
+    assert look(config=config, checkpoint=20).is_worth_it(config)
+    assert not look(config=config, checkpoint=30).is_worth_it(config)
+    unhurried = TopicConfig(cleanup_policy=("compact",), max_compaction_lag_ms=HOUR, min_cleanable_dirty_ratio=1)
+    assert not look(config=unhurried, checkpoint=20).is_worth_it(unhurried)
+    unstamped = [Piece(base, first_timestamp=-1) for base in (0, 10, 20, 30)]
+    assert not look(segments=unstamped, config=config).is_overdue
+
+
+def test_a_tombstone_that_has_outlived_its_time_makes_a_round_due_in_a_quiet_log() -> None:
+    assert look(checkpoint=30, tombstones_due=NOW).is_worth_it(TopicConfig(min_cleanable_dirty_ratio=1))
+    assert not look(checkpoint=30, tombstones_due=NOW + 1).is_overdue
+
+
+def test_of_very_many_segments_only_those_that_a_lag_asks_for_are_looked_into() -> None:
+    pieces = Pieces(Piece(number * 10) for number in range(1000))
+    look_at = partial(
+        find_cleanable,
+        *facts_of(pieces),
+        log_start_offset=0,
+        log_end_offset=10_000,
+        last_stable_offset=10_000,
+        checkpoint=9000,
+        tombstones_due_ms=None,
+        now_ms=NOW,
+    )
+    found = look_at(TopicConfig(cleanup_policy=("compact",)))
+    assert (found.clean_bytes, found.dirty_bytes, pieces.looked_into) == (90_000, 9_900, [])
+    look_at(TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000))
+    assert pieces.looked_into == list(range(900, 999))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), min_size=1, max_size=6),
+    checkpoint=st.none() | st.integers(0, 80),
+    young=st.sets(st.integers(0, 5)),
+    lag=st.sampled_from([0, 1000]),
+)
+def test_clean_and_dirty_together_are_what_lies_below_the_bound(
+    sizes: list[int], checkpoint: int | None, young: set[int], lag: int
+) -> None:
+    segments = [Piece(number * 10, size, NOW if number in young else NOW - HOUR) for number, size in enumerate(sizes)]
+    config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=lag)
+    found = find_cleanable(
+        *facts_of(Pieces(segments)),
+        config,
+        log_start_offset=0,
+        log_end_offset=len(sizes) * 10,
+        last_stable_offset=len(sizes) * 10,
+        checkpoint=checkpoint,
+        tombstones_due_ms=None,
+        now_ms=NOW,
+    )
+    below = [piece for piece in segments if piece.base_offset < found.until_offset]
+    straddling = [p for p in below if p.base_offset < found.first_dirty_offset < p.base_offset + 10]
+    clean_bytes = sum(p.size for p in below if p.base_offset < found.first_dirty_offset)
+    assert found.clean_bytes == clean_bytes
+    assert found.dirty_bytes == sum(p.size for p in below) - clean_bytes + sum(p.size for p in straddling)
+    assert 0 <= found.dirty_ratio <= 1
+    assert found.until_offset <= segments[-1].base_offset

@@ -1,0 +1,726 @@
+"""The rules of compaction one by one; ``test_compaction_model`` compares all of them with a simple model."""
+
+import dataclasses
+import errno
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from seglog_broker.storage.compaction.cleaner import clean
+from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, SourceSegment
+from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
+from seglog_broker.storage.compaction.source import PIECE_BYTES_MAX
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.workers.jobs import CLEANING
+from seglog_broker.workers.messages import answer_line, decoded, parse_reply, parse_request, request_line
+from seglog_protocol import segment_files as names
+from seglog_protocol.batch_builder import NewRecord, compacted_batch, encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header, rewrite_offset_and_epoch, seal_batch
+from seglog_protocol.records import decode_records
+from seglog_protocol.transaction_files import TXN_INDEX_ENTRY, AbortedTransaction
+from tests.cleaning import DIRECTORY, NOW, RETENTION, Log, run
+from tests.logs import add_bytes, flip_bit, old_message
+from tests.support import each_case
+from tests.unit.protocol import golden
+
+_PRODUCER = 42
+
+
+def _batch(log: Log, *rows: tuple[bytes | None, bytes | None], at: int | None = None, **fields: int | Codec) -> bytes:
+    """Records with these keys and values at the log's end, or at ``at``."""
+    records: list[NewRecord] = [(NOW - 1000 + number, key, value, ()) for number, (key, value) in enumerate(rows)]
+    return encode_batch(records, base_offset=log.end if at is None else at, **fields)  # type: ignore[arg-type]
+
+
+def _roll(log: Log, *keys: bytes, **fields: int) -> None:
+    """A closed segment with a batch for each key."""
+    first = log.end
+    log.roll([_batch(log, (key, b"at %d" % (first + n)), at=first + n, **fields) for n, key in enumerate(keys)])
+
+
+def _seen(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for record in log.records()]
+
+
+def _left(log: Log) -> list[tuple[int, int, int]]:
+    """(base offset, last offset, records) of every batch."""
+    return [(header.base_offset, header.last_offset, header.record_count) for header, _ in log.batches()]
+
+
+def _marker(log: Log, *, commit: bool, epoch: int = 1, producer: int = _PRODUCER, offset: int | None = None) -> bytes:
+    base = golden.COMMIT_MARKER
+    header = parse_header(base)._replace(
+        base_offset=log.end if offset is None else offset,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_timestamp=NOW - 1000,
+        max_timestamp=NOW - 1000,
+    )
+    records = bytearray(base[HEADER_SIZE:])
+    records[8] = int(commit)  # the low byte of the key's type
+    return seal_batch(header, bytes(records))
+
+
+# --- Golden vectors ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cleaned_batch_is_kafkas_byte_for_byte() -> None:
+    log = Log()
+    idempotent = golden.IDEMPOTENT
+    log.roll([idempotent], base=5)
+    log.roll([_batch(log, (b"x", b"y"), at=7)])
+    result = log.clean(now_ms=5000, delete_retention_ms=100)
+    batches = [batch for _, batch in log.batches()]
+    assert batches[0] == golden.IDEMPOTENT_COMPACTED
+    assert result.keyless == 1
+    assert result.tombstones_kept == 1
+
+
+def test_an_emptied_last_batch_of_a_producer_is_kafkas_byte_for_byte() -> None:
+    log = Log()
+    log.roll([golden.IDEMPOTENT], base=5)
+    log.roll([_batch(log, (b"k", b"new"), at=7)])
+    log.clean(now_ms=5000)
+    assert next(batch for _, batch in log.batches()) == golden.IDEMPOTENT_EMPTIED
+
+
+# --- Which records stay -----------------------------------------------------------------------------------------------
+
+
+def test_the_last_value_of_a_key_stays_at_its_offset() -> None:
+    log = Log()
+    _roll(log, b"a", b"b", b"a")
+    _roll(log, b"c", b"a")
+    result = log.clean()
+    assert _seen(log) == [(1, b"b", b"at 1"), (3, b"c", b"at 3"), (4, b"a", b"at 4")]
+    assert result.first_dirty == 5
+    assert (result.records_read, result.records_kept) == (5, 3)
+    log.verify()
+
+
+def test_a_batch_keeps_its_range_and_sequences_when_its_ends_go() -> None:
+    log = Log()
+    rows = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    batch = _batch(log, *rows, producer_id=1, producer_epoch=2, base_sequence=10, leader_epoch=3)
+    log.roll([batch, _batch(log, (b"a", b"4"), (b"c", b"5"), at=3)])
+    log.clean()
+    header = log.batches()[0][0]
+    original = parse_header(batch)
+    assert header._replace(batch_length=0, crc=0, base_timestamp=0, max_timestamp=0) == original._replace(
+        batch_length=0, crc=0, base_timestamp=0, max_timestamp=0, record_count=1
+    )
+    assert header.last_sequence == 12
+
+
+@each_case("codec", list(Codec))
+def test_a_rewritten_batch_is_what_the_reference_makes_of_its_records(codec: Codec) -> None:
+    log = Log()
+    rows: list[NewRecord] = [(NOW - 10**n, b"k%d" % n, bytes(n * 30), [("h", b"x" * n)]) for n in range(12)]
+    batch = encode_batch(rows, codec=codec)
+    log.roll([batch, _batch(log, *((b"k%d" % n, b"new") for n in (0, 3, 4, 11)), at=12)])
+    log.clean()
+    header = parse_header(batch)
+    kept = [record for record in decode_records(header, batch) if record.offset not in {0, 3, 4, 11}]
+    assert log.batches()[0][1] == compacted_batch(header, kept)
+
+
+@pytest.mark.parametrize("horizon", [False, True])
+def test_records_with_the_time_of_their_append_keep_it(horizon: bool) -> None:
+    log = Log()
+    rows: list[NewRecord] = [(5, b"a", b"1", ()), (9, b"b", None if horizon else b"2", ())]
+    batch = encode_batch(rows, log_append_time=777)
+    log.roll([batch, _batch(log, (b"a", b"3"), at=2)])
+    log.clean()
+    header = parse_header(batch)
+    kept = decode_records(header, batch)[1:]
+    assert log.batches()[0][1] == compacted_batch(header, kept, delete_horizon=NOW + RETENTION if horizon else None)
+    assert log.records()[0].timestamp == 777
+
+
+def test_when_every_key_came_again_an_empty_batch_keeps_the_end() -> None:
+    log = Log()
+    _roll(log, b"a", b"a", b"b")
+    _roll(log, b"a", b"b")
+    log.clean(upper_bound=3)
+    assert _left(log)[:2] == [(1, 1, 1), (2, 2, 1)]
+    # The next round knows the newer ones too, and its own last batch tells where the log ends.
+    log.roll([_batch(log, (None, b"no key"))])
+    log.clean(first_dirty=3)
+    assert _left(log) == [(3, 3, 1), (4, 4, 1), (5, 5, 0)]
+    header = log.batches()[-1][0]
+    assert (header.size, header.next_offset, header.codec_id) == (HEADER_SIZE, log.end, 0)
+
+
+def test_records_without_a_key_are_dropped_and_counted() -> None:
+    log = Log()
+    log.roll([_batch(log, (None, b"1"), (b"a", b"2")), _batch(log, (None, b"3"), (b"b", b"4"), at=2)])
+    result = log.clean()
+    assert _seen(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
+    assert result.keyless == 2
+
+
+def test_a_key_equal_to_a_markers_key_does_not_remove_the_marker() -> None:
+    log = Log()
+    log.roll([_batch(log, (b"k", b"v"), producer_id=_PRODUCER, producer_epoch=1, transactional=True)])
+    log.roll([_marker(log, commit=True)])
+    log.roll([_batch(log, (b"\x00\x00\x00\x01", b"user's"))])
+    log.clean()
+    assert [header.is_control for header, _ in log.batches()] == [False, True, False]
+
+
+# --- Tombstones -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("later", "stays"), [(0, True), (RETENTION - 1, True), (RETENTION, False)])
+def test_a_tombstone_stays_until_its_horizon(later: int, stays: bool) -> None:
+    log = Log()
+    old, young = 0, NOW + 10**12
+    rows: list[NewRecord] = [(young, b"b", b"x", ()), (old, b"a", None, ()), (5, b"c", b"y", ())]
+    log.roll([encode_batch(rows)])
+    _roll(log, b"end")
+    first = log.clean()
+    assert (first.tombstones_kept, first.tombstones_dropped) == (1, 0)
+    assert log.batches()[0][0].delete_horizon == NOW + RETENTION
+    assert [record.timestamp for record in log.records()][:3] == [young, old, 5]
+    second = log.clean(now_ms=NOW + later, first_dirty=first.first_dirty)
+    assert (second.tombstones_kept, second.tombstones_dropped) == ((1, 0) if stays else (0, 1))
+    assert [row[1] for row in _seen(log)] == ([b"b", b"a", b"c", b"end"] if stays else [b"b", b"c", b"end"])
+    assert [record.timestamp for record in log.records()][:2] == ([young, old] if stays else [young, 5])
+    assert log.batches()[0][0].delete_horizon == NOW + RETENTION
+
+
+def test_a_key_deleted_by_a_tombstone_leaves_the_files() -> None:
+    log = Log()
+    _roll(log, b"secret", b"other")
+    log.roll([_batch(log, (b"secret", None))])
+    _roll(log, b"end")
+    first_dirty = log.clean().first_dirty
+    log.clean(first_dirty=first_dirty, now_ms=NOW + RETENTION)
+    assert not any(b"secret" in read_file(log.fs, log.path(base)) for base in log.bases)
+
+
+# --- The map ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_map_for_one_key_still_gets_somewhere() -> None:
+    log = Log()
+    _roll(log, b"a", b"a", b"b", b"a", b"b")
+    first_dirty, rounds = 0, 0
+    while first_dirty < log.end:
+        result = log.clean(first_dirty=first_dirty, map_bytes=1)
+        assert first_dirty < result.first_dirty
+        first_dirty, rounds = result.first_dirty, rounds + 1
+        log.verify()
+    assert rounds == 5
+    assert _seen(log) == [(3, b"a", b"at 3"), (4, b"b", b"at 4")]
+
+
+def test_a_round_may_end_inside_a_batch_and_leaves_the_rest_alone() -> None:
+    log = Log()
+    rows = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"a", None)]
+    log.roll([_batch(log, *rows, (b"a", b"4")), _batch(log, (b"a", None), (b"a", b"5"), at=5)])
+    untouched = log.batches()[1][1]
+    result = log.clean(map_bytes=2 * (ENTRY_BYTES + 1), map_load_factor=1.0)
+    assert result.first_dirty == 2
+    assert _seen(log)[:5] == [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"c", b"3"), (3, b"a", None), (4, b"a", b"4")]
+    assert log.batches()[1][1] == untouched
+
+
+def test_gaps_between_segments_are_stepped_over() -> None:
+    log = Log()
+    _roll(log, b"a")
+    log.roll([_batch(log, (b"a", b"2"), at=100)], base=100)
+    assert log.clean(upper_bound=100).first_dirty == 100
+    assert log.clean(first_dirty=100, upper_bound=500).first_dirty == 500
+
+
+# --- Groups -----------------------------------------------------------------------------------------------------------
+
+
+def test_small_segments_are_merged_up_to_the_size_of_one() -> None:
+    log = Log()
+    for number in range(6):
+        _roll(log, b"k%d" % number)
+    size = log.fs.stat(log.path(0)).size
+    result = log.clean(segment_bytes=2 * size)
+    assert [group.sources for group in result.groups] == [(0, 1), (2, 3), (4, 5)]
+    assert [group.bytes_before for group in result.groups] == [2 * size] * 3
+    log.verify()
+
+
+@pytest.mark.parametrize(("end", "merged"), [(2**31, True), (2**31 + 1, False)])
+def test_segments_merge_as_long_as_relative_offsets_fit(end: int, merged: bool) -> None:
+    log = Log()
+    _roll(log, b"a")
+    log.roll([_batch(log, (b"b", b"1"), at=end - 1)], base=end - 1)
+    log.end = end
+    assert len(log.clean().groups) == (1 if merged else 2)
+    log.verify()
+
+
+def test_an_empty_segment_merges_however_far_away() -> None:
+    log = Log()
+    _roll(log, b"a")
+    log.roll([], base=2**32)
+    log.end = 2**33
+    assert [group.sources for group in log.clean().groups] == [(0, 2**32)]
+
+
+def test_index_sizes_limit_a_group_too() -> None:
+    log = Log()
+    for _ in range(4):
+        _roll(log, *(b"k%d" % (log.end + n) for n in range(6)))
+    size = log.fs.stat(log.path(0, names.OFFSET_INDEX_SUFFIX)).size
+    assert size > log.fs.stat(log.path(0, names.TIME_INDEX_SUFFIX)).size > 0
+    result = log.clean(segment_index_bytes=2 * size)
+    assert [len(group.sources) for group in result.groups] == [2, 2]
+
+
+def test_what_is_clean_already_is_left_alone() -> None:
+    log = Log()
+    _roll(log, b"a", b"b")
+    assert isinstance(log.fs, ForgetfulFileSystem)
+    before = log.fs.snapshot()
+    result = log.clean()
+    assert [group.unchanged for group in result.groups] == [True]
+    assert log.fs.snapshot() == before
+
+
+def test_new_files_are_as_old_as_their_last_source_and_all_on_the_disk() -> None:
+    fs = ForgetfulFileSystem(now_ms=99)
+    log = Log(fs)
+    for number in range(3):
+        _roll(log, b"k")
+        fs.set_mtime(log.path(number), 1000 + number)
+    result = run(fs, log.job())
+    fs.sync_directory("/")
+    fs.sync_directory(DIRECTORY)
+    left = fs.crash(POWER_LOSS).snapshot()
+    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        path = log.path(0, suffix) + names.CLEANED_SUFFIX
+        assert path in left
+        assert suffix != names.LOG_SUFFIX or len(left[path]) == result.groups[0].bytes_after
+    again = Log(fs := ForgetfulFileSystem(now_ms=99))
+    for number in range(2):
+        _roll(again, b"k")
+        fs.set_mtime(again.path(number), 1000 + number)
+    again.clean()
+    assert {fs.stat(again.path(0, s)).mtime_ms for s in names.SEGMENT_SUFFIXES if fs.exists(again.path(0, s))} == {1001}
+
+
+def test_a_dry_run_finds_the_same_and_writes_nothing() -> None:
+    log = Log()
+    _roll(log, b"a", b"b", b"a")
+    _roll(log, b"a", b"c")
+    assert isinstance(log.fs, ForgetfulFileSystem)
+    operations = len(log.fs.operations)
+    told = run(log.fs, log.job(dry_run=True))
+    assert len(log.fs.operations) == operations
+    done = run(log.fs, log.job())
+    assert told.bytes_written == 0 < done.bytes_written
+    assert dataclasses.replace(done, bytes_written=0) == told
+    assert [(loss.base_offset, loss.records) for loss in told.losses] == [(0, 2), (3, 0)]
+
+
+# --- Producers and transactions ---------------------------------------------------------------------------------------
+
+
+def _idempotent(log: Log, key: bytes, sequence: int, *, at: int | None = None, transactional: bool = False) -> bytes:
+    return _batch(
+        *(log, (key, b"v")),
+        at=at,
+        producer_id=_PRODUCER,
+        producer_epoch=1,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def test_the_last_batch_of_a_producer_stays_empty_until_it_writes_again() -> None:
+    log = Log()
+    log.roll([_idempotent(log, b"k", 0)])
+    _roll(log, b"k", b"x")
+    first_dirty = log.clean().first_dirty
+    assert _left(log) == [(0, 0, 0), (1, 1, 1), (2, 2, 1)]
+    assert log.batches()[0][0].last_sequence == 0
+    log.roll([_idempotent(log, b"y", 1)])
+    log.clean(first_dirty=first_dirty)
+    assert _left(log) == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
+
+
+def test_a_later_batch_above_the_upper_bound_counts_and_an_expired_producer_does_not() -> None:
+    log = Log()
+    log.roll([_idempotent(log, b"k", 0)])
+    _roll(log, b"k")
+    log.roll([_idempotent(log, b"y", 1)])
+    log.clean(upper_bound=2)
+    assert _left(log) == [(1, 1, 1), (2, 2, 1)]
+    other = Log()
+    other.roll([_idempotent(other, b"k", 0)])
+    _roll(other, b"k")
+    other.clean(producer_id_expiration_ms=1000)
+    assert _left(other) == [(1, 1, 1)]
+
+
+def _index(log: Log, base: int) -> list[AbortedTransaction]:
+    path = log.path(base, names.TXN_INDEX_SUFFIX)
+    if not log.fs.exists(path):
+        return []
+    return [AbortedTransaction._make(fields) for fields in TXN_INDEX_ENTRY.iter_unpack(read_file(log.fs, path))]
+
+
+def _aborted_log() -> Log:
+    """An aborted transaction at 0 and 2 with its marker at 3, a record of another producer at 1, a second segment."""
+    log = Log()
+    log.roll(
+        [
+            _idempotent(log, b"k", 0, transactional=True),
+            _batch(log, (b"k", b"good"), at=1),
+            _idempotent(log, b"m", 1, at=2, transactional=True),
+            _marker(log, commit=False, offset=3),
+        ]
+    )
+    entry = AbortedTransaction(0, _PRODUCER, 0, 3, 4)
+    add_bytes(log.fs, log.path(0, names.TXN_INDEX_SUFFIX), TXN_INDEX_ENTRY.pack(*entry))
+    _roll(log, b"end")
+    return log
+
+
+def test_aborted_records_go_and_never_hide_good_ones() -> None:
+    log = _aborted_log()
+    log.clean(segment_bytes=1)
+    # The last batch of its producer stays without its records; so does the marker, whose transaction left batches.
+    assert _left(log) == [(1, 1, 1), (2, 2, 0), (3, 3, 1), (4, 4, 1)]
+    assert [row[1:] for row in _seen(log) if row[0] == 1] == [(b"k", b"good")]
+    assert _index(log, 0) == [AbortedTransaction(0, _PRODUCER, 0, 3, 4)]
+    assert not log.batches()[2][0].has_delete_horizon
+    log.verify()
+
+
+def test_an_abort_marker_goes_after_its_batches_and_its_horizon() -> None:
+    log = _aborted_log()
+    gone = {"producer_id_expiration_ms": 0, "segment_bytes": 1}
+    first_dirty = log.clean(**gone).first_dirty
+    assert _left(log) == [(1, 1, 1), (3, 3, 1), (4, 4, 1)]
+    log.clean(first_dirty=first_dirty, now_ms=NOW + 5, **gone)
+    assert log.batches()[1][0].delete_horizon == NOW + 5 + RETENTION
+    assert _index(log, 0) == []
+    log.clean(first_dirty=first_dirty, now_ms=NOW + 5 + RETENTION - 1, **gone)
+    assert len(_left(log)) == 3
+    log.clean(first_dirty=first_dirty, now_ms=NOW + 5 + RETENTION, **gone)
+    assert _left(log) == [(1, 1, 1), (4, 4, 1)]
+
+
+def test_a_transaction_that_ends_in_a_later_segment_is_known_as_aborted() -> None:
+    log = Log()
+    log.roll([_batch(log, (b"k", b"good")), _idempotent(log, b"k", 0, at=1, transactional=True)])
+    log.roll([_marker(log, commit=False)])
+    entry = AbortedTransaction(0, _PRODUCER, 1, 2, 3)
+    add_bytes(log.fs, log.path(2, names.TXN_INDEX_SUFFIX), TXN_INDEX_ENTRY.pack(*entry))
+    log.clean(upper_bound=2)
+    assert _left(log) == [(0, 0, 1), (1, 1, 0), (2, 2, 1)]
+    assert _index(log, 2) == [entry]
+
+
+def test_a_commit_marker_goes_when_no_batch_of_its_transaction_is_left() -> None:
+    log = Log()
+    log.roll([_idempotent(log, b"k", 0, transactional=True), _marker(log, commit=True, offset=1)])
+    _roll(log, b"k", b"end")
+    gone = {"producer_id_expiration_ms": 0}
+    first_dirty = log.clean(**gone).first_dirty
+    assert _left(log) == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
+    log.clean(first_dirty=first_dirty, **gone)
+    assert log.batches()[0][0].delete_horizon == NOW + RETENTION
+    log.clean(first_dirty=first_dirty, now_ms=NOW + RETENTION, **gone)
+    assert _left(log) == [(2, 2, 1), (3, 3, 1)]
+
+
+def test_a_marker_that_alone_has_its_producers_epoch_stays_as_an_empty_batch() -> None:
+    log = Log()
+    log.roll([_idempotent(log, b"k", 0, transactional=True), _marker(log, commit=True, epoch=2, offset=1)])
+    _roll(log, b"k", b"end")
+    first_dirty = log.clean().first_dirty
+    log.clean(first_dirty=first_dirty)
+    log.clean(first_dirty=first_dirty, now_ms=NOW + RETENTION, producer_id_expiration_ms=2 * RETENTION)
+    assert _left(log) == [(1, 1, 0), (2, 2, 1), (3, 3, 1)]
+    assert log.batches()[0][0].producer_epoch == 2
+
+
+# --- Damage -----------------------------------------------------------------------------------------------------------
+
+
+def _damaged_log() -> tuple[Log, bytes]:
+    """Three batches of which the second has a flipped bit, and the bytes of that one."""
+    log = Log()
+    _roll(log, b"a")
+    batches = [_batch(log, (b"a", b"1" * 50)), _batch(log, (b"b", b"2" * 50), at=2), _batch(log, (b"c", b"3"), at=3)]
+    log.roll(batches)
+    _roll(log, b"a")
+    position = len(batches[0]) + len(batches[1]) - 5
+    flip_bit(log.fs, log.path(1), position)
+    return log, read_file(log.fs, log.path(1))[len(batches[0]) :][: len(batches[1])]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_damaged_bytes_stay_in_their_place_and_are_reported_there(known: bool) -> None:
+    log, spoilt = _damaged_log()
+    if known:
+        size = len(read_file(log.fs, log.path(1))) - len(spoilt)
+        start = read_file(log.fs, log.path(1)).index(spoilt)
+        assert size > 0
+        log.damaged[1] = [DamagedRange(2, 3, 1, start, start + len(spoilt))]
+    result = log.clean()
+    (group,) = result.groups
+    (hole,) = group.damaged
+    assert (hole.start_offset, hole.end_offset, hole.segment, hole.reason) == (2, 3, 0, "damaged")
+    assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] == spoilt
+    assert _seen(log) == [(3, b"c", b"3"), (4, b"a", b"at 4")]
+    log.verify()
+
+
+def test_messages_of_kafkas_old_formats_stay_as_they_are() -> None:
+    log = Log()
+    _roll(log, b"a")
+    _roll(log, b"a", b"b")
+    messages = old_message(3) + old_message(4)
+    add_bytes(log.fs, log.path(1), messages)
+    log.roll([_batch(log, (b"a", b"1"), at=5)], base=5)
+    [hole] = log.clean().groups[0].damaged
+    assert (hole.start_offset, hole.end_offset) == (3, 5)
+    assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] == messages
+
+
+def test_a_header_that_is_none_is_stepped_over_to_the_next_batch() -> None:
+    log, _ = _damaged_log()
+    start = len(log.batches()[1][1])
+    file = log.fs.open(log.path(1), writable=True)
+    file.pwritev([b"\xff" * HEADER_SIZE], start)
+    file.close()
+    result = log.clean()
+    assert [(hole.start_offset, hole.end_offset) for hole in result.groups[0].damaged] == [(2, 3)]
+    assert [row[0] for row in _seen(log)] == [3, 4]
+
+
+def test_a_torn_end_of_a_closed_segment_stays() -> None:
+    log, spoilt = _damaged_log()
+    add_bytes(log.fs, log.path(1), b"torn" * 30)
+    result = log.clean()
+    assert [hole.end_offset for hole in result.groups[0].damaged] == [3, 4]
+    content = read_file(log.fs, log.path(0))
+    assert spoilt in content
+    assert b"torn" * 30 in content
+    log.verify()
+
+
+def test_a_wrong_offset_under_a_right_checksum_is_damage_and_nothing_else_is() -> None:
+    log = Log()
+    batches = [bytearray(_batch(log, (b"k%d" % n, b"v"), at=n)) for n in range(4)]
+    log.roll([bytes(batch) for batch in batches])
+    _roll(log, b"end")
+    rewrite_offset_and_epoch(batches[1], 0, 3, 0)
+    file = log.fs.open(log.path(0), writable=True)
+    file.pwritev([batches[1]], len(batches[0]))
+    file.close()
+    result = log.clean()
+    assert [(hole.start_offset, hole.end_offset) for hole in result.groups[0].damaged] == [(1, 2)]
+    log.damaged[0] = list(result.groups[0].damaged)
+    assert result.records_kept == 4
+
+
+@pytest.mark.parametrize("kind", ["unreadable records", "bomb"])
+def test_a_batch_that_cannot_be_opened_stays_and_is_reported(kind: str) -> None:
+    log = Log()
+    if kind == "bomb":
+        batch = _batch(log, (b"k", bytes(300_000)), codec=Codec.ZSTD)
+    else:
+        good = _batch(log, (b"k", b"v"))
+        batch = seal_batch(parse_header(good), good[HEADER_SIZE:] + b"?")
+    log.roll([_batch(log, (b"a", b"1")), rewritten := _at(batch, 1)])
+    _roll(log, b"a", b"k")
+    result = log.clean(decompressed_batch_bytes_max=100_000)
+    (found,) = result.groups[0].unreadable
+    assert (found.start_offset, found.end_offset, found.reason) == (1, 2, UNREADABLE)
+    assert read_file(log.fs, log.path(0))[found.position : found.end_position] == rewritten
+    assert result.groups[0].damaged == ()
+    assert [header.base_offset for header, _ in log.batches()] == [1, 2, 3]
+    log.verify()
+
+
+def _at(batch: bytes, offset: int) -> bytes:
+    placed = bytearray(batch)
+    rewrite_offset_and_epoch(placed, 0, offset, 0)
+    return bytes(placed)
+
+
+def test_batches_larger_than_a_piece_are_cleaned() -> None:
+    log = Log()
+    for _ in range(3):
+        log.roll(
+            [
+                _batch(log, (b"a", b"x" * (PIECE_BYTES_MAX + 1)), (b"b%d" % log.end, b"y")),
+                _batch(log, (b"c", b"z"), at=log.end + 2),
+            ]
+        )
+    log.clean()
+    assert [row[0] for row in _seen(log)] == [1, 4, 6, 7, 8]
+    log.verify()
+
+
+# --- Bad days ---------------------------------------------------------------------------------------------------------
+
+
+def _busy_log() -> Log:
+    log = _aborted_log()
+    for _ in range(4):
+        _roll(log, b"k", b"a", b"b", b"k")
+    return log
+
+
+def _without_cleaned(fs: ForgetfulFileSystem) -> dict[str, bytes]:
+    return {path: data for path, data in fs.snapshot().items() if not path.endswith(names.CLEANED_SUFFIX)}
+
+
+def _operations() -> Sequence[int]:
+    log = _busy_log()
+    assert isinstance(log.fs, ForgetfulFileSystem)
+    before = len(log.fs.operations)
+    run(log.fs, log.job(segment_bytes=600))
+    return range(before, len(log.fs.operations))
+
+
+@each_case("where", range(len(_operations())))
+def test_a_failure_of_any_operation_leaves_the_sources_and_nothing_else(where: int) -> None:
+    log = _busy_log()
+    fs = log.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    before, open_before = fs.snapshot(), fs.open_files
+    seen = [0]
+
+    def fail(path: str) -> bool:
+        seen[0] += 1
+        return seen[0] == where + 1
+
+    for name in ("open", "pwritev", "truncate", "fdatasync", "set_mtime"):
+        fs.inject(Fault(name, lambda path: path.endswith(names.CLEANED_SUFFIX) and fail(path), errno.ENOSPC))
+    with pytest.raises(OSError, match="ENOSPC"):
+        run(fs, log.job(segment_bytes=600))
+    assert fs.snapshot() == before
+    assert fs.open_files == open_before
+
+
+@each_case("where", _operations())
+def test_a_crash_anywhere_touches_only_cleaned_files_and_the_next_round_succeeds(where: int) -> None:
+    log = _busy_log()
+    fs = log.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    before = fs.snapshot()
+    left: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda operation: (
+        left.append(fs.found_after(PROCESS_KILL)) if operation.number == where + 1 else None
+    )
+    expected = run(fs, log.job(segment_bytes=600))
+    (found,) = left
+    assert _without_cleaned(found) == before
+    assert run(found, log.job(segment_bytes=600)) == expected
+    fs.on_operation = None
+    assert found.snapshot() == fs.snapshot()
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_files() -> None:
+    log = _busy_log()
+    assert isinstance(log.fs, ForgetfulFileSystem)
+    before = log.fs.snapshot()
+    log.fs.limit_free_bytes(200)
+    with pytest.raises(OSError, match="ENOSPC"):
+        run(log.fs, log.job())
+    assert log.fs.snapshot() == before
+    log.fs.limit_free_bytes(None)
+    run(log.fs, log.job())
+
+
+def test_a_source_that_is_gone_is_an_error_and_leaves_nothing() -> None:
+    log = _busy_log()
+    log.fs.unlink(log.path(log.bases[-1]))
+    with pytest.raises(FileNotFoundError):
+        run(log.fs, log.job())
+    assert not any(name.endswith(names.CLEANED_SUFFIX) for name in log.fs.list_directory(DIRECTORY))
+
+
+def test_bytes_read_and_written_go_through_the_throttle() -> None:
+    log = _busy_log()
+    now, slept = [0.0], [0.0]
+
+    def sleep(seconds: float) -> None:
+        slept[0] += seconds
+        now[0] += seconds
+
+    def monotonic() -> float:
+        now[0] += 0.2
+        return now[0]
+
+    throttle = Throttle(1000.0, monotonic, sleep)
+    result = clean(log.fs, log.job(), throttle)
+    assert throttle.total == result.bytes_read + result.bytes_written
+    assert now[0] >= throttle.total / 1000 * 0.9
+    assert slept[0] > 0
+
+
+# --- Jobs -------------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_and_results_survive_json() -> None:
+    log, _ = _damaged_log()
+    job = log.job(bytes_per_second=5.0)
+    assert decoded(CleaningJob, parse_request(request_line(CLEANING, job)).job) == job
+    result = run(log.fs, job)
+    assert result.groups[0].damaged
+    assert parse_reply(CLEANING, answer_line(result)) == result
+
+
+@each_case(
+    ("changes", "words"),
+    [
+        ({"segments": ()}, "no segment"),
+        ({"segments": (SourceSegment(5), SourceSegment(3))}, "do not rise"),
+        ({"upper_bound": 4, "segments": (SourceSegment(0), SourceSegment(4))}, "do not rise"),
+        ({"first_dirty": 99}, "first dirty offset 99"),
+        ({"first_dirty": -1}, "first dirty offset -1"),
+        ({"later_segments": (1,)}, "later segments"),
+        ({"bytes_per_second": 0.0}, "no rate"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused(changes: dict[str, object], words: str) -> None:
+    log = Log()
+    _roll(log, b"a")
+    _roll(log, b"b")
+    with pytest.raises(ValueError, match=words):
+        log.job(**changes)
+
+
+@each_case(
+    "changes",
+    [
+        {"now_ms": "1"},
+        {"now_ms": True},
+        {"dry_run": 1},
+        {"segments": {}},
+        {"segments": [1]},
+        {"more": 1},
+        {"now_ms": 1.5},
+    ],
+)
+def test_json_of_another_shape_is_refused(changes: dict[str, object]) -> None:
+    log = Log()
+    _roll(log, b"a")
+    with pytest.raises(ValueError, match=r"CleaningJob|SourceSegment"):
+        decoded(CleaningJob, _changed(log.job(), changes))
+
+
+def _changed(job: CleaningJob, changes: dict[str, object]) -> Any:
+    return json.loads(json.dumps(dataclasses.asdict(job) | changes))

@@ -1,0 +1,368 @@
+"""Topic configuration out of Kafka's metadata log: a directory of a real Kafka, and logs made record by record.
+
+``tests/interop/make_kafka_metadata.py`` has the real one written: a snapshot, and changes behind it.
+"""
+
+import json
+import tarfile
+import uuid
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from seglog_broker.config import load_config
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
+from seglog_broker.storage.directory.accounts import Credential
+from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.io.filenames import encode_partition_metadata, new_id, uuid_of
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.kafka import messages, read_message
+from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
+from seglog_protocol.records import iter_records
+from tests.logs import ManualClock, batch, read_all
+from tests.support import each_case
+
+_HERE: Final = Path(__file__).parent
+_DATA: Final = "/data"
+_LOG: Final = f"{_DATA}/__cluster_metadata-0/00000000000000000000.log"
+_FORMATTED_SNAPSHOT: Final = f"{_DATA}/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+_FIRST, _SECOND = uuid.UUID(int=11), uuid.UUID(int=12)
+
+
+@cache
+def _real(version: str = "4.4.0") -> dict[str, bytes]:
+    with tarfile.open(_HERE / f"kafka_metadata_{version}.tar.gz") as archive:
+        found = {}
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            if file is not None:
+                found[f"{_DATA}/{member.name.removeprefix('logs/')}"] = file.read()
+        return found
+
+
+def _real_directory(version: str = "4.4.0") -> ForgetfulFileSystem:
+    fs = ForgetfulFileSystem()
+    fs.load(_real(version))
+    return fs
+
+
+def _facts(version: str = "4.4.0") -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((_HERE / f"kafka_metadata_{version}.json").read_text("utf-8"))
+    return found
+
+
+def _opened(fs: ForgetfulFileSystem) -> LogDirectory:
+    config, _ = load_config(None, "", {}, [f"log.dir={_DATA}"])
+    return open_log_directory(fs, ManualClock(), config, _DATA)
+
+
+def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
+    if fs.exists(path):
+        fs.unlink(path)
+        fs.sync_directory(path.rpartition("/")[0])
+    fs.load({path: content})
+
+
+# --- A real one -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "level"), [("4.3.1", 30), ("4.4.0", 33)])
+def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says(version: str, level: int) -> None:
+    fs = _real_directory(version)
+    directory = _opened(fs)
+    topics = directory.registry.topics
+    assert directory.registry.metadata_version == level
+    assert topics.keys() == _facts(version).keys()
+    for name, fact in _facts(version).items():
+        topic = topics[name]
+        canonical, _ = validate_topic_config(fact["config"])
+        assert uuid_of(topic.id).hex == fact["id"]
+        assert topic.config == KEPT_FOR_EVER | canonical, name
+        assert topic.kafka_config == fact["config"], name
+        assert len(read_all(directory.logs[name, 0])) == 3
+    assert directory.logs["compacted", 0].config.cleanup_policy == ("compact",)
+    assert directory.logs["stamped", 0].config.message_timestamp_type == "LogAppendTime"
+    assert directory.logs["small", 0].config.segment_bytes == 4096
+    assert directory.report.kafka_settings == [
+        "all brokers: log.retention.ms=86400000, min.insync.replicas=1",
+        "broker 1: log.cleaner.threads=2",
+    ]
+    assert directory.report.problems == []
+    assert directory.close() == []
+    before = dict(topics)
+    again = _opened(fs)
+    assert (again.registry.topics, again.registry.metadata_version) == (before, level)
+    assert again.close() == []
+    fs.unlink(again.registry.path)
+    assert _opened(fs).registry.metadata_version == level, "without the registry"
+
+
+def test_a_directory_that_kafka_4_4_has_formatted_has_all_in_a_first_snapshot() -> None:
+    """It writes no bootstrap file."""
+    fs = ForgetfulFileSystem()
+    fs.load({path: _real()[path] for path in (_FORMATTED_SNAPSHOT, f"{_DATA}/meta.properties")})
+    assert _opened(fs).registry.metadata_version == 33
+
+
+def test_metadata_without_its_snapshot_or_its_log() -> None:
+    """Without the snapshot nothing before it is known and without the log nothing behind it."""
+    fs = _real_directory()
+    whole = read_kafka_metadata(fs, _DATA)
+    assert whole.topic_configs["both"]["retention.ms"] == "3600000"
+    assert whole.topic_configs["changed"] == {"flush.messages": "7"}
+    for name in [path for path in fs.snapshot() if "__cluster_metadata-0/" in path and path.endswith(".log")]:
+        fs.unlink(name)
+    snapshot = read_kafka_metadata(fs, _DATA)
+    assert snapshot.topic_configs["both"]["retention.ms"] == "3600000"
+    assert "late" not in snapshot.topic_ids
+
+
+def test_without_its_metadata_log_topics_keep_everything_and_say_why() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({path: data for path, data in _real().items() if "__cluster_metadata-0/" not in path})
+    directory = _opened(fs)
+    for topic in directory.registry.topics.values():
+        assert topic.config == KEPT_FOR_EVER
+        assert "without its metadata log" in topic.notes[0]
+
+
+def test_a_topic_id_that_a_partition_lost_is_that_of_the_metadata_log() -> None:
+    fs = _real_directory()
+    for number in (0, 1):
+        _put(fs, f"{_DATA}/stamped-{number}/partition.metadata", b"version: 0\ntopic_id: garbage")
+    directory = _opened(fs)
+    assert uuid_of(directory.registry.topics["stamped"].id).hex == _facts()["stamped"]["id"]
+    assert directory.logs["stamped", 0].config.message_timestamp_type == "LogAppendTime"
+    copies = [problem for problem in directory.report.problems if "partition.metadata.unreadable-" in problem]
+    assert len(copies) == 2
+
+
+# --- Record by record -------------------------------------------------------------------------------------------------
+
+
+def _text(value: str | None) -> bytes:
+    return b"\0" if value is None else bytes([len(value) + 1]) + value.encode()
+
+
+def _topic(name: str, topic_id: uuid.UUID) -> bytes:
+    return bytes([1, 2, 0]) + _text(name) + topic_id.bytes + b"\0"
+
+
+def _config(name: str, key: str, value: str | None, kind: int = 2) -> bytes:
+    return bytes([1, 4, 0, kind]) + _text(name) + _text(key) + _text(value) + b"\0"
+
+
+def _removed(topic_id: uuid.UUID) -> bytes:
+    return bytes([1, 9, 0]) + topic_id.bytes + b"\0"
+
+
+def _partition(topic_id: uuid.UUID) -> dict[str, bytes]:
+    value = bytearray(batch(b"of Kafka"))
+    rewrite_offset_and_epoch(value, 0, 0, 0)
+    return {
+        "00000000000000000000.log": bytes(value),
+        "leader-epoch-checkpoint": b"0\n1\n0 0\n",
+        "partition.metadata": encode_partition_metadata(new_id(topic_id)),
+    }
+
+
+def _kafkas(*records: bytes, topic_id: uuid.UUID = _FIRST) -> ForgetfulFileSystem:
+    """A directory of Kafka's with the topic ``t``, of one partition, and a metadata log of these records."""
+    fs = ForgetfulFileSystem()
+    fs.load({f"{_DATA}/meta.properties": b"version=1\nnode.id=1\ncluster.id=k\n", _LOG: batch(*records)})
+    fs.load({f"{_DATA}/t-0/{name}": content for name, content in _partition(topic_id).items()})
+    return fs
+
+
+def _goes_on(fs: ForgetfulFileSystem, *records: bytes) -> None:
+    """Kafka has the directory again, and writes these records."""
+    more = bytearray(batch(*records))
+    rewrite_offset_and_epoch(more, 0, 1000, 0)
+    _put(fs, _LOG, read_file(fs, _LOG) + bytes(more))
+    _put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+
+
+_BEGIN: Final = (_topic("t", _FIRST), _config("t", "retention.ms", "5000"), _config("t", "segment.ms", "7000"))
+
+
+@each_case(
+    ("records", "config"),
+    [
+        ((_topic("t", _FIRST),), {}),
+        (_BEGIN, {"retention.ms": "5000", "segment.ms": "7000"}),
+        ((*_BEGIN, _config("t", "retention.ms", "6000")), {"retention.ms": "6000", "segment.ms": "7000"}),
+        ((*_BEGIN, _config("t", "segment.ms", None)), {"retention.ms": "5000"}),
+        ((_topic("t", _SECOND), _config("t", "segment.ms", "1"), _removed(_SECOND), _topic("t", _FIRST)), {}),
+        (
+            (*_BEGIN, _config("other", "retention.ms", "1"), _config("t", "log.retention.ms", "1", 4)),
+            {"retention.ms": "5000", "segment.ms": "7000"},
+        ),
+        ((*_BEGIN, bytes([1, 4, 0, 2, 9])), {"retention.ms": "5000", "segment.ms": "7000"}),
+    ],
+)
+def test_the_last_word_of_the_log_counts(records: tuple[bytes, ...], config: dict[str, str]) -> None:
+    assert _opened(_kafkas(*records)).registry.topics["t"].config == KEPT_FOR_EVER | config
+
+
+def test_settings_of_another_topic_of_that_name_are_not_taken() -> None:
+    topic = _opened(_kafkas(*_BEGIN, topic_id=_SECOND)).registry.topics["t"]
+    assert (topic.config, topic.kafka_config) == (KEPT_FOR_EVER, {})
+
+
+def test_settings_that_cannot_be_used_are_kept_and_named() -> None:
+    fs = _kafkas(*_BEGIN, _config("t", "future.key", "on"), _config("t", "flush.ms", "never"))
+    directory = _opened(fs)
+    topic = directory.registry.topics["t"]
+    assert topic.config == KEPT_FOR_EVER | {"retention.ms": "5000", "segment.ms": "7000"}
+    assert topic.kafka_config["future.key"] == "on"
+    assert any("future.key=on" in note for note in topic.notes)
+    assert any("flush.ms=never" in note for note in topic.notes)
+    directory.close()
+    assert _opened(fs).registry.topics["t"] == topic
+
+
+def test_what_kafka_changed_is_taken_over_and_what_was_altered_here_stays() -> None:
+    fs = _kafkas(*_BEGIN, _config("t", "flush.ms", "10"))
+    directory = _opened(fs)
+    topics = directory.topics
+    before = directory.registry.topics["t"]
+    altered = topics.plan_alteration(before, 1, before.config | {"flush.ms": "20", "index.interval.bytes": "100"})
+    altered.run()
+    topics.finish_alteration(before, altered, None)
+    directory.close()
+    _goes_on(
+        fs,
+        _config("t", "segment.ms", "8000"),
+        _config("t", "retention.ms", None),
+        _config("t", "cleanup.policy", "compact"),
+    )
+    directory = _opened(fs)
+    assert directory.registry.topics["t"].config == {
+        "cleanup.policy": "compact",
+        "flush.ms": "20",
+        "index.interval.bytes": "100",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+        "segment.ms": "8000",
+    }
+    assert directory.report.kafka_changes == [
+        "topic t: cleanup.policy is compact, it was delete",
+        "topic t: retention.ms is -1, it was 5000",
+        "topic t: segment.ms is 8000, it was 7000",
+    ]
+    assert directory.logs["t", 0].config.segment_ms == 8000
+    directory.close()
+    assert _opened(fs).report.kafka_changes == []
+
+
+def test_an_unreadable_metadata_log_changes_nothing() -> None:
+    """Of a metadata log that cannot be read to its end no change is taken and that is said."""
+    fs = _kafkas(*_BEGIN)
+    _opened(fs).close()
+    _put(fs, _LOG, bytes(100) + read_file(fs, _LOG))
+    _put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+    directory = _opened(fs)
+    assert directory.registry.topics["t"].config["retention.ms"] == "5000"
+    assert any("cannot be read further" in problem for problem in directory.report.problems)
+
+
+# --- Written ----------------------------------------------------------------------------------------------------------
+
+_FORMATTED: Final = bytes.fromhex(
+    "0000000000000000000000470000000002fd88f59c002000000000000001a21b56f2c3000001a21b56f2c3ffffffffffffffffffffffffff"
+    "ff000000012a0000000800000003160000000000000000000000000000000000000001000000f100000000029023803f0000000000050000"
+    "01a21b56f2dc000001a21b56f2dcffffffffffffffffffffffffffff000000063a000000012e010c00116d657461646174612e7665727369"
+    "6f6e001e00005a000002014e010c0021656c696769626c652e6c65616465722e7265706c696361732e76657273696f6e0001000034000004"
+    "0128010c000e67726f75702e76657273696f6e00010000340000060128010c000e73686172652e76657273696f6e0001000038000008012c"
+    "010c001073747265616d732e76657273696f6e000100004000000a0134010c00147472616e73616374696f6e2e76657273696f6e00020000"
+    "00000000000000070000003f00000000020a82c945002000000000000001a21b56f2dd000001a21b56f2ddffffffffffffffffffffffffff"
+    "ff000000011a00000008000000040600000000"
+)
+"""``bootstrap.checkpoint`` as ``kafka-storage format`` of Kafka 4.3.1 wrote it."""
+
+
+def _without_times(content: bytes) -> list[tuple[Any, list[Any]]]:
+    return [
+        (
+            header._replace(crc=0, base_timestamp=0, max_timestamp=0),
+            [(record.offset, record.key, record.value) for record in iter_records(header, content)],
+        )
+        for header, content in iter_batches(content)
+    ]
+
+
+def test_a_bootstrap_file_without_records_is_what_kafka_formats() -> None:
+    ours = _without_times(encode_bootstrap([], 1_795_755_012_803))
+    assert len(ours) == 3
+    assert ours == _without_times(_FORMATTED)
+
+
+def test_a_later_metadata_version_is_kept_with_the_directory_that_a_kafka_has_written() -> None:
+    """One of a Kafka that is later than those that are known is not told further."""
+    for level, known in (30, 30), (33, 33), (34, 33):
+        fs = ForgetfulFileSystem()
+        fs.load({f"{_DATA}/bootstrap.checkpoint": encode_bootstrap([], 5, level)})
+        assert read_kafka_metadata(fs, _DATA).metadata_version == known
+    levels = {record.name: record.feature_level for record in _features(encode_bootstrap([], 5, 33))}
+    assert (levels["metadata.version"], levels["share.version"]) == (33, 2), "as Kafka 4.4.0 formats a directory"
+    fs = ForgetfulFileSystem()
+    fs.load({f"{_DATA}/registry.json": b""})
+    registry = TopicRegistry(fs, f"{_DATA}/registry.json")
+    assert b"metadata_version" not in registry.content()
+    registry.metadata_version = 33
+    registry.save()
+    again = TopicRegistry(fs, registry.path)
+    again.load()
+    assert again.metadata_version == 33
+
+
+def _features(bootstrap: bytes) -> list[messages.FeatureLevelRecord]:
+    """The records of a bootstrap file that has nothing else."""
+    values = [
+        record.value
+        for header, batch in iter_batches(bootstrap)
+        if not header.is_control
+        for record in iter_records(header, batch)
+    ]
+    return [read_message(messages.FeatureLevelRecord, 0, value[3:]) for value in values if value is not None]
+
+
+def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None:
+    credential = Credential("SCRAM-SHA-512", 4096, b"salt of it..", b"s" * 64, b"t" * 64)
+    records = [
+        messages.TopicRecord(name="first", topic_id=_FIRST.bytes),
+        *(messages.PartitionRecord(partition_id=each, topic_id=_FIRST.bytes) for each in range(2_500)),
+        messages.ConfigRecord(resource_type=2, resource_name="first", name="retention.ms", value="7"),
+        messages.ConfigRecord(resource_type=4, resource_name="", name="log.cleaner.threads", value="2"),
+        messages.ProducerIdsRecord(broker_id=1, next_producer_id=5_000),
+        messages.UserScramCredentialRecord(
+            name="ada",
+            mechanism=2,
+            salt=credential.salt,
+            stored_key=credential.stored_key,
+            server_key=credential.server_key,
+            iterations=4096,
+        ),
+    ]
+    fs = ForgetfulFileSystem()
+    fs.load({f"{_DATA}/bootstrap.checkpoint": encode_bootstrap(records, 5)})
+    found = read_kafka_metadata(fs, _DATA)
+    assert found.problem is None
+    assert found.topic_ids == {"first": new_id(_FIRST)}
+    assert found.partitions == {("first", number) for number in range(2_500)}
+    assert found.topic_configs == {"first": {"retention.ms": "7"}}
+    assert found.broker_configs == {"": {"log.cleaner.threads": "2"}}
+    assert found.next_producer_id == 5_000
+    assert found.credentials == {("ada", "SCRAM-SHA-512"): credential}
+    voters = read_file(_real_directory("4.3.1"), _FORMATTED_SNAPSHOT)  # of Kafka 4.3's kafka-storage format
+    fs.load({_FORMATTED_SNAPSHOT: voters})
+    assert read_kafka_metadata(fs, _DATA) == replace(found, is_there=True)
+    fs.load({_LOG: b""})
+    assert read_kafka_metadata(fs, _DATA).topic_ids == {}

@@ -1,0 +1,534 @@
+"""One contract, two file systems: the storage engine's assumptions hold on the real one and on the forgetful disk."""
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from seglog_broker.storage.io.filesystem import (
+    BUFFERS_PER_WRITE,
+    Buffer,
+    File,
+    FileSystem,
+    PosixFileSystem,
+    parent,
+    read_file,
+    write_all,
+    write_file_atomically,
+)
+from seglog_broker.testing import forgetful
+from tests.support import each_case
+
+
+class Place(NamedTuple):
+    """A file system and an empty directory on it."""
+
+    fs: FileSystem
+    root: str
+
+    def at(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def put(self, name: str, content: bytes) -> str:
+        with opened(self.fs, self.at(name), create=True) as file:
+            file.truncate(0)
+            write_all(file, [content], 0)
+        return self.at(name)
+
+
+@pytest.fixture(params=["posix", "forgetful"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "posix":
+        yield Place(PosixFileSystem(), str(tmp_path))
+    else:
+        fs = forgetful.ForgetfulFileSystem()
+        fs.load({"/data/": b""})
+        yield Place(fs, "/data")
+        assert fs.open_files == []
+
+
+@contextlib.contextmanager
+def opened(fs: FileSystem, path: str, *, create: bool = False, writable: bool = False) -> Iterator[File]:
+    file = fs.open(path, create=create, writable=writable)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def code_of(attempt: Callable[[], object]) -> int | None:
+    with pytest.raises(OSError) as caught:
+        attempt()
+    return caught.value.errno
+
+
+def test_a_created_file_is_empty_and_writable(place: Place) -> None:
+    with opened(place.fs, place.at("new"), create=True) as file:
+        assert file.path == place.at("new")
+        assert file.size() == 0
+        assert file.pwritev([b"abc"], 0) == 3
+        assert file.pread(3, 0) == b"abc"
+
+
+def test_create_opens_what_is_there_without_cutting_it(place: Place) -> None:
+    path = place.put("old", b"content")
+    with opened(place.fs, path, create=True) as file:
+        assert file.pread(7, 0) == b"content"
+
+
+def test_opening_what_is_not_there_is_file_not_found(place: Place) -> None:
+    for attempt in (
+        lambda: place.fs.open(place.at("none")),
+        lambda: place.fs.open(place.at("none"), writable=True),
+        lambda: place.fs.open(place.at("none/new"), create=True),
+        lambda: place.fs.map(place.at("none"), 1),
+        lambda: place.fs.stat(place.at("none")),
+        lambda: place.fs.list_directory(place.at("none")),
+        lambda: place.fs.rename(place.at("none"), place.at("other")),
+        lambda: place.fs.unlink(place.at("none")),
+        lambda: place.fs.remove_tree(place.at("none")),
+        lambda: place.fs.sync_directory(place.at("none")),
+        lambda: place.fs.lock(place.at("none/.lock")),
+        lambda: place.fs.free_bytes(place.at("none")),
+    ):
+        assert code_of(attempt) == errno.ENOENT
+
+
+def test_a_file_is_no_directory(place: Place) -> None:
+    path = place.put("file", b"")
+    for attempt in (
+        lambda: place.fs.open(f"{path}/x", create=True),
+        lambda: place.fs.list_directory(path),
+        lambda: place.fs.remove_tree(path),
+        lambda: place.fs.sync_directory(path),
+    ):
+        assert code_of(attempt) == errno.ENOTDIR
+    assert not place.fs.exists(f"{path}/x")
+
+
+def test_pread_is_short_only_at_the_end(place: Place) -> None:
+    with opened(place.fs, place.put("f", b"0123456789")) as file:
+        assert file.pread(4, 3) == b"3456"
+        assert file.pread(4, 8) == b"89"
+        assert file.pread(4, 10) == b""
+        assert file.pread(4, 99) == b""
+        assert file.pread(0, 0) == b""
+        assert code_of(lambda: file.pread(1, -1)) == errno.EINVAL
+
+
+def test_pwritev_writes_its_buffers_one_after_the_other_and_pads_a_gap_with_zeros(place: Place) -> None:
+    with opened(place.fs, place.at("f"), create=True) as file:
+        assert file.pwritev([b"ab", bytearray(b"c"), memoryview(b"xdex")[1:3], b""], 2) == 5
+        assert file.pread(99, 0) == b"\0\0abcde"
+        assert file.pwritev([b"Z"], 3) == 1
+        assert file.pread(99, 0) == b"\0\0aZcde"
+        assert file.pwritev([], 0) == 0
+
+
+def test_a_read_only_file_refuses_writes(place: Place) -> None:
+    with opened(place.fs, place.put("f", b"abc")) as file:
+        assert code_of(lambda: file.pwritev([b"x"], 0)) == errno.EBADF
+        with pytest.raises(OSError):
+            file.truncate(0)
+    assert read_file(place.fs, place.at("f")) == b"abc"
+
+
+def test_a_writable_file_keeps_its_content(place: Place) -> None:
+    with opened(place.fs, place.put("f", b"abc"), writable=True) as file:
+        file.pwritev([b"X"], 1)
+    assert read_file(place.fs, place.at("f")) == b"aXc"
+
+
+def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
+    with opened(place.fs, place.put("f", b"abcdef"), writable=True) as file:
+        file.truncate(3)
+        assert (file.size(), file.pread(9, 0)) == (3, b"abc")
+        file.truncate(5)
+        assert (file.size(), file.pread(9, 0)) == (5, b"abc\0\0")
+
+
+def test_a_closed_file_refuses_everything_but_another_close(place: Place) -> None:
+    file = place.fs.open(place.at("f"), create=True)
+    file.close()
+    file.close()
+    for attempt in (
+        file.size,
+        lambda: file.pread(1, 0),
+        lambda: file.pwritev([b"x"], 0),
+        lambda: file.truncate(0),
+    ):
+        assert code_of(attempt) == errno.EBADF
+    with pytest.raises((OSError, ValueError)):  # Python itself refuses to sync descriptor -1
+        file.fdatasync()
+
+
+def test_rename_replaces_in_one_step_and_open_files_go_on(place: Place) -> None:
+    old, new = place.put("old", b"moved"), place.put("new", b"replaced")
+    with opened(place.fs, old, writable=True) as moved, opened(place.fs, new) as replaced:
+        place.fs.rename(old, new)
+        assert place.fs.list_directory(place.root) == ["new"]
+        moved.pwritev([b"M"], 0)
+        assert (moved.path, replaced.pread(99, 0)) == (old, b"replaced")
+    assert read_file(place.fs, new) == b"Moved"
+
+
+def test_rename_to_itself_changes_nothing(place: Place) -> None:
+    place.fs.make_directory(place.at("d"))
+    path = place.put("d/f", b"abc")
+    place.fs.rename(path, path)
+    place.fs.rename(place.at("d"), place.at("d"))
+    assert read_file(place.fs, path) == b"abc"
+
+
+def test_a_directory_moves_with_everything_in_it(place: Place) -> None:
+    place.fs.make_directory(place.at("topic-0"))
+    place.put("topic-0/log", b"abc")
+    with opened(place.fs, place.at("topic-0/log"), writable=True) as file:
+        place.fs.rename(place.at("topic-0"), place.at("topic-0-delete"))
+        file.pwritev([b"d"], 3)
+    assert not place.fs.exists(place.at("topic-0"))
+    assert read_file(place.fs, place.at("topic-0-delete/log")) == b"abcd"
+
+
+def test_rename_refuses_what_would_lose_a_directory(place: Place) -> None:
+    for name in ("a", "b", "empty"):
+        place.fs.make_directory(place.at(name))
+    place.put("b/x", b"")
+    file = place.put("file", b"")
+    assert code_of(lambda: place.fs.rename(place.at("a"), place.at("b"))) == errno.ENOTEMPTY
+    assert code_of(lambda: place.fs.rename(place.at("a"), file)) == errno.ENOTDIR
+    assert code_of(lambda: place.fs.rename(file, place.at("a"))) == errno.EISDIR
+    assert code_of(lambda: place.fs.rename(place.at("a"), place.at("a/inside"))) == errno.EINVAL
+    place.fs.rename(place.at("b"), place.at("empty"))
+    assert place.fs.list_directory(place.root) == ["a", "empty", "file"]
+
+
+def test_an_unlinked_file_is_gone_by_name_and_there_for_who_has_it_open(place: Place) -> None:
+    path = place.put("f", b"abc")
+    with opened(place.fs, path, writable=True) as file:
+        place.fs.unlink(path)
+        assert not place.fs.exists(path)
+        place.put("f", b"another")
+        file.pwritev([b"d"], 3)
+        assert file.pread(9, 0) == b"abcd"
+    assert read_file(place.fs, path) == b"another"
+
+
+def test_names_come_sorted(place: Place) -> None:
+    for name in ("b", "a.log", "B", "a", "00000000000000000010.log", "00000000000000000009.log"):
+        place.put(name, b"")
+    expected = ["00000000000000000009.log", "00000000000000000010.log", "B", "a", "a.log", "b"]
+    assert place.fs.list_directory(place.root) == expected
+
+
+def test_make_directory_makes_one_level_once(place: Place) -> None:
+    place.fs.make_directory(place.at("d"))
+    assert place.fs.stat(place.at("d")).is_directory
+    assert place.fs.list_directory(place.at("d")) == []
+    assert code_of(lambda: place.fs.make_directory(place.at("d"))) == errno.EEXIST
+    assert code_of(lambda: place.fs.make_directory(place.at("x/y"))) == errno.ENOENT
+
+
+def test_unlink_is_not_for_directories(place: Place) -> None:
+    place.fs.make_directory(place.at("d"))
+    assert code_of(lambda: place.fs.unlink(place.at("d"))) in {errno.EISDIR, errno.EPERM}  # Linux, macOS
+
+
+def test_remove_tree_leaves_nothing_of_it_and_everything_else(place: Place) -> None:
+    place.fs.make_directory(place.at("d"))
+    place.fs.make_directory(place.at("d/e"))
+    for name in ("d/x", "d/e/y", "z"):
+        place.put(name, b"abc")
+    place.fs.remove_tree(place.at("d"))
+    assert place.fs.list_directory(place.root) == ["z"]
+
+
+def test_stat_gives_size_and_kind(place: Place) -> None:
+    found = place.fs.stat(place.put("f", b"abc"))
+    assert (found.size, found.is_directory) == (3, False)
+    assert place.fs.stat(place.root).is_directory
+
+
+def test_the_time_of_change_can_be_set_and_nothing_else_changes(place: Place) -> None:
+    path = place.put("file", b"abc")
+    for mtime_ms in (1_700_000_000_123, 0, 4_102_444_800_000):
+        place.fs.set_mtime(path, mtime_ms)
+        assert place.fs.stat(path)[:3] == (3, mtime_ms, False)
+    assert read_file(place.fs, path) == b"abc"
+    with opened(place.fs, path, writable=True) as file:
+        file.pwritev([b"d"], 3)
+    assert read_file(place.fs, path) == b"abcd"
+    assert code_of(lambda: place.fs.set_mtime(place.at("nothing"), 0)) == errno.ENOENT
+
+
+def test_setting_the_time_of_change_leaves_the_time_of_access_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    os.utime(path, ns=(1_234_567_890, 0))
+    PosixFileSystem().set_mtime(str(path), 99)
+    assert (path.stat().st_atime_ns, path.stat().st_mtime_ns) == (1_234_567_890, 99_000_000)
+
+
+def test_what_is_made_is_private_and_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    fs = PosixFileSystem()
+    mask = os.umask(0)
+    try:
+        fs.make_directory(f"{tmp_path}/d")
+        fs.open(f"{tmp_path}/d/f", create=True).close()
+        fs.lock(f"{tmp_path}/d/.lock").release()
+        write_file_atomically(fs, f"{tmp_path}/d/g", b"")
+        (tmp_path / "open").mkdir(0o755)
+        (tmp_path / "open" / "f").touch(0o664)
+        fs.open(f"{tmp_path}/open/f", create=True).close()
+    finally:
+        os.umask(mask)
+    modes = {path.relative_to(tmp_path).as_posix(): f"{path.stat().st_mode & 0o777:o}" for path in tmp_path.rglob("*")}
+    private = {"d": "700", "d/f": "600", "d/.lock": "600", "d/g": "600"}
+    assert modes == private | {"open": "755", "open/f": "664"}
+
+
+def test_a_map_shows_the_first_bytes_and_cannot_be_written(place: Place) -> None:
+    mapped = place.fs.map(place.put("f", b"abcdef"), 4)
+    assert bytes(mapped.data[:]) == b"abcd"
+    with pytest.raises(TypeError):
+        mapped.data[0:1] = b"X"  # type: ignore[index]
+    mapped.close()
+    mapped.close()
+    with pytest.raises(ValueError):
+        mapped.data[0]
+
+
+def test_a_map_shows_later_writes_and_outlives_the_name(place: Place) -> None:
+    path = place.put("f", b"abcdef")
+    mapped = place.fs.map(path, 4)
+    assert bytes(mapped.data[:]) == b"abcd"
+    with opened(place.fs, path, writable=True) as file:
+        file.pwritev([b"XYZ"], 3)
+        place.fs.unlink(path)
+        assert bytes(mapped.data[:]) == b"abcX"
+    mapped.close()
+
+
+def test_a_map_longer_than_its_file_is_refused(place: Place) -> None:
+    path, empty = place.put("f", b"abc"), place.put("empty", b"")
+    with pytest.raises(ValueError):
+        place.fs.map(path, 4)
+    with pytest.raises(ValueError):
+        place.fs.map(empty, 1)
+
+
+def test_a_lock_excludes_its_own_process_until_it_is_released(place: Place) -> None:
+    path = place.at(".lock")
+    lock = place.fs.lock(path)
+    with pytest.raises(BlockingIOError):
+        place.fs.lock(path)
+    lock.release()
+    lock.release()
+    assert place.fs.exists(path)
+    again = place.fs.lock(path)
+    lock.release()  # a stale handle does not let go what another one holds
+    with pytest.raises(BlockingIOError):
+        place.fs.lock(path)
+    again.release()
+
+
+def test_two_lock_files_are_two_locks(place: Place) -> None:
+    first, second = place.fs.lock(place.at("a")), place.fs.lock(place.at("b"))
+    first.release()
+    second.release()
+
+
+TRY_TO_LOCK = """
+import sys
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+try:
+    PosixFileSystem().lock(sys.argv[1])
+except BlockingIOError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+def test_a_lock_excludes_another_process(tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+
+    def exit_code_of_other_process() -> int:
+        command = [sys.executable, "-c", TRY_TO_LOCK, path]
+        done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE, text=True)
+        if sys.platform == "linux" and done.returncode == 3:
+            assert done.stdout.startswith(f"process {os.getpid()}, "), "it says who holds the lock"
+        return done.returncode
+
+    lock = PosixFileSystem().lock(path)
+    assert exit_code_of_other_process() == 3
+    assert exit_code_of_other_process() == 3
+    lock.release()
+    assert exit_code_of_other_process() == 0
+
+
+def test_a_hold_is_let_go_of_once_and_can_be_taken_again(place: Place) -> None:
+    for _ in range(2):
+        hold = place.fs.hold(place.root)
+        hold.release()
+        hold.release()
+        assert hold.descriptors == ()
+
+
+def _heir(directory: Path) -> subprocess.Popen[bytes]:
+    """A process that inherited the hold of an ended process; it runs until its stdin ends."""
+    hold = PosixFileSystem().hold(str(directory))
+    heir = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=hold.descriptors
+    )
+    hold.release()
+    return heir
+
+
+def test_a_directory_is_not_held_before_the_heirs_of_an_earlier_holder_have_ended(tmp_path: Path) -> None:
+    with _heir(tmp_path) as heir:
+        assert heir.stdin is not None
+        threading.Timer(0.2, heir.stdin.close).start()
+        PosixFileSystem().hold(str(tmp_path)).release()
+        assert heir.wait(60) == 0
+
+
+def test_heirs_that_do_not_end_are_not_waited_for_for_ever(tmp_path: Path) -> None:
+    fs = PosixFileSystem()
+    fs.orphans_wait_seconds = 0.0
+    with _heir(tmp_path) as heir:
+        with pytest.raises(BlockingIOError):
+            fs.hold(str(tmp_path))
+        assert heir.stdin is not None
+        heir.stdin.close()
+
+
+def test_syncing_changes_nothing_for_a_reader(place: Place) -> None:
+    path = place.put("f", b"abc")
+    with opened(place.fs, path) as file:
+        file.fdatasync()
+    place.fs.sync_directory(place.root)
+    assert read_file(place.fs, path) == b"abc"
+
+
+def test_free_bytes_is_a_positive_count(place: Place) -> None:
+    assert place.fs.free_bytes(place.root) > 0
+
+
+def test_a_read_of_what_is_in_memory_gives_the_bytes_or_nothing(place: Place) -> None:
+    """What a system has in memory is its own affair; what it reads ends where the file does."""
+    with opened(place.fs, place.put("f", b"0123456789")) as file:
+        for size, position, expected in ((4, 3, b"3456"), (9, 8, b"89")):
+            found = file.pread_cached(size, position)
+            assert found is None or found == expected
+
+
+def test_whether_a_range_is_cached_is_answered_for_any_range(place: Place) -> None:
+    with opened(place.fs, place.put("f", bytes(300_000))) as file:
+        assert isinstance(file.is_cached(0, 300_000), bool)
+        assert isinstance(file.is_cached(299_999, 1), bool)
+
+
+def test_how_bytes_come_into_memory_changes_none_of_them(place: Place) -> None:
+    with opened(place.fs, place.put("f", bytes(range(250)) * 2000)) as file:
+        file.no_readahead()
+        file.bring_in(0, 1 << 30)
+        assert file.pread(500, 499_750) == bytes(range(250))
+
+
+def test_a_write_of_more_buffers_than_the_kernel_takes_is_short(place: Place) -> None:
+    with opened(place.fs, place.at("f"), create=True) as file:
+        assert file.pwritev([b"ab"] * (BUFFERS_PER_WRITE + 1), 0) == 2 * BUFFERS_PER_WRITE
+
+
+def test_write_all_writes_any_number_of_buffers_with_empty_ones_between(place: Place) -> None:
+    buffers = [b"", *(number.to_bytes(2) for number in range(3000)), b"", *[b""] * 3000, b"end"]
+    with opened(place.fs, place.at("f"), create=True) as file:
+        assert write_all(file, buffers, 5) == 6003
+        assert file.pread(9999, 5) == b"".join(buffers)
+
+
+@each_case("count", [1, 2, 3, 5, 6, 7])
+def test_write_all_goes_on_after_short_counts(count: int) -> None:
+    fs = forgetful.ForgetfulFileSystem()
+    fs.inject(forgetful.Fault("pwritev", short=count, sticky=True))
+    buffers: list[Buffer] = [b"ab", b"", memoryview(b"cdef"), bytearray(b"g")]
+    with opened(fs, "f", create=True) as file:
+        assert write_all(file, buffers, 3) == 7
+    assert fs.snapshot() == {"/f": b"\0\0\0abcdefg"}
+    assert len(fs.operations) == 1 + -(-7 // count)
+
+
+def test_write_all_does_not_wait_for_ever_on_a_disk_that_takes_nothing() -> None:
+    fs = forgetful.ForgetfulFileSystem()
+    fs.inject(forgetful.Fault("pwritev", short=0, sticky=True))
+    with opened(fs, "f", create=True) as file:
+        assert code_of(lambda: write_all(file, [b"abc"], 0)) == errno.EIO
+        assert write_all(file, [b""], 0) == 0
+
+
+def test_write_all_leaves_what_it_wrote_before_the_disk_was_full() -> None:
+    fs = forgetful.ForgetfulFileSystem()
+    fs.limit_free_bytes(5)
+    with opened(fs, "f", create=True) as file:
+        assert code_of(lambda: write_all(file, [b"abc", b"defg"], 0)) == errno.ENOSPC
+        assert file.pread(9, 0) == b"abcde"
+
+
+def test_a_file_written_atomically_is_there_whole_and_alone(place: Place) -> None:
+    for content in (b"first, and longer", b"second", b""):
+        write_file_atomically(place.fs, place.at("f"), content)
+        assert read_file(place.fs, place.at("f")) == content
+    assert place.fs.list_directory(place.root) == ["f"]
+
+
+def test_a_file_written_atomically_overwrites_the_leftover_of_a_crash(place: Place) -> None:
+    place.put("f.tmp", b"a longer leftover of an earlier crash")
+    write_file_atomically(place.fs, place.at("f"), b"new")
+    assert read_file(place.fs, place.at("f")) == b"new"
+    assert place.fs.list_directory(place.root) == ["f"]
+
+
+@each_case("policy", [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *map(forgetful.RANDOM, range(40))], ids=repr)
+def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(policy: forgetful.CrashPolicy) -> None:
+    crashes = 0
+    while True:
+        fs = forgetful.ForgetfulFileSystem()
+        fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})
+        fs.crash_after(crashes, torn_bytes=2)
+        try:
+            write_file_atomically(fs, "/data/f", b"brand new")
+        except forgetful.SimulatedCrash:
+            assert read_file(fs.crash(policy), "/data/f") in {b"old", b"brand new"}
+            crashes += 1
+        else:
+            assert fs.crash(policy).snapshot() == {"/data/f": b"brand new"}
+            break
+    assert crashes == 5  # truncate, write, sync, rename, sync of the directory
+
+
+def test_a_file_written_without_sync_is_old_or_new_after_a_kill() -> None:
+    """A file written without sync is old or new after the process was killed at any operation."""
+    for crashes in range(3):  # truncate, write, rename
+        fs = forgetful.ForgetfulFileSystem()
+        fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})
+        fs.crash_after(crashes, torn_bytes=2)
+        with pytest.raises(forgetful.SimulatedCrash):
+            write_file_atomically(fs, "/data/f", b"brand new", sync=False)
+        assert read_file(fs.crash(forgetful.PROCESS_KILL), "/data/f") == b"old"
+    fs = forgetful.ForgetfulFileSystem()
+    fs.load({"/data/f": b"old"})
+    write_file_atomically(fs, "/data/f", b"brand new", sync=False)
+    assert [operation.name for operation in fs.operations] == ["open", "truncate", "pwritev", "rename"]
+    assert fs.crash(forgetful.PROCESS_KILL).snapshot() == {"/data/f": b"brand new"}
+
+
+def test_parent_is_the_directory_a_path_lies_in() -> None:
+    assert [parent(path) for path in ("/a/b/c", "a/b", "/a", "a")] == ["/a/b", "a", "/", "."]

@@ -1,0 +1,442 @@
+"""Retention of a log: which segments are dropped, and the remaining state on disk and in memory."""
+
+import errno
+
+import pytest
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.retention import AgeSource, DeletionRule, Kept
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
+from seglog_protocol.record_batch import parse_header
+from tests.logs import DIRECTORY, LogOnDisk, bases_of, batch_of_size, contents, flip_bit, read_all, read_around, verify
+from tests.support import each_case
+
+DAY = 86_400_000
+
+
+def a_log(segments: int = 3, *, batches: int = 5, retention_ms: int = -1, **config: int) -> LogOnDisk:
+    """Segments of ``batches`` one-record batches of 100 bytes with timestamps of the clock."""
+    disk = LogOnDisk(
+        TopicConfig(
+            segment_bytes=100 * batches,
+            retention_ms=retention_ms,
+            retention_bytes=config.get("retention_bytes", -1),
+            index_interval_bytes=150,
+            segment_ms=365 * DAY,
+        )
+    )
+    set_time(disk, disk.clock.now)
+    for _ in range(segments * batches):
+        append(disk)
+    return disk
+
+
+def set_time(disk: LogOnDisk, now: int) -> None:
+    disk.clock.now = disk.double.now_ms = now
+
+
+def append(disk: LogOnDisk, timestamp: int | None = None) -> int:
+    return disk.append_batch(batch_of_size(100, disk.clock.now if timestamp is None else timestamp)).base_offset
+
+
+def offsets(log: PartitionLog) -> list[int]:
+    return [record.offset for record in read_all(log)]
+
+
+def going(log: PartitionLog) -> int:
+    """The number of oldest segments that retention would drop."""
+    count = 0
+    for _, verdict in log.retention.judge_segments():
+        if verdict.rule is None:
+            break
+        count += 1
+    return count
+
+
+def expire(disk: LogOnDisk) -> int:
+    """Drop the expired segments, and remove their files."""
+    count = going(disk.log)
+    if count:
+        doomed = disk.log.truncation.drop_oldest(count)
+        doomed.set_aside()
+        doomed.remove()
+    verify(disk.fs, disk.log)
+    return count
+
+
+def files(disk: LogOnDisk) -> set[str]:
+    return {name for name in disk.fs.list_directory(DIRECTORY) if name[0] == "0"}
+
+
+# --- Edge cases of retention -----------------------------------------------------------------------------------------
+
+
+@each_case(("batches_kept", "gone"), [(10, 1), (15, 0), (14, 0), (11, 0), (9, 1), (5, 2), (16, 0)])
+def test_of_three_segments_of_five_batches_size_takes_whole_ones(batches_kept: int, gone: int) -> None:
+    disk = a_log(retention_bytes=100 * batches_kept)
+    assert expire(disk) == gone
+    assert offsets(disk.log) == list(range(5 * gone, 15))
+    assert expire(disk) == 0, "a second look finds nothing"
+
+
+def test_an_expired_active_segment_leaves_one_empty_segment_at_the_log_end() -> None:
+    disk = a_log(retention_ms=1000)
+    set_time(disk, disk.clock.now + 1001)
+    assert expire(disk) == 3
+    assert (bases_of(disk.log), disk.log.size) == ([15], 0)
+    assert (disk.log.log_start_offset, disk.log.log_end_offset) == (15, 15)
+    assert disk.log.read(15, 1000) is None
+    set_time(disk, disk.clock.now + DAY)
+    assert expire(disk) == 0
+    assert append(disk) == 15
+    assert offsets(disk.log) == [15]
+    assert disk.log.state.rolls == {}, "of segments that are gone"
+    for _ in range(2):
+        disk.reopen()
+        assert (disk.log.log_start_offset, disk.log.log_end_offset) == (15, 16)
+
+
+def test_only_the_last_segment_is_young_so_all_others_go() -> None:
+    disk = a_log(4, retention_ms=1000)
+    set_time(disk, disk.clock.now + 1001)
+    disk.reopen()
+    append(disk)
+    assert expire(disk) == 4
+    assert (bases_of(disk.log), offsets(disk.log)) == ([20], [20])
+
+
+def test_a_compacted_log_loses_only_what_lies_below_its_log_start() -> None:
+    disk = a_log()
+    disk.log.reconfigure(TopicConfig(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0))
+    set_time(disk, disk.clock.now + DAY)
+    assert going(disk.log) == 0
+    disk.log.truncate_before(7)
+    assert expire(disk) == 1
+    assert (bases_of(disk.log), disk.log.log_start_offset) == ([5, 10], 7), "no segment in part, and no record back"
+    assert offsets(disk.log) == list(range(7, 15))
+
+
+def test_compacted_and_deleted_expires_by_age() -> None:
+    disk = a_log()
+    disk.log.reconfigure(TopicConfig(cleanup_policy=("compact", "delete"), retention_ms=1000))
+    set_time(disk, disk.clock.now + 1001)
+    assert expire(disk) == 3
+
+
+def test_a_timestamp_from_the_future_keeps_nothing_longer_than_its_last_write_does() -> None:
+    disk = a_log(1, retention_ms=1000)
+    far = disk.clock.now + 365 * DAY
+    for _ in range(5):
+        append(disk, far)
+    append(disk)
+    disk.reopen()
+    set_time(disk, disk.clock.now + 1000)
+    assert going(disk.log) == 0
+    set_time(disk, disk.clock.now + 1)
+    assert expire(disk) == 3
+
+
+def test_age_without_timestamps() -> None:
+    """Without timestamps the active segment ages from its last append and a closed one from its file."""
+    disk = a_log(0, retention_ms=1000)
+    began = disk.clock.now
+    for _ in range(5):
+        append(disk, -1)
+    set_time(disk, began + 500)
+    append(disk, -1)
+    closed, active = disk.log.segments
+    assert disk.log.retention.last_write(closed) == (began, AgeSource.MODIFICATION_TIME)
+    assert disk.log.retention.last_write(active) == (began + 500, AgeSource.LAST_APPEND)
+    set_time(disk, began + 1001)
+    assert going(disk.log) == 1
+    set_time(disk, began + 1501)
+    assert going(disk.log) == 2
+    disk.reopen()
+    assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.LAST_APPEND), "it is remembered"
+    disk.restart_unclean()
+    assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME), (
+        "the file knows better"
+    )
+    disk.log.state.last_append_ms = began + DAY
+    disk.log.forget_last_append()
+    assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME)
+
+
+def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
+    disk = a_log(1, retention_ms=1000)
+    disk.restart_unclean()
+    for _ in range(10):
+        append(disk)
+    disk.restart_unclean()
+    append(disk, disk.clock.now + 2000)
+    before = [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries]
+    assert before == [(0, 0), (1, 5), (2, 15)]
+    set_time(disk, disk.clock.now + 1001)
+    disk.log.truncation.drop_oldest(2)
+    assert [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries] == [(1, 10), (2, 15)]
+
+
+def test_the_log_start_never_passes_the_log_end() -> None:
+    disk = a_log(2, retention_ms=0)
+    disk.log.truncate_before(10)
+    set_time(disk, disk.clock.now + 1)
+    expire(disk)
+    assert disk.log.log_start_offset == disk.log.log_end_offset == 10
+
+
+def test_judging_segments_is_lazy() -> None:
+    disk = a_log(50, batches=1, retention_ms=1000)
+    disk.reopen()
+    disk.double.reads.clear()
+    segment, verdict = next(disk.log.retention.judge_segments())
+    assert (segment.base_offset, verdict.kept) == (0, Kept.AGE)
+    touched = {read.path for read in disk.double.reads}
+    assert touched <= {f"{DIRECTORY}/{0:020d}{suffix}" for suffix in (".timeindex", ".index", ".log")}
+
+
+# --- What a reader sees -----------------------------------------------------------------------------------------------
+
+
+def test_dropped_offsets_are_out_of_range_at_once_with_what_can_be_read() -> None:
+    disk = a_log()
+    disk.log.truncation.drop_oldest(2)
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        disk.log.read(9, 100)
+    assert (caught.value.earliest, caught.value.latest, caught.value.facts["reason"]) == (10, 15, "expired")
+    assert disk.log.state.log_start_reason == "expired"
+    assert offsets(disk.log) == [10, 11, 12, 13, 14]
+    found = disk.log.find_timestamp(0)
+    assert found is not None
+    assert found.offset == 10
+
+
+def test_a_reader_of_a_deleted_segment_reads_on_also_when_its_file_is_gone() -> None:
+    disk = a_log()
+    slice_ = disk.log.read(0, 1000)
+    assert slice_ is not None
+    doomed = disk.log.truncation.drop_oldest(1)
+    doomed.set_aside()
+    doomed.remove()
+    data = slice_.file.pread(slice_.size, slice_.position)
+    assert parse_header(data).base_offset == 0
+    slice_.release()
+    disk.log.close()
+    assert disk.double.open_files == [], "nothing keeps the removed file open"
+
+
+def test_a_log_start_inside_a_segment_stays_where_it_is_when_older_segments_go() -> None:
+    disk = a_log()
+    disk.log.truncate_before(7)
+    disk.log.truncation.drop_oldest(1)
+    assert (disk.log.log_start_offset, disk.log.state.log_start_reason) == (7, "truncated")
+
+
+# --- In the middle of other things ------------------------------------------------------------------------------------
+
+
+def test_a_flush_under_way_ends_as_if_nothing_had_happened() -> None:
+    disk = a_log()
+    flush = disk.log.prepare_flush()
+    doomed = disk.log.truncation.drop_oldest(3)
+    doomed.set_aside()
+    doomed.remove()
+    append(disk)
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    assert disk.log.durable_end_offset == 15
+    disk.log.flusher.flush()
+    assert disk.log.durable_end_offset == 16
+    disk.log.close()
+    assert disk.double.open_files == []
+
+
+def test_dirty_segments_may_go_and_what_is_left_can_be_flushed() -> None:
+    disk = a_log()
+    assert all(segment.log.is_dirty for segment in disk.log.segments)
+    disk.log.truncation.drop_oldest(3).set_aside()
+    disk.log.flusher.flush()
+    assert disk.log.durable_end_offset == disk.log.log_end_offset == 15
+    flush = disk.log.flusher.prepare_checkpoint()
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    disk.reopen()
+    assert disk.log.log_end_offset == 15
+
+
+def test_retention_without_room_for_a_new_segment() -> None:
+    """A full disk that has no room for a new segment loses the old ones all the same."""
+    disk = a_log(retention_ms=1000)
+    set_time(disk, disk.clock.now + 1001)
+    disk.double.inject(Fault("open", f"{15:020d}.index", error=errno.ENOSPC, sticky=True))
+    doomed = disk.log.truncation.drop_oldest(going(disk.log))
+    assert doomed.base_offsets == (0, 5)
+    assert (bases_of(disk.log), offsets(disk.log)) == ([10], [10, 11, 12, 13, 14])
+    before = contents(disk.fs)
+    with pytest.raises(StorageError, match="a new segment could not be begun"):
+        disk.log.truncation.drop_oldest(going(disk.log))
+    assert contents(disk.fs) == before
+    assert offsets(disk.log) == [10, 11, 12, 13, 14]
+    disk.double.heal()
+    assert disk.append_batch(batch_of_size(100)).rolled is RollReason.RETENTION, "what was begun is ended first"
+    verify(disk.fs, disk.log)
+    assert bases_of(disk.log) == [10, 15]
+
+
+def test_an_index_that_could_not_be_saved_does_not_matter_when_its_segment_goes() -> None:
+    disk = a_log(retention_ms=1000)
+    disk.double.inject(Fault("pwritev", f"{10:020d}.timeindex", error=errno.EIO))
+    disk.log.truncation.drop_oldest(3).set_aside()
+    flush = disk.log.flusher.prepare_checkpoint()
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    disk.reopen()
+    assert disk.log.log_end_offset == 15
+
+
+def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
+    disk = a_log()
+    disk.log.flusher.flush()
+    flip_bit(disk.fs, f"{DIRECTORY}/{0:020d}.log", 150)
+    flip_bit(disk.fs, f"{DIRECTORY}/{10:020d}.log", 150)
+    disk.restart_unclean()
+    assert [(d.start_offset, d.end_offset) for d in disk.log.state.damaged] == [(1, 2), (11, 12)]
+    disk.log.truncate_before(13)
+    disk.log.truncation.drop_oldest(2).set_aside()
+    assert [(d.start_offset, d.end_offset) for d in disk.log.state.damaged] == [(11, 12)], "its bytes are still there"
+    disk.reopen(log_start=13)
+    assert disk.report.recovery is None, "a clean start finds nothing that it did not know"
+    assert [record.offset for record in read_around(disk.log)] == [13, 14]
+
+
+def test_damage_of_missing_segments() -> None:
+    """Damage that is remembered of segments that are gone is missing as a whole at the start."""
+    disk = a_log()
+    disk.log._damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
+    disk.log.state_file.save()
+    disk.log.truncation.drop_oldest(2).set_aside()
+    assert disk.log.state.damaged == []
+    disk.restart_unclean()
+    assert disk.log.state.damaged == [DamagedRange(0, 10, 10, 0, 0, "missing")]
+
+
+def test_a_damaged_segment_expires_like_any_other() -> None:
+    disk = a_log(retention_ms=1000)
+    disk.log.flusher.flush()
+    flip_bit(disk.fs, f"{DIRECTORY}/{5:020d}.log", 150)
+    disk.restart_unclean()
+    with pytest.raises(CorruptRecordError):
+        disk.log.read(6, 100)
+    set_time(disk, disk.clock.now + 1001)
+    assert expire(disk) == 3
+    assert disk.log.state.damaged == []
+
+
+# --- What a start finds -----------------------------------------------------------------------------------------------
+
+
+def test_where_a_start_would_begin_is_known_for_each_drop_by_itself() -> None:
+    disk = a_log(4)
+    assert disk.log.truncation.first_base_on_disk == 0
+    first = disk.log.truncation.drop_oldest(1)
+    assert disk.log.truncation.first_base_on_disk == 0
+    disk.double.inject(Fault("rename", f"{0:020d}.log", error=errno.EIO))
+    with pytest.raises(OSError):
+        first.set_aside()
+    second = disk.log.truncation.drop_oldest(1)
+    second.set_aside()
+    assert disk.log.truncation.first_base_on_disk == 0, "the first one still bears its names"
+    first.set_aside()
+    assert disk.log.truncation.first_base_on_disk == 10
+    third = disk.log.truncation.drop_oldest(1)
+    assert disk.log.truncation.first_base_on_disk == 10
+    third.set_aside()
+    assert disk.log.truncation.first_base_on_disk == 15
+    assert files(disk) == {
+        *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")),
+        *(
+            f"{base:020d}{suffix}.deleted"
+            for base in (0, 5, 10)
+            for suffix in (".log", ".index", ".timeindex", ".checksum")
+        ),
+        *(f"{base:020d}.snapshot.deleted" for base in (5, 10)),
+    }
+
+
+@pytest.mark.parametrize("log_start", [0, 15], ids=["checkpoint not written", "checkpoint written"])
+def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(log_start: int) -> None:
+    """The new, empty segment must have its name on the disk before any other loses its own."""
+    for seed in range(20):
+        disk = a_log(retention_ms=1000)
+        disk.log.flusher.flush()
+        doomed = disk.log.truncation.drop_oldest(3)
+        state = disk.log.state_file.prepare()
+        assert state is not None
+        state.run()
+        ends: list[int] = []
+        fs = disk.double
+
+        def crash_here(_: object, fs: ForgetfulFileSystem = fs, seed: int = seed, ends: list[int] = ends) -> None:
+            found = LogOnDisk.__new__(LogOnDisk)
+            found.config, found.clock, found.fs, found.handles_max = disk.config, disk.clock, fs, 512  # noqa: B023
+            found.fs = fs.found_after(RANDOM(seed))
+            found._open(clean=False, log_start=log_start)
+            ends.append(found.log.log_end_offset)
+            assert found.log.log_start_offset >= log_start
+            found.log.release()
+
+        fs.on_operation = crash_here
+        doomed.set_aside()
+        doomed.remove()
+        fs.on_operation = None
+        assert ends
+        assert set(ends) == {15}
+
+
+def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over() -> None:
+    disk = a_log(4)
+    doomed = disk.log.truncation.drop_oldest(3)
+    disk.double.inject(Fault("rename", f"{10:020d}.index", error=errno.EIO))
+    with pytest.raises(OSError):
+        doomed.set_aside()
+    disk.log.release()
+    disk.fs = disk.double.crash(PROCESS_KILL)
+    disk._open(clean=False, log_start=15)
+    assert bases_of(disk.log) == [15], "the orphaned index is gone"
+    assert disk.log.state.damaged == []
+    assert files(disk) == {
+        *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
+        *(f"{offset:020d}.snapshot" for offset in (15, 20)),
+    }
+
+
+def test_what_could_not_be_set_aside_is_taken_by_the_log_start_after_a_restart() -> None:
+    disk = a_log(4)
+    disk.log.truncation.drop_oldest(2)
+    disk.reopen(log_start=10)
+    assert disk.log.log_start_offset == 10
+    with pytest.raises(OffsetOutOfRangeError):
+        disk.log.read(9, 100)
+    verdicts = [verdict.rule for _, verdict in disk.log.retention.judge_segments()]
+    assert verdicts == [DeletionRule.LOG_START, DeletionRule.LOG_START, None, None]
+    assert expire(disk) == 2
+    assert bases_of(disk.log) == [10, 15]
+
+
+def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
+    disk = a_log(4)
+    disk.log.flusher.flush()
+    doomed = disk.log.truncation.drop_oldest(2)
+    doomed.set_aside()
+    doomed.remove()
+    disk.log.release()
+    disk.fs = disk.double.crash(POWER_LOSS)
+    disk._open(clean=False, log_start=10)
+    assert offsets(disk.log) == list(range(10, 20))
+    assert files(disk) - {f"{10:020d}.checksum"} == {
+        *(f"{b:020d}{suffix}" for b in (10, 15) for suffix in (".log", ".index", ".timeindex")),
+        *(f"{offset:020d}.snapshot" for offset in (15, 20)),
+    }

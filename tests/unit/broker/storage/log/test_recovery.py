@@ -1,0 +1,1280 @@
+"""Opening a partition after any damage to its files: what is kept, cut off, reported, completed, undone, rebuilt."""
+
+import errno
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.fetch_response import gaps_of_read
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.overlay import Overlay
+from seglog_broker.storage.log.loader import load
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.log.recovery import tidy_directory
+from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from tests.logs import (
+    DIRECTORY,
+    LogOnDisk,
+    add_bytes,
+    batch,
+    batch_of_size,
+    contents,
+    cut_file,
+    flip_bit,
+    index_bytes,
+    read_all,
+    read_around,
+    verify,
+)
+from tests.support import each_case, examples
+
+_EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
+
+
+_ENTRIES = 600
+"""In one index: more than are written at a time."""
+
+
+def _path(base: int, suffix: str = ".log") -> str:
+    return f"{DIRECTORY}/{base:020d}{suffix}"
+
+
+def _filled(count: int = 30) -> LogOnDisk:
+    """Batches of one record and 100 bytes: segments with base 0, 10, 20 and so on; everything on the disk."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
+    for number in range(count):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 7 % 50))
+    disk.log.flusher.flush()
+    return disk
+
+
+def _restarted(disk: LogOnDisk, hurt: Callable[[], object] = lambda: None, *, recovery_point: int = 0) -> PartitionLog:
+    """The process is killed, then something happens to the files, then it starts again."""
+    disk.log.release()
+    hurt()
+    return disk._open(clean=False, recovery_point=recovery_point)
+
+
+def _set_aside(disk: LogOnDisk) -> list[bytes]:
+    """The copies that starts have made of what they cut off."""
+    return [content for path, content in contents(disk.fs).items() if ".log.damaged-" in path]
+
+
+def _offsets(log: PartitionLog) -> list[int]:
+    return [record.offset for record in read_around(log)]
+
+
+# --- Torn tails -------------------------------------------------------------------------------------------------------
+
+
+@each_case("cut", [1, 5, 39, 40, 82, 83, 99])
+def test_a_torn_last_batch_is_cut_off_and_nothing_else(cut: int) -> None:
+    disk = _filled(25)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(20), -cut))
+    assert log.log_end_offset == 24
+    assert _offsets(log) == list(range(24))
+    assert disk.report.recovery is not None
+    assert (disk.report.recovery.cut_bytes, disk.report.recovery.damaged) == (100 - cut, [])
+    assert _set_aside(disk) == []
+    verify(disk.fs, log)
+    assert disk.append(b"next").base_offset == 24
+
+
+@each_case("tail", [bytes(5), bytes(17), bytes(18), bytes(61), bytes(300), b"\x02" * 300, b"garbage"])
+def test_what_is_appended_behind_the_last_batch_is_cut_off_and_loses_nothing(tail: bytes) -> None:
+    """What an append cannot have left is copied before."""
+    disk = _filled(25)
+    before = contents(disk.fs)[_path(20)]
+    log = _restarted(disk, lambda: add_bytes(disk.fs, _path(20), tail))
+    assert log.log_end_offset == 25
+    assert contents(disk.fs)[_path(20)] == before
+    assert log.state.damaged == []
+    assert _set_aside(disk) == ([tail] if any(tail) else [])
+    verify(disk.fs, log)
+
+
+def test_bytes_of_another_format_are_cut_only_when_there_is_a_copy_of_them() -> None:
+    """The copy keeps its name when others are torn at the same place; a view in memory makes none."""
+    disk = _filled(25)
+    later = [batch_of_size(100)[:16] + bytes([magic]) * 100 for magic in (3, 4)]
+    disk.log.release()
+    for number, tail in enumerate(later):
+        add_bytes(disk.fs, _path(20), tail)
+        disk.double.inject(Fault("pwritev", lambda path: ".damaged-" in path, errno.ENOSPC))
+        with pytest.raises(OSError, match="ENOSPC"):
+            disk._open(clean=False)
+        assert contents(disk.fs)[_path(20)].endswith(tail)
+        overlay = Overlay(disk.fs)
+        view = load(overlay, HandlePool(overlay, 9), disk.clock, DIRECTORY, disk.config, clean=False)
+        assert (view.offsets.end, len(_set_aside(disk))) == (25, number)
+        log = disk._open(clean=False)
+        assert sorted(_set_aside(disk)) == sorted(later[: number + 1])
+        assert disk.report.recovery is not None
+        [name] = disk.report.recovery.set_aside
+        assert read_file(disk.fs, f"{DIRECTORY}/{name}") == tail
+        log.release()
+
+
+@each_case("seed", range(10))
+def test_random_garbage_behind_log_and_indexes_loses_nothing(seed: int) -> None:
+    disk = _filled(25)
+    garbage = random.Random(seed).randbytes(100_000)
+
+    def hurt() -> None:
+        add_bytes(disk.fs, _path(20), garbage)
+        for base in (0, 10, 20):
+            add_bytes(disk.fs, _path(base, ".index"), garbage[:301])
+            add_bytes(disk.fs, _path(base, ".timeindex"), garbage[:301])
+
+    log = _restarted(disk, hurt)
+    assert log.log_end_offset == 25
+    assert _offsets(log) == list(range(25))
+    verify(disk.fs, log)
+
+
+def test_a_last_batch_whose_bytes_are_wrong_is_a_torn_tail() -> None:
+    disk = _filled(25)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(20), 480))
+    assert log.log_end_offset == 24
+    assert [len(copied) for copied in _set_aside(disk)] == [100]
+    assert log.state.damaged == []
+    verify(disk.fs, log)
+
+
+def test_a_torn_segment_before_empty_ones_is_still_a_tail() -> None:
+    disk = _filled(30)
+    disk.append_batch(batch_of_size(100))
+
+    def hurt() -> None:
+        cut_file(disk.fs, _path(30), 0)
+        cut_file(disk.fs, _path(20), 650)
+
+    log = _restarted(disk, hurt)
+    assert log.log_end_offset == 30, "offsets of the lost records are not handed out again"
+    assert _offsets(log) == list(range(26))
+    assert contents(disk.fs)[_path(20)][600:] == b""
+    verify(disk.fs, log)
+
+
+def test_a_log_that_is_torn_from_the_start_becomes_empty() -> None:
+    disk = _filled(5)
+    disk.log.release()
+    cut_file(disk.fs, _path(0), 100)
+    flip_bit(disk.fs, _path(0), 80)
+    log = disk._open(clean=False)
+    assert (log.log_start_offset, log.log_end_offset, contents(disk.fs)[_path(0)]) == (0, 0, b"")
+
+
+# --- Damage in the middle ---------------------------------------------------------------------------------------------
+
+
+@each_case("bad", [0, 1, 4, 8])
+@each_case("position", [0, 3, 9, 16, 17, 21, 30, 60, 61, 99])
+def test_a_bit_flip_in_a_batch_costs_that_batch_and_is_named(bad: int, position: int) -> None:
+    disk = _filled(10)
+    disk.log.release()
+    kept = contents(disk.fs)[_path(0)]
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), bad * 100 + position, 3))
+    assert len(contents(disk.fs)[_path(0)]) == len(kept), "every byte is kept"
+    assert log.log_end_offset == 10
+    assert _offsets(log) == [offset for offset in range(10) if offset != bad]
+    assert log.state.damaged == [DamagedRange(bad, bad + 1, 0, bad * 100, bad * 100 + 100)]
+    with pytest.raises(CorruptRecordError) as caught:
+        log.read(bad, 1000)
+    assert (caught.value.start_offset, caught.value.next_offset) == (bad, bad + 1)
+    verify(disk.fs, log)
+    assert disk.append_batch(batch_of_size(90)).base_offset == 10
+    disk.reopen()
+    assert _offsets(disk.log) == [offset for offset in range(11) if offset != bad]
+    assert disk.log.state.damaged == [DamagedRange(bad, bad + 1, 0, bad * 100, bad * 100 + 100)]
+
+
+def test_a_flip_in_an_offset_does_not_make_a_tail_of_everything_behind_it() -> None:
+    """The checksum does not cover the base offset. If it were taken, later batches would be out of order."""
+    for bit, byte in itertools.product(range(8), range(8)):
+        disk = _filled(30)
+
+        def hurt(disk: LogOnDisk = disk, bit: int = bit, byte: int = byte) -> None:
+            flip_bit(disk.fs, _path(10), 400 + byte, bit)
+
+        log = _restarted(disk, hurt)
+        assert [len(contents(disk.fs)[_path(base)]) for base in (0, 10, 20)] == [1000] * 3
+        assert log.log_end_offset == 30
+        assert _offsets(log) == [offset for offset in range(30) if offset != 14]
+        assert log.state.damaged == [DamagedRange(14, 15, 10, 400, 500)]
+
+
+@each_case("bit", range(8))
+def test_a_flip_in_the_offset_of_a_segments_last_batch_costs_that_batch(bit: int) -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 900 + 6, bit))
+    assert log.log_end_offset == 30
+    assert _offsets(log) == [offset for offset in range(30) if offset != 19]
+    verify(disk.fs, log)
+
+
+def test_a_flip_in_an_offset_before_a_damaged_batch_does_not_make_a_tail_either() -> None:
+    disk = _filled(25)
+    disk.log.release()
+    flip_bit(disk.fs, _path(20), 4)
+    flip_bit(disk.fs, _path(20), 180)
+    log = disk._open(clean=False)
+    assert _offsets(log) == [*range(20), 22, 23, 24]
+    assert log.state.damaged == [DamagedRange(20, 22, 20, 0, 200)]
+
+
+def test_no_byte_is_cut_while_a_valid_batch_lies_behind_whatever_its_offset() -> None:
+    disk = _filled(25)
+    disk.log.release()
+    flip_bit(disk.fs, _path(20), 4)
+    flip_bit(disk.fs, _path(20), 104)  # two neighbours agree on offsets that are both wrong
+    log = disk._open(clean=False)
+    assert len(contents(disk.fs)[_path(20)]) == 500
+    assert len(log.state.damaged) == 1
+    end = log.log_end_offset
+    assert disk.append_batch(batch_of_size(90)).base_offset == end
+    assert _offsets(log)[-1] == end
+    verify(disk.fs, log)
+    verify(disk.fs, disk.reopen())
+    assert disk.log.log_end_offset == end + 1
+
+
+def test_a_corrupt_middle_segment_keeps_every_byte_and_later_segments_are_served() -> None:
+    disk = _filled(40)
+
+    def hurt() -> None:
+        for position in range(0, 1000, 7):
+            flip_bit(disk.fs, _path(20), position)
+
+    log = _restarted(disk, hurt)
+    assert _offsets(log) == [*range(20), *range(30, 40)]
+    assert log.log_end_offset == 40
+    assert len(contents(disk.fs)[_path(20)]) == 1000
+    assert log.state.damaged == [DamagedRange(20, 30, 20, 0, 1000)]
+    assert not [name for name in contents(disk.fs) if name.endswith(".deleted")]
+    with pytest.raises(CorruptRecordError, match="offsets 20 to 29 are damaged"):
+        log.read(25, 100)
+    verify(disk.fs, disk.reopen())
+    assert _offsets(disk.log) == [*range(20), *range(30, 40)]
+
+
+def test_a_torn_middle_segment_is_damage_because_valid_batches_follow_it() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(10), 750))
+    assert _offsets(log) == [*range(17), *range(20, 30)]
+    assert len(contents(disk.fs)[_path(10)]) == 750
+    assert log.state.damaged == [DamagedRange(17, 20, 10, 700, 750)]
+    verify(disk.fs, log)
+    verify(disk.fs, disk.reopen())
+
+
+def test_damage_over_the_edge_of_two_segments_is_served_around() -> None:
+    disk = _filled(30)
+
+    def hurt() -> None:
+        flip_bit(disk.fs, _path(10), 916)
+        flip_bit(disk.fs, _path(20), 16)
+        flip_bit(disk.fs, _path(20), 116)
+
+    log = _restarted(disk, hurt)
+    assert _offsets(log) == [*range(19), *range(22, 30)]
+    for offset in (19, 20, 21):
+        with pytest.raises(CorruptRecordError) as caught:
+            log.read(offset, 100)
+        assert caught.value.next_offset == 22
+
+
+def test_segments_below_the_recovery_point_are_not_read() -> None:
+    disk = _filled(30)
+    disk.log.release()
+    flip_bit(disk.fs, _path(0), 480)
+    disk.double.reads.clear()
+    log = disk._open(clean=False, recovery_point=20)
+    assert {read.path for read in disk.double.reads if read.name == "pread" and read.path.endswith(".log")} == {
+        _path(20)
+    }
+    assert log.state.damaged == []
+    assert disk.report.recovery is not None
+    assert disk.report.recovery.scanned_bytes == 1000
+
+
+@each_case(("point", "scanned"), [(0, 3000), (9, 3000), (10, 2000), (19, 2000), (20, 1000), (30, 1000)])
+def test_the_segment_that_holds_the_recovery_point_is_read_and_all_behind_it(point: int, scanned: int) -> None:
+    disk = _filled(30)
+    _restarted(disk, recovery_point=point)
+    assert disk.report.recovery is not None
+    assert disk.report.recovery.scanned_bytes == scanned
+
+
+def test_a_recovery_point_beyond_the_end_is_ignored_and_everything_is_read() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480), recovery_point=5000)
+    assert log.state.damaged == [DamagedRange(4, 5, 0, 400, 500)]
+    assert log.log_end_offset == 30
+    assert _offsets(log) == [offset for offset in range(30) if offset != 4]
+
+
+def test_damage_known_from_before_is_kept_where_nothing_was_read_again() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480))
+    found = log.state.damaged
+    assert len(found) == 1
+    log = _restarted(disk, recovery_point=20)
+    assert log.state.damaged == found
+    assert _offsets(log) == [offset for offset in range(30) if offset != 4]
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480))
+    assert log.state.damaged == [], "read again, and sound again"
+    assert _offsets(log) == list(range(30))
+
+
+def test_a_missing_segment_is_named_and_the_others_are_served() -> None:
+    disk = _filled(30)
+
+    def hurt() -> None:
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.fs.unlink(_path(10, suffix))
+
+    log = _restarted(disk, hurt)
+    assert _offsets(log) == [*range(10), *range(20, 30)]
+    assert log.state.damaged == [DamagedRange(10, 20, 20, 0, 0, reason="missing")]
+
+
+def test_a_segment_that_lost_its_bytes_is_named_though_it_is_the_first() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(0), 0))
+    assert _offsets(log) == list(range(10, 30))
+    assert log.state.damaged == [DamagedRange(0, 10, 10, 0, 0, reason="missing")]
+
+
+@each_case(("compacted_before", "lost_from"), [(0, 15), (15, 15), (18, 18), (20, 20), (25, 20)])
+def test_only_above_what_compaction_has_reached_is_a_gap_between_segments_a_loss(
+    compacted_before: int, lost_from: int
+) -> None:
+    disk = _filled(30)
+    disk.log.state.compacted_before = compacted_before
+    disk.log.state.save(disk.fs, DIRECTORY)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(10), 500))
+    lost = [DamagedRange(lost_from, 20, 20, 0, 0, reason="missing")] if lost_from < 20 else []
+    assert log.state.damaged == lost
+    assert log.state.compacted_before == compacted_before
+
+
+@settings(max_examples=examples(60))
+@given(data=st.data())
+def test_whatever_bits_flip_untouched_batches_are_served(
+    data: st.DataObject,
+) -> None:
+    """Whatever bits flip every untouched batch is served and every byte but a tail is kept."""
+    disk = _filled(25)
+    disk.log.release()
+    hurt = data.draw(st.sets(st.integers(0, 24), max_size=6))
+    for offset in hurt:
+        position = offset % 10 * 100 + data.draw(st.integers(8, 99))
+        flip_bit(disk.fs, _path(offset // 10 * 10), position, data.draw(st.integers(0, 7)))
+    before = contents(disk.fs)
+    log = disk._open(clean=False)
+    survivors = [offset for offset in range(25) if offset not in hurt]
+    assert [offset for offset in _offsets(log) if offset in survivors] == survivors
+    last = max(survivors)
+    for base in (0, 10, 20):
+        after = contents(disk.fs)[_path(base)]
+        assert before[_path(base)].startswith(after)
+        assert len(after) >= min(1000, max(0, (last + 1 - base) * 100))
+    end = log.log_end_offset
+    assert end > last
+    assert disk.append_batch(batch_of_size(90)).base_offset == end
+    disk.reopen()
+    assert [offset for offset in _offsets(disk.log) if offset in survivors] == survivors
+
+
+def test_a_scan_for_the_next_batch_looks_at_offsets_before_it_reads_megabytes() -> None:
+    """In random bytes every 256th could be a batch's magic, and its length could require a checksum over the rest."""
+    disk = _filled(3)
+    garbage = bytearray(random.Random(1).randbytes(3_000_000))
+    for position in range(0, len(garbage), 100):
+        garbage[position : position + 12] = b"\x01\0\0\0\0\0\0\0" + (1_000_000).to_bytes(4, "big")
+        garbage[position + 16] = 2
+    disk.log.release()
+    add_bytes(disk.fs, _path(0), bytes(garbage))
+    double = disk.double
+    double.reads.clear()
+    log = disk._open(clean=False)
+    assert log.log_end_offset == 3
+    assert sum(read.size for read in double.reads if read.name == "pread") < 8 * len(garbage)
+
+
+def test_a_window_that_ends_in_the_middle_of_a_header_hides_no_batch() -> None:
+    fs = ForgetfulFileSystem()
+    wanted = bytearray(batch(b"value"))
+    rewrite_offset_and_epoch(wanted, 0, 7, 0)
+    half = 512 * 1024
+    for start in (half - 100, half - 61, half - 17, half - 16, half - 15, half - 1, half, 2 * half - 30, 2 * half):
+        path = f"/{start}"
+        fs.load({path: bytes(start) + wanted + b"behind"})
+        file = fs.open(path)
+        found = BatchVerifier(file, file.size()).next_batch(0, 5, 100)
+        assert found is not None
+        assert (found.position, found.header.base_offset) == (start, 7)
+        file.close()
+
+
+# --- Indexes ----------------------------------------------------------------------------------------------------------
+
+
+@each_case("suffixes", [(".index",), (".timeindex",), (".index", ".timeindex")])
+@each_case("clean", [True, False])
+@each_case("point", [0, 20])
+def test_missing_indexes_come_back_byte_for_byte_at_every_kind_of_start(
+    suffixes: tuple[str, ...], clean: bool, point: int
+) -> None:
+    disk = _filled(27)
+    disk.reopen()
+    disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_999))
+    live = index_bytes(disk.log)
+    disk.log.close()
+    before = contents(disk.fs)
+    for base, suffix in itertools.product((0, 10, 20), suffixes):
+        disk.fs.unlink(_path(base, suffix))
+    disk._open(clean=clean, recovery_point=point)
+    assert {_path(base, suffix) for base, suffix in itertools.product((0, 10), suffixes)} <= set(contents(disk.fs))
+    assert index_bytes(disk.log) == live
+    disk.log.close()
+    after = contents(disk.fs)
+    assert {path: data for path, data in after.items() if "index" in path} == {
+        path: data for path, data in before.items() if "index" in path
+    }
+
+
+@each_case("policy", [PROCESS_KILL, POWER_LOSS], ids=["process kill", "power loss"])
+@each_case("is_missing", [True, False], ids=["missing", "spoilt"])
+def test_a_crash_leaves_no_half_made_index(is_missing: bool, policy: CrashPolicy) -> None:
+    """No later start reads that segment again, so an index that a crash leaves is used for good."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=100 * _ENTRIES, index_interval_bytes=0))
+    for number in range(_ENTRIES + 1):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number))
+    disk.log.close()
+    before = {path: data for path, data in contents(disk.fs).items() if path.startswith(_path(0, "."))}
+    fs = ForgetfulFileSystem()
+    fs.load(contents(disk.fs))
+    disk.fs = fs
+    if is_missing:
+        fs.unlink(_path(0, ".index"))
+        fs.unlink(_path(0, ".timeindex"))
+    else:
+        cut_file(fs, _path(0, ".index"), len(before[_path(0, ".index")]) // 2 + 3)
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.append(fs.found_after(policy))
+    _look_everywhere(disk)
+    fs.on_operation = None
+    assert len(found) > 8
+    for number, left in enumerate([*found, fs.found_after(policy)]):
+        disk.fs = left
+        _look_everywhere(disk)
+        after = {path: data for path, data in contents(left).items() if path.startswith(_path(0, "."))}
+        assert after == before, f"a crash before operation {number}"
+
+
+def _look_everywhere(disk: LogOnDisk) -> None:
+    """Start with the recovery point at the end, so that no batch is read, and look up three records."""
+    log = disk._open(clean=False, recovery_point=_ENTRIES + 1)
+    assert disk.report.recovery is None
+    for offset in (0, _ENTRIES // 2, _ENTRIES - 1):
+        found = log.read(offset, 1)
+        assert found is not None
+        assert found.position == 100 * offset
+        found.release()
+    log.release()
+
+
+def test_where_there_is_no_room_for_an_index_that_is_made_anew_it_is_kept_in_memory() -> None:
+    disk = _filled(27)
+    disk.log.close()
+    before = contents(disk.fs)
+    cut_file(disk.fs, _path(0, ".index"), 3)
+    log = disk._open(clean=True)
+    disk.double.inject(Fault("pwritev", ".index.made.tmp", error=errno.ENOSPC))
+    values = [record.offset for record in read_all(log)]
+    assert values == list(range(27))
+    assert log.segments[0].offset_index.read() == before[_path(0, ".index")]
+    assert not [path for path in contents(disk.fs) if path.endswith(".tmp")]
+
+
+def test_indexes_are_the_same_after_several_restarts_inside_one_segment() -> None:
+    straight, restarted = _filled(0), _filled(0)
+    for number in range(28):
+        for disk in (straight, restarted):
+            disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 31 % 17))
+        if number % 4 == 3:
+            restarted.reopen()
+        if number % 7 == 5:
+            restarted.restart_unclean(recovery_point=number // 10 * 10)
+        assert index_bytes(restarted.log) == index_bytes(straight.log)
+
+
+@each_case("junk", [b"xy", b"", bytes(80), b"\xff" * 80, b"\0\0\0\x05\0\0\0\x05" * 3])
+def test_junk_as_index_is_made_anew_when_the_log_is_read(junk: bytes) -> None:
+    disk = _filled(30)
+    disk.log.close()
+    sound = contents(disk.fs)
+    for base in (0, 10, 20):
+        for suffix in (".index", ".timeindex"):
+            disk.fs.unlink(_path(base, suffix))
+            disk.double.load({_path(base, suffix): junk})
+    disk._open(clean=False)
+    verify(disk.fs, disk.log)
+    disk.log.close()
+    assert {p: d for p, d in contents(disk.fs).items() if "index" in p} == {
+        p: d for p, d in sound.items() if "index" in p
+    }
+
+
+def test_after_a_clean_stop_an_index_that_is_ahead_of_its_log_costs_no_record() -> None:
+    disk = _filled(25)
+    live = index_bytes(disk.log)
+    disk.log.close()
+    add_bytes(disk.fs, _path(20, ".index"), b"\0\0\0\x07\0\0\x02\x58")
+    log = disk._open(clean=True)
+    assert log.log_end_offset == 25
+    assert index_bytes(log) == live
+    assert disk.append_batch(batch_of_size(90)).base_offset == 25
+
+
+def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
+    disk = _filled(15)
+    disk.log.close()
+    strays = (_path(99, ".index"), _path(99, ".timeindex"), _path(99, ".txnindex"))
+    others = (f"{DIRECTORY}/notes.txt", f"{DIRECTORY}/index", _path(10, ".timeindex.old"))
+    disk.double.load(dict.fromkeys((*strays, *others), b"x"))
+    disk._open(clean=True)
+    found = set(contents(disk.fs))
+    assert not found & set(strays)
+    assert found >= set(others)
+
+
+def test_an_empty_active_segment_without_indexes_gets_them() -> None:
+    disk = LogOnDisk()
+    disk.log.close()
+    for suffix in (".index", ".timeindex"):
+        disk.fs.unlink(_path(0, suffix))
+    disk._open(clean=True)
+    assert {_path(0, ".index"), _path(0, ".timeindex")} <= set(contents(disk.fs))
+    assert disk.append(b"first").base_offset == 0
+
+
+# --- Damage at the end of what was on the disk ------------------------------------------------------------------------
+
+
+def _expect_lost(disk: LogOnDisk, start: int, end: int, *, kept: dict[str, bytes], reason: str = "damaged") -> None:
+    """Offsets [start, end) are reported as lost, no byte is removed, and no offset below ``end`` is given again."""
+    log = disk.log
+    assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(start, end, reason)]
+    assert log.log_end_offset == end
+    logs = {path: data for path, data in contents(disk.fs).items() if path.endswith(".log")}
+    assert {path: logs[path] for path in kept} == kept
+    assert _offsets(log) == list(range(start))
+    assert disk.append_batch(batch_of_size(90)).base_offset == end
+    verify(disk.fs, log)
+    for clean in (True, False):
+        if clean:
+            disk.reopen()
+        else:
+            disk.restart_unclean(recovery_point=end)
+        assert disk.log.log_end_offset == end + 1
+        assert _offsets(disk.log) == [*range(start), end]
+        assert [(d.start_offset, d.end_offset) for d in disk.log.state.damaged] == [(start, end)]
+
+
+def _logs(disk: LogOnDisk) -> dict[str, bytes]:
+    return {path: data for path, data in contents(disk.fs).items() if path.endswith(".log")}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "position",
+    [0, 8, 9, 16, 22, 61, 99]
+    + [
+        pytest.param(at, marks=pytest.mark.soak)
+        for at in (*range(1, 8), 10, 11, *range(16, 70, 3))
+        if at not in (16, 22, 61)
+    ],
+)
+def test_a_bit_of_the_last_batch_below_the_recovery_point(position: int, clean: bool) -> None:
+    """A bit of the last batch below the recovery point costs that batch and cuts nothing."""
+    for bit in (0, 7) if position > 9 else range(8):
+        disk = _filled(25)
+        disk.log.close()
+        flip_bit(disk.fs, _path(20), 400 + position, bit)
+        kept = _logs(disk)
+        disk._open(clean=clean, recovery_point=25)
+        _expect_lost(disk, 24, 25, kept=kept)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_several_damaged_batches_at_the_end(clean: bool) -> None:
+    """Several damaged batches at the end are kept and their offsets are not given again."""
+    disk = _filled(25)
+    disk.log.close()
+    for number in (2, 3, 4):
+        flip_bit(disk.fs, _path(20), number * 100 + 80)
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, 22, 25, kept=kept)
+
+
+@each_case("clean", [True, False])
+@each_case(("size", "start", "reason"), [(450, 24, "damaged"), (400, 24, "missing"), (0, 20, "missing")])
+def test_a_file_shorter_than_its_recovery_point(clean: bool, size: int, start: int, reason: str) -> None:
+    """A file that became shorter than its recovery point has lost offsets that are named."""
+    disk = _filled(25)
+    disk.log.close()
+    cut_file(disk.fs, _path(20), size)
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, start, 25, kept=kept, reason=reason)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_zeros_at_the_end_of_what_was_on_the_disk_are_damage(clean: bool) -> None:
+    disk = _filled(25)
+    disk.log.close()
+    file = disk.fs.open(_path(20), writable=True)
+    file.pwritev([bytes(250)], 250)
+    file.close()
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, 22, 25, kept=kept)
+
+
+@each_case("clean", [True, False])
+@each_case("gone", [(20,), (10, 20), (0, 10, 20)])
+def test_segments_that_are_gone_from_the_end_leave_a_hole_that_is_named(clean: bool, gone: tuple[int, ...]) -> None:
+    disk = _filled(25)
+    disk.log.close()
+    for base in gone:
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.fs.unlink(_path(base, suffix))
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, gone[0], 25, kept=kept, reason="missing")
+
+
+@each_case("bit", range(64))
+def test_after_a_kill_a_last_batch_whose_offset_has_changed_is_kept_beside_an_end_that_is_right(bit: int) -> None:
+    disk = _filled(25)
+    disk.log.release()
+    flip_bit(disk.fs, _path(20), 400 + bit // 8, bit % 8)
+    kept = _logs(disk)
+    disk._open(clean=False)
+    _expect_lost(disk, 24, 25, kept=kept)
+
+
+def test_a_recovery_point_that_nothing_confirms_makes_no_damage() -> None:
+    disk = _filled(25)
+    disk.log.close()
+    for clean, said in itertools.product((True, False), (24, 26, 5, 99)):
+        log = disk._open(clean=clean, recovery_point=said)
+        assert (log.log_end_offset, log.state.damaged) == (25, [])
+        assert _offsets(log) == list(range(25))
+        log.close()
+
+
+def test_a_crash_while_damage_at_the_end_is_settled_cuts_nothing_either() -> None:
+    disk = _filled(25)
+    disk.log.close()
+    flip_bit(disk.fs, _path(20), 457)
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))
+    disk.fs = double
+    found: list[ForgetfulFileSystem] = []
+    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+    disk._open(clean=False, recovery_point=25)
+    assert len(found) > 10
+    for fs in found:
+        disk.fs = fs
+        log = disk._open(clean=False, recovery_point=25)
+        assert (log.log_end_offset, _offsets(log)) == (25, list(range(24)))
+        assert [(d.start_offset, d.end_offset) for d in log.state.damaged] == [(24, 25)]
+        verify(fs, log)
+
+
+# --- Start points -----------------------------------------------------------------------------------------------------
+
+
+def test_after_a_clean_stop_only_the_active_segment_and_the_last_snapshot_are_opened() -> None:
+    disk = _filled(200)
+    disk.log.close()
+    double = disk.double
+    double.reads.clear()
+    double.operations.clear()
+    disk._open(clean=True, recovery_point=200)
+    assert disk.report.recovery is None
+    touched = {read.path for read in double.reads if "0000" in read.path}
+    assert touched == {*(_path(190, suffix) for suffix in (".log", ".index", ".timeindex")), _path(200, ".snapshot")}
+    assert [read.name for read in double.reads].count("list_directory") <= 2
+
+
+def test_after_a_clean_stop_everything_up_to_the_end_is_durable() -> None:
+    disk = _filled(5)
+    disk.append(b"not flushed by hand")
+    disk.reopen()
+    assert disk.log.durable_end_offset == 6
+    assert disk.double.found_after(POWER_LOSS).snapshot()[_path(0)] == contents(disk.fs)[_path(0)]
+
+
+def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None:
+    disk = _filled(5)
+    for _ in range(10):
+        disk.append_batch(batch_of_size(100))
+    disk.fs = disk.double.crash(PROCESS_KILL)
+    disk._open(clean=False)
+    assert disk.log.durable_end_offset == 15
+    found = disk.double.found_after(POWER_LOSS).snapshot()
+    assert (len(found[_path(0)]), len(found[_path(10)])) == (1000, 500)
+
+
+def _remember_start(disk: LogOnDisk, log_start: int) -> None:
+    """Write this log start into the state."""
+    state = PartitionState.load(disk.fs, DIRECTORY)
+    state.stopped, state.log_start = None, log_start
+    state.save(disk.fs, DIRECTORY)
+
+
+def test_a_log_start_in_the_middle_of_a_segment_hides_what_lies_below() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    _remember_start(disk, 14)
+    log = disk._open(clean=True, log_start=14)
+    assert (log.log_start_offset, log.log_end_offset) == (14, 30)
+    assert _offsets(log) == list(range(14, 30))
+
+
+@each_case("clean", [True, False])
+@each_case("hurt", [False, True])
+def test_a_log_that_ends_below_a_start_that_is_proven_begins_there(clean: bool, hurt: bool) -> None:
+    disk = _filled(30)
+    disk.log.close()
+    _remember_start(disk, 100)
+    if hurt:
+        flip_bit(disk.fs, _path(0), 480)
+    log = disk._open(clean=clean, log_start=100)
+    assert (log.log_start_offset, log.log_end_offset, log.durable_end_offset) == (100, 100, 100)
+    assert sorted(name for name in contents(disk.fs) if "0000" in name) == [
+        _path(100, ".index"),
+        _path(100),
+        _path(100, ".timeindex"),
+    ]
+    assert log.state.damaged == []
+    assert disk.append(b"first").base_offset == 100
+    disk.reopen(log_start=100)
+    assert _offsets(disk.log) == [100]
+
+
+@each_case("claimed", [1, 10, 14, 20, 29, 30, 31, 100, 2**62])
+@each_case("has_state", [True, False])
+@each_case("clean", [True, False])
+def test_a_log_start_that_nothing_proves_costs_no_record_and_no_file(
+    claimed: int, has_state: bool, clean: bool
+) -> None:
+    disk = _filled(30)
+    disk.log.close()
+    if not has_state:
+        disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    before = {name for name in contents(disk.fs) if name.endswith(".log")}
+    log = disk._open(clean=clean, log_start=claimed)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 30)
+    assert _offsets(log) == list(range(30))
+    [problem] = disk.report.problems
+    assert problem.startswith(f"log-start-offset-checkpoint says {claimed}, ")
+    assert DeletionRule.LOG_START not in {verdict.rule for _, verdict in log.retention.judge_segments()}
+    assert {name for name in contents(disk.fs) if name.endswith(".log")} == before
+    disk.reopen()
+    assert (_offsets(disk.log), disk.report.problems) == (list(range(30)), [])
+
+
+@each_case("start", [4, 10, 14, 29, 30])
+@each_case("claimed", [0, 3, 14, 31, 100])
+@each_case("clean", [True, False])
+def test_deleted_records_stay_deleted_whatever_the_checkpoint_says(start: int, claimed: int, clean: bool) -> None:
+    disk = _filled(30)
+    disk.log.truncate_before(start)
+    if clean:
+        disk.log.close()
+    else:
+        disk.log.flusher.flush()
+        disk.log.release()
+    log = disk._open(clean=clean, log_start=claimed)
+    assert (log.log_start_offset, log.log_end_offset) == (start, 30)
+    assert _offsets(log) == list(range(start, 30))
+    assert len(disk.report.problems) == (claimed != start if clean else claimed > start)
+
+
+def test_records_deleted_up_to_an_end_that_a_power_cut_took_stay_deleted() -> None:
+    disk = _filled(25)
+    disk.log.flusher.flush()
+    for number in range(3):
+        disk.append(b"%d" % number)
+    disk.log.truncate_before(28)
+    disk.fs = disk.double.crash(POWER_LOSS)
+    log = disk._open(clean=False, log_start=28)
+    assert (log.log_start_offset, log.log_end_offset, disk.report.problems) == (28, 28, [])
+    assert disk.append(b"next").base_offset == 28
+
+
+def test_kafka_moves_the_first_epoch_with_the_log_start() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    disk.fs.unlink(_EPOCHS)
+    disk.double.load({_EPOCHS: b"0\n1\n0 14\n"})
+    log = disk._open(clean=True, log_start=14)
+    assert (log.log_start_offset, disk.report.problems) == (14, [])
+
+
+def _gaps(log: PartitionLog, offset: int) -> list[tuple[int, int, str]]:
+    """The gaps that a fetch at this offset tells."""
+    found = log.read(offset, 1 << 20)
+    gaps, _ = gaps_of_read(log, offset, found, log.log_end_offset, min_one=True)
+    if found is not None:
+        found.release()
+    return [(gap.start, gap.end, gap.reason) for gap in gaps or ()]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_records_that_are_gone_from_the_beginning_stay_named_at_every_start_and_to_readers(clean: bool) -> None:
+    disk = _filled(30)
+    if clean:
+        disk.log.close()
+    else:
+        disk.log.flusher.flush()
+        disk.log.state_file.save()
+        disk.log.release()
+    disk.fs.unlink(_path(0))
+    log = disk._open(clean=clean)
+    for stops_clean in (True, False, True):
+        assert (log.log_start_offset, log.log_end_offset) == (0, 30)
+        [problem] = disk.report.problems
+        assert problem.startswith(
+            "the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)"
+        )
+        assert _gaps(log, 0) == [(0, 10, "missing")]
+        assert [record.offset for record in read_all(log, 3)] == list(range(10, 30))
+        assert log.find_timestamp(0) is not None
+        log = disk.reopen() if stops_clean else disk.restart_unclean()
+
+
+def test_a_first_segment_that_is_restored_is_read_again_and_one_more_that_is_gone_is_named() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    kept = {_path(0): read_file(disk.fs, _path(0)), _path(10): read_file(disk.fs, _path(10))}
+    disk.fs.unlink(_path(0))
+    disk._open(clean=True)
+    disk.log.close()
+    disk.fs.unlink(_path(10))
+    assert _gaps(disk._open(clean=True), 4) == [(4, 20, "missing")]
+    assert disk.report.problems[0].startswith("the records 0 to 19 are missing")
+    disk.log.close()
+    disk.double.load(kept)
+    log = disk._open(clean=True)
+    assert disk.report.problems == []
+    assert (log.state.damaged, [record.offset for record in read_all(log)]) == ([], list(range(30)))
+
+
+def test_missing_first_records_that_are_deleted_are_named_no_longer() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    disk.fs.unlink(_path(0))
+    disk._open(clean=True).truncate_before(10)
+    assert disk.reopen(log_start=10).log_start_offset == 10
+    assert (disk.report.problems, disk.log.state.damaged) == ([], [])
+
+
+def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_began() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    disk.fs.unlink(_path(0))
+    disk._open(clean=True)
+    [problem] = disk.report.problems
+    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by leader-epoch-checkpoint)")
+    assert _gaps(disk.reopen(), 0) == [(0, 10, "missing")]
+    [problem] = disk.report.problems
+    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)")
+
+
+def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
+    disk = _filled(30)
+    disk.log.flusher.flush()
+    disk.log.state_file.save()
+    disk.log.release()
+    for base in (0, 10, 20):
+        disk.fs.unlink(_path(base))
+    disk._open(clean=False)
+    assert any("it had no .log file" in problem for problem in disk.report.problems)
+
+
+def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_once() -> None:
+    disk = _filled(0)
+    disk.log.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        disk.fs.unlink(_path(0, suffix))
+    log = disk._open(clean=True, log_start=50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    log.close()
+    assert disk.double.open_files == []
+
+
+def test_bytes_after_the_end_of_a_clean_stop() -> None:
+    """Bytes after the end of a clean stop are kept and appends go to a new segment."""
+    disk = _filled(25)
+    disk.log.close()
+    add_bytes(disk.fs, _path(20), b"half a batch")
+    log = disk._open(clean=True)
+    assert log.log_end_offset == 25
+    assert disk.report.recovery is not None
+    assert disk.report.recovery.cut_bytes == 0
+    assert log.state.damaged == [DamagedRange(25, 25, 20, 500, 512)]
+    assert log.leader_epoch == 1
+    assert disk.append(b"next").base_offset == 25
+    assert _offsets(log) == list(range(26))
+    verify(disk.fs, log)
+
+
+def test_recovering_twice_changes_nothing_more() -> None:
+    disk = _filled(30)
+    _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 480))
+    first = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log), disk.log.state.damaged)
+    _restarted(disk)
+    second = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log), disk.log.state.damaged)
+    assert second[1:] == first[1:]
+    with_epochs = dict.fromkeys((_EPOCHS, f"{DIRECTORY}/{PARTITION_STATE_FILE}"), b"")  # which rise with each start
+    assert second[0] | with_epochs == first[0] | with_epochs
+
+
+def test_a_crash_during_recovery_is_recovered_from() -> None:
+    disk = _filled(30)
+    disk.log.release()
+    flip_bit(disk.fs, _path(10), 480)
+    cut_file(disk.fs, _path(20), 950)
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))  # all of it on the disk, the damage too
+    disk.fs = double
+    found: list[ForgetfulFileSystem] = []
+
+    def note(_: Operation) -> None:
+        found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+
+    double.on_operation = note
+    disk._open(clean=False)
+    assert len(found) > 10
+    for fs in found:
+        disk.fs = fs
+        log = disk._open(clean=False)
+        survivors = [offset for offset in range(29) if offset != 14]
+        assert [offset for offset in _offsets(log) if offset < 29] == survivors
+        verify(fs, log)
+
+
+# --- What a crash left of renames and deletions -----------------------------------------------------------------------
+
+
+def _tidied(*names: str, **content: bytes) -> list[str]:
+    fs = ForgetfulFileSystem()
+    fs.load({"/p-0/": b""} | {f"/p-0/{name}": b"" for name in names})
+    left = tidy_directory(fs, "/p-0")
+    assert left == fs.list_directory("/p-0")
+    return left
+
+
+def _segment(base: int, marker: str = "", *suffixes: str) -> list[str]:
+    return [f"{base:020d}{suffix}{marker}" for suffix in suffixes or (".index", ".log", ".timeindex")]
+
+
+def test_deleted_and_temporary_files_go() -> None:
+    assert (
+        _tidied(*_segment(0, ".deleted"), "leader-epoch-checkpoint.tmp", "seglog-partition.json.tmp", "x.deleted") == []
+    )
+
+
+def test_a_compaction_that_was_not_finished_is_undone() -> None:
+    assert _tidied(*_segment(0), *_segment(5), *_segment(0, ".cleaned")) == _segment(0) + _segment(5)
+
+
+def test_swaps_from_the_first_unfinished_base_on_are_undone_too() -> None:
+    left = _tidied(*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap"))
+    assert left == _segment(0) + _segment(5)
+
+
+def test_undone_swaps_are_durable_first() -> None:
+    """Undoing swaps reaches the disk before the sign that they are unfinished goes."""
+    fs = ForgetfulFileSystem()
+    names = [*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap")]
+    fs.load({f"/p-0/{name}": b"" for name in names})
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
+    tidy_directory(fs, "/p-0")
+    for crashed in found:
+        assert tidy_directory(crashed, "/p-0") == _segment(0) + _segment(5)
+
+
+def test_a_source_of_which_only_an_index_kept_its_name_goes() -> None:
+    """Of a segment that another has replaced a power cut may lose the rename of the index alone."""
+    fs = ForgetfulFileSystem()
+    compacted = encode_batch([(1_000, b"k", b"v", ())], base_offset=30)
+    fs.load({f"/p-0/{name}": b"" for name in (*_segment(0, ".deleted"), *_segment(24, ".deleted", ".log"))})
+    fs.load({f"/p-0/{name}": b"" for name in (*_segment(24, "", ".index"), *_segment(0, "", ".index", ".timeindex"))})
+    fs.load({f"/p-0/{name}": compacted for name in _segment(0, "", ".log")})
+    assert tidy_directory(fs, "/p-0") == _segment(0)
+
+
+def _swap_disk(*, originals: bool = True) -> tuple[ForgetfulFileSystem, dict[str, bytes]]:
+    """Three segments; output that replaces the first two waits as ``.swap``. And the files as they should become."""
+    disk = _filled(30)
+    disk.log.close()
+    files = {path: data for path, data in contents(disk.fs).items() if path.endswith((".log", ".index", ".timeindex"))}
+    output = files[_path(0)][:500] + files[_path(10)][500:]
+    fs = ForgetfulFileSystem()
+    third = {path: data for path, data in files.items() if f"{20:020d}" in path}
+    replaced = {path: data for path, data in files.items() if path not in third}
+    swap = {f"{_path(0)}.swap": output, f"{_path(0, '.index')}.swap": b"", f"{_path(0, '.timeindex')}.swap": b""}
+    fs.load(third | swap | (replaced | {_path(10, ".snapshot"): b"s"} if originals else {}))
+    wanted = third | {_path(0): output, _path(0, ".index"): b"", _path(0, ".timeindex"): b""}
+    return fs, wanted
+
+
+@pytest.mark.parametrize("originals", [True, False])
+def test_complete_output_takes_the_place_of_its_sources(originals: bool) -> None:
+    fs, wanted = _swap_disk(originals=originals)
+    tidy_directory(fs, DIRECTORY)
+    assert fs.snapshot() == wanted
+
+
+def test_a_swap_is_finished_from_whichever_step_a_crash_was_at() -> None:
+    fs, wanted = _swap_disk()
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
+    tidy_directory(fs, DIRECTORY)
+    assert len(found) > 10
+    for crashed in found:
+        tidy_directory(crashed, DIRECTORY)
+        logs = {path: data for path, data in crashed.snapshot().items() if path.endswith(".log")}
+        assert logs == {path: data for path, data in wanted.items() if path.endswith(".log")}
+        assert not [path for path in crashed.snapshot() if path.endswith(".swap")]
+
+
+def test_index_files_that_were_left_behind_by_a_half_done_rename_follow() -> None:
+    assert _tidied(*_segment(0, "", ".log"), *_segment(0, ".swap", ".index", ".timeindex")) == _segment(0)
+
+
+def test_a_log_with_swap_left_overs_opens_and_is_served() -> None:
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
+    disk.log.close()
+    fs, _ = _swap_disk()
+    fs.load({f"{DIRECTORY}/partition.metadata": b""})
+    disk.fs = fs
+    log = disk._open(clean=False)
+    assert [record.offset for record in read_all(log)] == [*range(5), *range(15, 30)]
+    verify(fs, log)
+
+
+# --- Leader epochs ----------------------------------------------------------------------------------------------------
+
+
+def _written_epochs(disk: LogOnDisk) -> bytes:
+    return contents(disk.fs)[_EPOCHS]
+
+
+def test_a_new_log_has_epoch_0_and_a_clean_restart_keeps_it() -> None:
+    disk = _filled(5)
+    assert disk.log.leader_epoch == 0
+    disk.reopen()
+    disk.append(b"more")
+    disk.reopen()
+    assert (disk.log.leader_epoch, _written_epochs(disk)) == (0, b"0\n1\n0 0\n")
+
+
+def test_an_unclean_start_takes_a_new_epoch() -> None:
+    """Every start that was not clean takes a new epoch that is on disk before the first append."""
+    disk = _filled(5)
+    for number in (1, 2, 3):
+        disk.restart_unclean()
+        assert disk.log.leader_epoch == number
+        assert (
+            f"\n{number} {disk.log.log_end_offset}\n".encode()
+            in disk.double.found_after(POWER_LOSS).snapshot()[_EPOCHS]
+        )
+        disk.append(b"more")
+    assert _written_epochs(disk) == b"0\n4\n0 0\n1 5\n2 6\n3 7\n"
+
+
+def test_epochs_that_started_at_the_end_and_wrote_nothing_are_replaced() -> None:
+    disk = _filled(5)
+    for _ in range(3):
+        disk.restart_unclean()
+    assert (disk.log.leader_epoch, _written_epochs(disk)) == (3, b"0\n2\n0 0\n3 5\n")
+
+
+@pytest.mark.parametrize("then", ["stops cleanly", "crashes without an append"])
+def test_after_a_lost_tail_no_offset_is_written_under_the_same_epoch_again(then: str) -> None:
+    disk = _filled(5)
+    disk.append(b"written but never on the disk")
+    assert disk.log.leader_epoch == 0
+    disk.fs = disk.double.crash(POWER_LOSS)
+    disk._open(clean=False)
+    assert (disk.log.log_end_offset, disk.log.leader_epoch) == (5, 1)
+    if then == "stops cleanly":
+        disk.reopen()
+        assert (disk.log.leader_epoch, _written_epochs(disk)) == (1, b"0\n2\n0 0\n1 5\n")
+    else:
+        disk.fs = disk.double.crash(POWER_LOSS)
+        disk._open(clean=False)
+        assert (disk.log.leader_epoch, _written_epochs(disk)) == (2, b"0\n2\n0 0\n2 5\n")
+    assert disk.append(b"another record at the same offset").base_offset == 5
+    assert disk.log.epochs.epoch_for(5) == disk.log.leader_epoch > 0
+
+
+def test_the_epoch_never_falls_below_one_in_the_file_though_its_records_are_lost() -> None:
+    disk = _filled(5)
+    disk.log.flusher.flush()
+    disk.restart_unclean()
+    disk.append(b"epoch 1")
+    disk.fs = disk.double.crash(POWER_LOSS)
+    disk._open(clean=False)
+    assert disk.log.log_end_offset == 5
+    assert disk.log.leader_epoch == 2
+
+
+def test_epochs_are_found_in_the_batches_when_the_file_is_empty() -> None:
+    disk = _filled(5)
+    for _ in range(2):
+        disk.restart_unclean()
+        disk.append(b"more")
+    for clean, epoch in ((False, 3), (True, 3)):
+        disk.log.close()
+        disk.fs.unlink(_EPOCHS)
+        disk.double.load({_EPOCHS: b""})
+        disk._open(clean=clean)
+        assert disk.log.leader_epoch == epoch
+        disk.append(b"more")
+        assert disk.log.epochs.latest == epoch
+    disk.restart_unclean()
+    assert _written_epochs(disk) is not None
+    assert disk.log.leader_epoch == 4
+
+
+def test_a_rebuilt_epoch_file_says_where_each_epoch_began() -> None:
+    disk = _filled(5)
+    for _ in range(2):
+        disk.restart_unclean()
+        disk.append(b"more")
+        disk.append(b"more")
+    before = disk.log.epochs.entries
+    disk.log.release()
+    disk.fs.unlink(_EPOCHS)
+    disk._open(clean=False)
+    assert disk.log.epochs.entries == [*before, (3, 9)]
+
+
+def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
+    disk = _filled(5)
+    disk.log.close()
+    disk.fs.unlink(_EPOCHS)
+    disk.double.load({_EPOCHS: b"0\n7\nnonsense\n"})
+    log = disk._open(clean=True)
+    [problem] = disk.report.problems
+    assert problem.startswith("leader-epoch-checkpoint is ignored: ")
+    assert (log.log_end_offset, log.leader_epoch) == (5, 0)
+
+
+def test_after_deleting_records_the_epoch_that_covers_the_start_is_kept() -> None:
+    disk = _filled(5)
+    disk.restart_unclean()
+    disk.append(b"epoch 1")
+    disk.log.truncate_before(3)
+    assert _written_epochs(disk) == b"0\n2\n0 3\n1 5\n"
+    disk.log.truncate_before(6)
+    assert _written_epochs(disk) == b"0\n1\n1 6\n"
+
+
+def test_a_log_that_begins_anew_keeps_its_epoch_though_the_file_was_lost() -> None:
+    disk = _filled(5)
+    for _ in range(3):
+        disk.restart_unclean()
+    disk.append(b"epoch 3")
+    disk.log.close()
+    disk.fs.unlink(_EPOCHS)
+    assert disk._open(clean=False, log_start=100).leader_epoch == 4
+
+
+def test_after_truncation_the_current_epoch_stays_known() -> None:
+    disk = _filled(5)
+    disk.restart_unclean()
+    disk.append(b"epoch 1")
+    disk.log.truncation.truncate_to(3)
+    assert disk.log.epochs.entries == [(0, 0), (1, 3)]
+    disk.append(b"again")
+    disk.reopen()
+    assert (disk.log.leader_epoch, disk.log.epochs.epoch_for(3)) == (1, 1)
+
+
+def test_a_last_segment_without_its_log() -> None:
+    """After a kill a last segment without its log is named and its offsets are not given again."""
+    disk = _filled(25)
+    disk.log.state_file.save()  # as a checkpoint does after a roll
+    disk.append_batch(batch_of_size(100))
+    disk.log.release()
+    disk.fs.unlink(_path(20))
+    kept = _logs(disk)
+    disk._open(clean=False, recovery_point=20)
+    [problem] = disk.report.problems
+    assert problem.startswith(f"{20:020d}.log is missing, its index files exist: the log continues at 25")
+    _expect_lost(disk, 20, 25, kept=kept, reason="missing")
+
+
+def test_a_last_segment_without_its_log_is_reported_even_if_its_end_is_unknown() -> None:
+    disk = _filled(25)
+    disk.log.release()
+    disk.fs.unlink(_path(20))
+    disk._open(clean=False, recovery_point=20)
+    [problem] = disk.report.problems
+    assert "the log continues at 20" in problem
+    assert disk.log.state.damaged == []
+    verify(disk.fs, disk.log)
+    disk.restart_unclean(recovery_point=20)
+    assert disk.report.problems == []
+
+
+def test_a_crash_while_a_lost_last_segment_is_settled_forgets_nothing_of_it() -> None:
+    disk = _filled(25)
+    disk.log.state_file.save()
+    disk.log.release()
+    disk.fs.unlink(_path(20))
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))
+    disk.fs = double
+    found: list[ForgetfulFileSystem] = []
+    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+    disk._open(clean=False, recovery_point=20)
+    assert len(found) > 10
+    for fs in found:
+        disk.fs = fs
+        log = disk._open(clean=False, recovery_point=20)
+        assert log.log_end_offset == 25
+        assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(20, 25, "missing")]
+
+
+def test_files_of_a_segment_that_was_being_removed_are_no_sign_of_a_loss() -> None:
+    assert _tidied(*_segment(0), *_segment(5, "", ".index", ".timeindex"), *_segment(5, ".deleted", ".log")) == (
+        _segment(0)
+    )

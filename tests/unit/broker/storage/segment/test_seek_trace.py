@@ -1,0 +1,534 @@
+"""The trace of a seek against what the seam of the forgetful double saw: the same files, the same bytes, no more.
+
+"Touched" are files that were opened, mapped or read; asking for a size is not touching. With a handle pool that is
+empty, as after a start, the two agree exactly. Later the seam no longer sees which open file or map is used again.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.segment.seek_trace import POSITIONS_MAX, IndexLookup, SeekTrace
+from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX, SparseIndex
+from seglog_broker.storage.segment.time_index import TimeIndex
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.texts import time_text
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_protocol.segment_files import OFFSET_ENTRY
+from tests.logs import DIRECTORY, LogOnDisk, batch, batch_of_size, cut_file, flip_bit, read_all, verify
+from tests.support import each_case, examples
+
+LOG = f"{DIRECTORY}/00000000000000000000.log"
+INDEX = f"{DIRECTORY}/00000000000000000000.index"
+TIME_INDEX = f"{DIRECTORY}/00000000000000000000.timeindex"
+
+
+class Seam:
+    """What the double saw since this object was made."""
+
+    def __init__(self, disk: LogOnDisk) -> None:
+        assert isinstance(disk.fs, ForgetfulFileSystem)
+        self._fs = disk.fs
+        self._fs.reads.clear()
+
+    @property
+    def files(self) -> set[str]:
+        reads = (read for read in self._fs.reads if read.name in {"open", "map", "pread"})
+        return {read.path.removesuffix(BESIDE_SUFFIX) for read in reads}  # an index that is rebuilt
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(read.size for read in self._fs.reads if read.name == "pread" and read.path.endswith(".log"))
+
+    @property
+    def is_untouched(self) -> bool:
+        return self._fs.reads == []
+
+
+def config(**changes: Any) -> TopicConfig:
+    return TopicConfig(**{"index_interval_bytes": 200, "segment_bytes": 1 << 20, **changes})
+
+
+def full_log(count: int, *, timestamps: bool = True, **changes: Any) -> LogOnDisk:
+    """``count`` batches of one record, each in offset order a millisecond later, from 1000 on."""
+    disk = LogOnDisk(config(**changes))
+    for number in range(count):
+        disk.append(b"value %06d" % number, timestamp=1000 + number if timestamps else -1)
+    return disk
+
+
+def traced(disk: LogOnDisk, offset: int) -> tuple[SeekTrace, Seam]:
+    trace, seam = SeekTrace(), Seam(disk)
+    place = disk.log.traced(trace).seek(offset)
+    if place is not None:
+        number, found = place
+        assert trace.segment == disk.log.segments[number].base_offset
+        assert (trace.position, trace.base_offset, trace.last_offset) == (
+            found.position,
+            found.header.base_offset,
+            found.header.last_offset,
+        )
+        assert trace.scan_start + trace.scanned_bytes == found.position
+        assert trace.positions == sorted(set(trace.positions))
+        assert len(trace.positions) == min(trace.scanned_batches, POSITIONS_MAX)
+        assert trace.scanned_batches > POSITIONS_MAX or trace.positions[-1] == found.position
+        assert (trace.log_size, trace.batch_size) == (disk.log.segments[number].size, found.header.size)
+    return trace, seam
+
+
+# --- What was touched -------------------------------------------------------------------------------------------------
+
+
+@each_case("offset", [0, 1, 57, 120, 150])
+def test_a_first_seek_after_a_start_names_the_files_and_bytes_that_the_seam_saw(offset: int) -> None:
+    disk = full_log(200, segment_bytes=4096)
+    disk.reopen()
+    assert len(disk.log.segments) > 3
+    trace, seam = traced(disk, offset)
+    assert trace.segment != disk.log.active.base_offset, "which is open since the start"
+    assert set(trace.files) == seam.files
+    assert trace.read_bytes == seam.log_bytes > 0
+    assert len(trace.files) == 2, "one index and one log, whatever the number of segments"
+    assert not trace.rebuilt_indexes
+
+
+def test_later_seeks_touch_no_other_files_and_count_every_byte() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    for offset in (3, 150, 4, 151, 3):
+        trace, seam = traced(disk, offset)
+        assert seam.files <= set(trace.files)
+        assert trace.read_bytes == seam.log_bytes
+
+
+def test_an_index_that_is_all_in_memory_is_searched_without_its_file() -> None:
+    disk = full_log(50)
+    assert disk.log.active.offset_index.count > 5
+    trace, seam = traced(disk, 40)
+    assert trace.files == [LOG]
+    assert seam.files == {LOG}
+    [lookup] = trace.lookups
+    assert (lookup.path, lookup.in_file) == (INDEX, False)
+    assert lookup.probes > 0
+
+
+def test_an_empty_index_costs_no_probe_and_no_file() -> None:
+    disk = full_log(2)
+    trace, seam = traced(disk, 1)
+    assert [(lookup.entries, lookup.probes, lookup.entry) for lookup in trace.lookups] == [(0, 0, None)]
+    assert seam.files == {LOG} == set(trace.files)
+    assert (trace.scan_start, trace.scanned_batches) == (0, 2)
+
+
+def test_a_seek_out_of_range_touches_nothing() -> None:
+    disk = full_log(20)
+    disk.log.truncate_before(5)
+    for offset in (4, 21):
+        trace, seam = SeekTrace(), Seam(disk)
+        with pytest.raises(OffsetOutOfRangeError):
+            disk.log.traced(trace).seek(offset)
+        assert seam.is_untouched
+        assert trace == SeekTrace()
+
+
+def test_a_seek_at_the_end_touches_nothing_and_says_that_a_fetch_waits() -> None:
+    disk = full_log(20)
+    trace, seam = SeekTrace(), Seam(disk)
+    assert disk.log.traced(trace).seek(20) is None
+    assert seam.is_untouched
+    assert (trace.segment, trace.files, trace.lookups, trace.position) == (None, [], [], None)
+    assert "end of the log" in trace.why_segment
+
+
+def test_which_segment_and_why() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    second = disk.log.segments[1]
+    trace, _ = traced(disk, second.base_offset + 1)
+    assert (trace.segments, trace.segment, trace.passed_over) == (len(disk.log.segments), second.base_offset, 0)
+    assert trace.why_segment == (
+        f"number 2 of {trace.segments}, the last with a base offset at or below {second.base_offset + 1}"
+    )
+    moment = SeekTrace()
+    disk.log.traced(moment).find_timestamp(1000 + second.base_offset)
+    assert (moment.segment, moment.passed_over) == (second.base_offset, 1)
+    assert f"is at or after {time_text(1000 + second.base_offset)}" in moment.why_segment
+
+
+def test_a_gap_at_the_end_of_a_segment_leads_to_the_next_and_says_so() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    first, second = disk.log.segments[:2]
+    cut_file(disk.fs, first.log_path, first.size - len(batch(b"value 000000", timestamp=1000)))
+    disk.reopen()
+    trace, seam = traced(disk, second.base_offset - 1)
+    assert (trace.segment, trace.passed_over) == (second.base_offset, 1)
+    assert "the next one follows" in trace.why_segment
+    assert trace.base_offset == second.base_offset
+    assert set(trace.files) == seam.files
+    assert trace.read_bytes == seam.log_bytes
+
+
+# --- How much work it was ---------------------------------------------------------------------------------------------
+
+
+def most_probes(entries: int) -> int:
+    return math.ceil(math.log2(entries)) + 1 if entries else 0
+
+
+def assert_every_seek_is_short(disk: LogOnDisk, offsets: Iterator[int] | range) -> None:
+    for offset in offsets:
+        trace, _ = traced(disk, offset)
+        segment = next(s for s in disk.log.segments if s.base_offset == trace.segment)
+        for lookup in trace.lookups:
+            assert lookup.probes <= most_probes(lookup.entries), (offset, lookup)
+        assert trace.base_offset is not None
+        largest = len(batch(b"value 000000", timestamp=1000))
+        assert trace.scanned_bytes <= segment.indexes.writer.interval + largest, offset
+
+
+def assert_trail_is_of(index: SparseIndex, lookup: IndexLookup) -> None:
+    """The probes of a look-up are entries of the index, and leave the one that was found."""
+    entries = list(chunked(index.read(), index.entry_size))
+    low, high = 0, len(entries)
+    for number, key in lookup.trail:
+        assert low <= number < high
+        first = int.from_bytes(entries[number][: index.entry_size - 4])
+        assert key == (first if isinstance(index, TimeIndex) else index.base_offset + first)
+        is_below = key < lookup.wanted if isinstance(index, TimeIndex) else key <= lookup.wanted
+        low, high = (number + 1, high) if is_below else (low, number)
+    assert low == high
+    assert len(lookup.trail) == lookup.probes
+    assert (low == 0) == (lookup.entry is None)
+
+
+def chunked(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+@each_case("entries", range(1, 41))
+@each_case("on_file", ["none", "some", "all"])
+def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(entries: int, on_file: str) -> None:
+    disk = LogOnDisk(config(index_interval_bytes=0))
+    active = disk.log.active
+    disk.append(b"never indexed", timestamp=999)
+    for number in range(entries):
+        disk.append(b"%d" % number, timestamp=1000 + number)
+        if on_file == "some" and number == entries // 2:
+            active.indexes.writer.save()
+    if on_file == "all":
+        active.indexes.writer.save()
+    assert active.offset_index.count == active.time_index.count == entries
+    for offset in range(entries + 1):
+        trace, _ = traced(disk, offset)
+        [lookup] = trace.lookups
+        assert (lookup.entries, lookup.wanted) == (entries, offset)
+        assert lookup.probes <= most_probes(entries)
+        assert_trail_is_of(active.offset_index, lookup)
+        assert trace.scanned_batches == 1
+        moment = SeekTrace()
+        disk.log.traced(moment).find_timestamp(999 + offset)
+        assert [found.index for found in moment.lookups] == ["time", "offset"]
+        assert all(found.probes <= most_probes(entries) for found in moment.lookups)
+        assert_trail_is_of(active.time_index, moment.lookups[0])
+        assert moment.record_offset == offset
+
+
+@pytest.mark.soak
+def test_every_offset_of_a_large_index_takes_few_probes_and_a_short_scan() -> None:
+    """More entries than are kept in memory, so that both halves are searched, and a closed segment before them."""
+    disk = LogOnDisk(config(index_interval_bytes=0, segment_bytes=1 << 20))
+    encoded = batch(b"v", timestamp=1000)
+    entries_in_memory = TAIL_BYTES_MAX // OFFSET_ENTRY.size
+    count = (1 << 20) // len(encoded) + entries_in_memory + 1_000
+    for _ in range(count):
+        disk.append_batch(encoded)
+    closed, active = disk.log.segments
+    assert active.offset_index.count > entries_in_memory
+    seen = set()
+    for offset in range(count):
+        trace, _ = traced(disk, offset)
+        [lookup] = trace.lookups
+        assert lookup.probes <= most_probes(lookup.entries)
+        assert trace.scanned_bytes <= len(encoded)
+        seen.add((trace.segment, lookup.in_file))
+    assert seen == {(closed.base_offset, True), (active.base_offset, True), (active.base_offset, False)}
+
+
+@each_case("interval", [0, 1, 100, 200, 4096])
+def test_a_scan_is_no_longer_than_the_interval_and_one_batch(interval: int) -> None:
+    disk = full_log(300, index_interval_bytes=interval, segment_bytes=9_000)
+    assert_every_seek_is_short(disk, range(300))
+    disk.reopen()
+    assert_every_seek_is_short(disk, range(300))
+
+
+def test_by_timestamps_that_rise_a_scan_is_as_short() -> None:
+    disk = full_log(300)
+    for number in range(300):
+        trace, seam = SeekTrace(), Seam(disk)
+        found = disk.log.traced(trace).find_timestamp(1000 + number)
+        assert found is not None
+        assert (
+            (trace.record_offset, trace.record_timestamp) == (number, 1000 + number) == (found.offset, found.timestamp)
+        )
+        assert trace.scanned_bytes <= 200 + len(batch(b"value 000000", timestamp=1000))
+        assert trace.read_bytes == seam.log_bytes
+
+
+def test_a_seek_reads_once_from_the_place_that_the_index_names() -> None:
+    """Whatever it looks at there: the header that is looked at before it is believed, and those behind it."""
+    disk = full_log(100)
+    for offset, batches in ((90, 1), (91, 2)):
+        trace, seam = traced(disk, offset)
+        reads = [read for read in disk.double.reads if read.name == "pread"]
+        assert [(read.position, read.size) for read in reads] == [(trace.scan_start, trace.read_bytes)]
+        assert trace.scanned_batches == batches
+        assert trace.read_bytes == seam.log_bytes
+    before = len(disk.double.reads)
+    disk.log.find_timestamp(1050)
+    assert [read.name for read in disk.double.reads[before:]].count("pread") == 1
+
+
+# --- By timestamp -----------------------------------------------------------------------------------------------------
+
+
+def log_bytes_of(disk: LogOnDisk, timestamp: int) -> int:
+    seam = Seam(disk)
+    assert disk.log.find_timestamp(timestamp) is not None
+    return seam.log_bytes
+
+
+def test_a_time_entry_that_the_log_confirmed_is_remembered_until_the_log_changes() -> None:
+    """A later seek reads the batch behind it alone; one that is traced shows how it is found without that."""
+    disk = LogOnDisk(config(index_interval_bytes=0))
+    for number in range(20):
+        disk.append_batch(batch_of_size(3_000, timestamp=1000 + number))
+    first = log_bytes_of(disk, 1010)
+    again = log_bytes_of(disk, 1010)
+    assert again < first / 2
+    trace = SeekTrace()
+    disk.log.traced(trace).find_timestamp(1010)
+    assert trace.read_bytes == first
+    assert [lookup.index for lookup in trace.lookups] == ["time", "offset"]
+    disk.log.active.indexes.rebuild()
+    assert log_bytes_of(disk, 1010) == first
+
+
+def test_of_very_many_verified_time_entries_the_newest_are_remembered() -> None:
+    count = 2 * VERIFIED_TIMES_MAX
+    disk = full_log(count, index_interval_bytes=0)
+    for number in range(2, count):
+        disk.log.find_timestamp(1000 + number)
+    remembered = disk.log.active.indexes._verified
+    assert len(remembered) == VERIFIED_TIMES_MAX
+    assert [entry.timestamp for entry in remembered][-1] == 1000 + count - 2
+
+
+def test_passing_over_a_segment_costs_a_look_at_what_its_time_index_says_once() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    disk.reopen()
+    last = disk.log.segments[-2]
+    trace, seam = SeekTrace(), Seam(disk)
+    found = disk.log.traced(trace).find_timestamp(1000 + last.base_offset)
+    assert found is not None
+    assert found.offset == last.base_offset
+    passed_over = disk.log.segments[:-2]
+    assert trace.passed_over == len(passed_over)
+    assert trace.files == [
+        path
+        for segment in (*passed_over, last)
+        for path in (segment.time_index.path, segment.offset_index.path, segment.log_path)
+    ]
+    assert seam.files == set(trace.files)
+    again = SeekTrace()
+    assert disk.log.traced(again).find_timestamp(1000 + last.base_offset) == found
+    assert set(again.files) == {last.time_index.path, last.offset_index.path, last.log_path}
+
+
+def test_a_time_after_every_record_finds_none_and_the_trace_says_so() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    trace = SeekTrace()
+    assert disk.log.traced(trace).find_timestamp(2000) is None
+    assert (trace.segment, trace.position, trace.record_offset) == (None, None, None)
+    assert trace.passed_over == trace.segments == len(disk.log.segments)
+    assert trace.why_segment == "no record is at or after 1970-01-01T00:00:02.000Z: a fetch waits at the end"
+
+
+def test_records_out_of_order_are_found_in_offset_order_and_traced() -> None:
+    disk = LogOnDisk(config())
+    stamps = [1000 + (number * 37) % 101 for number in range(101)]
+    for stamp in stamps:
+        disk.append(b"value", timestamp=stamp)
+    for wanted in range(1000, 1101):
+        trace, seam = SeekTrace(), Seam(disk)
+        disk.log.traced(trace).find_timestamp(wanted)
+        expected = next(number for number, stamp in enumerate(stamps) if stamp >= wanted)
+        assert (trace.record_offset, trace.record_timestamp) == (expected, stamps[expected])
+        assert trace.base_offset == expected
+        assert trace.read_bytes == seam.log_bytes
+        time, offset = trace.lookups
+        assert time.entry is None or time.entry[0] <= wanted
+        assert offset.entry is None or offset.entry[0] <= expected
+
+
+def test_a_log_without_timestamps_is_passed_over() -> None:
+    disk = full_log(100, timestamps=False, segment_bytes=4096)
+    trace = SeekTrace()
+    assert disk.log.traced(trace).find_timestamp(0) is None
+    assert trace.scanned_batches == 0
+    assert trace.passed_over == len(disk.log.segments)
+
+
+# --- Indexes and bytes that cannot be trusted -------------------------------------------------------------------------
+
+
+def test_an_index_that_leads_astray_is_rebuilt_and_the_trace_says_so() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    disk.reopen()
+    first = disk.log.segments[0]
+    middle = first.offset_index.count // 2
+    flip_bit(disk.fs, INDEX, middle * OFFSET_ENTRY.size + 7, bit=2)
+    wanted = int.from_bytes(first.offset_index.read()[middle * OFFSET_ENTRY.size :][:4], "big")
+    trace, seam = traced(disk, wanted)
+    assert trace.rebuilt_indexes
+    assert len(trace.lookups) == 2, "before, and after"
+    assert trace.read_bytes == seam.log_bytes > first.size
+    assert seam.files <= set(trace.files)
+    assert TIME_INDEX in trace.files, "both are made anew"
+    again, _ = traced(disk, wanted)
+    assert not again.rebuilt_indexes
+    verify(disk.fs, disk.log)
+
+
+@pytest.mark.parametrize("path", [INDEX, TIME_INDEX])
+def test_a_half_entry_at_the_end_of_an_index_is_met_by_the_first_seek_that_needs_it(path: str) -> None:
+    disk = full_log(200, segment_bytes=4096)
+    disk.log.close()
+    cut_file(disk.fs, path, -3)
+    disk.restart_unclean(recovery_point=200)
+    trace, seam = SeekTrace(), Seam(disk)
+    disk.log.traced(trace).find_timestamp(1001)
+    assert trace.rebuilt_indexes
+    assert trace.read_bytes == seam.log_bytes
+    assert seam.files <= set(trace.files)
+    by_offset, _ = traced(disk, 1)
+    assert not by_offset.rebuilt_indexes
+    verify(disk.fs, disk.log)
+
+
+def test_the_bytes_that_damage_costs_are_counted() -> None:
+    disk = full_log(60)
+    size = len(batch(b"value 000000", timestamp=1000))
+    flip_bit(disk.fs, LOG, 30 * size + 16, bit=7)  # the magic
+    trace, seam = SeekTrace(), Seam(disk)
+    with pytest.raises(CorruptRecordError) as raised:
+        disk.log.traced(trace).seek(30)
+    assert raised.value.next_offset == 31
+    assert trace.read_bytes == seam.log_bytes
+    assert trace.position is None
+    around, _ = traced(disk, 31)
+    assert around.base_offset == 31
+
+
+# --- The same place as without a trace --------------------------------------------------------------------------------
+
+appends = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 120), st.integers(-1, 30)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(appends, st.sampled_from([0, 100, 300]), st.booleans(), st.data())
+def test_a_traced_seek_leads_where_an_untraced_one_leads(
+    batches: list[tuple[int, int, int]], interval: int, restart: bool, data: st.DataObject
+) -> None:
+    disk = LogOnDisk(config(index_interval_bytes=interval, segment_bytes=1500))
+    for records, size, timestamp in batches:
+        disk.append(*[b"." * size] * records, timestamp=timestamp)
+    if restart:
+        disk.reopen()
+    log = disk.log
+    log.truncate_before(data.draw(st.integers(0, log.log_end_offset), label="log start"))
+    stored = read_all(log)
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        trace, seam = traced(disk, offset)
+        assert trace.read_bytes == seam.log_bytes
+        assert seam.files <= set(trace.files)
+        found = log.read(offset, 1)
+        assert found is not None
+        assert (found.file.path, found.position, found.start_offset) == (
+            trace.files[-1],
+            trace.position,
+            trace.base_offset,
+        )
+        found.release()
+        largest = max(size for _, size, _ in batches) * 3 + 200
+        assert trace.scanned_bytes <= interval + largest
+        assert all(lookup.probes <= most_probes(lookup.entries) for lookup in trace.lookups)
+    for wanted in range(31):
+        trace, seam = SeekTrace(), Seam(disk)
+        moment = log.traced(trace).find_timestamp(wanted)
+        assert trace.read_bytes == seam.log_bytes
+        assert seam.files <= set(trace.files)
+        assert moment == log.find_timestamp(wanted)
+        expected = next((r for r in stored if r.timestamp >= wanted), None)
+        assert (trace.record_offset, trace.record_timestamp) == (
+            (None, None) if expected is None else (expected.offset, expected.timestamp)
+        )
+        assert all(lookup.probes <= most_probes(lookup.entries) for lookup in trace.lookups)
+
+
+def test_of_a_long_scan_the_first_positions_are_kept() -> None:
+    disk = LogOnDisk(config(index_interval_bytes=1 << 20))
+    for number in range(POSITIONS_MAX + 50):
+        disk.append(b"%d" % number)
+    trace, _ = traced(disk, POSITIONS_MAX + 49)
+    assert trace.scanned_batches == POSITIONS_MAX + 50
+    assert len(trace.positions) == POSITIONS_MAX
+
+
+def test_large_batches_are_walked_by_their_headers() -> None:
+    disk = LogOnDisk(config(index_interval_bytes=1 << 20))
+    for _ in range(5):
+        disk.append_batch(batch_of_size(50_000))
+    trace, seam = traced(disk, 4)
+    assert trace.scanned_batches == 5
+    assert trace.scanned_bytes == 200_000
+    assert trace.read_bytes == seam.log_bytes < 5_000
+
+
+# --- One segment, traced and untraced ---------------------------------------------------------------------------------
+
+
+def test_a_traced_seek_leaves_what_it_learned_and_no_trace() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    disk.reopen()
+    first = disk.log.segments[0]
+    steps = first.log.steps
+    assert not first.is_time_known
+    disk.log.traced(SeekTrace()).find_timestamp(1000)
+    assert first.is_time_known
+    assert first.log.steps is steps
+    flip_bit(disk.fs, first.log_path, 16)  # the magic of the first batch
+    with pytest.raises(CorruptRecordError):
+        disk.log.traced(SeekTrace()).seek(0)
+    assert first.log.steps is steps
+
+
+def test_what_a_traced_seek_measured_of_damage_is_known_to_the_next_fetch() -> None:
+    disk = full_log(60)
+    size = len(batch(b"value 000000", timestamp=1000))
+    flip_bit(disk.fs, LOG, 30 * size + 16, bit=7)  # the magic
+    with pytest.raises(CorruptRecordError):
+        disk.log.traced(SeekTrace()).seek(30)
+    seam = Seam(disk)
+    with pytest.raises(CorruptRecordError) as raised:
+        disk.log.read(30, 1 << 20, verify=True)
+    assert raised.value.next_offset == 31
+    assert seam.log_bytes == 0

@@ -1,0 +1,589 @@
+"""One segment: its running state across a stop, its searches, what it does about indexes that lie."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.log_files import DeletedSegments
+from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_broker.storage.segment.segment import BEHIND_READS_MAX, Segment
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, rewrite_offset_and_epoch, seal_batch
+from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry, offset_entries, time_entries
+from tests.logs import batch, batch_of_size, flip_bit
+from tests.support import each_case
+
+_BASE = 1000
+_STEM = "/p-0/00000000000000001000"
+
+
+class OnDisk:
+    """A segment with base 1000 and the disk it lies on; batches of 100 bytes, entries every three of them."""
+
+    def __init__(self, *, interval: int = 250, index_bytes_max: int = 1 << 20, handles_max: int = 512) -> None:
+        self.fs = ForgetfulFileSystem()
+        self.fs.load({"/p-0/": b""})
+        self.handles = HandlePool(self.fs, handles_max)
+        self.interval = interval
+        self.index_bytes_max = index_bytes_max
+        self.segment = self._segment(())
+        self.segment.create()
+        self.next_offset = _BASE
+
+    def _segment(self, existing: "tuple[str, ...] | list[str]") -> Segment:
+        return Segment(
+            self.fs,
+            self.handles,
+            "/p-0",
+            _BASE,
+            index_bytes_max=self.index_bytes_max,
+            index_interval=self.interval,
+            existing=existing,
+        )
+
+    def append(self, encoded: bytes, *, at: int | None = None) -> int:
+        buffer = bytearray(encoded)
+        rewrite_offset_and_epoch(buffer, 0, self.next_offset if at is None else at, 3)
+        header = parse_header(buffer)
+        self.next_offset = header.next_offset
+        return self.segment.append((buffer,), ((len(buffer), header.last_offset, header.max_timestamp),))
+
+    def fill(self, count: int = 20, *, timestamps: list[int] | None = None) -> None:
+        for number in range(count):
+            self.append(batch_of_size(100, timestamps[number] if timestamps else -1))
+
+    def closed(self) -> Segment:
+        """The segment as the next process finds it after a clean stop."""
+        if self.segment.log.is_active:
+            self.segment.close()
+        self.handles.close()
+        self.segment = self._segment(self.fs.list_directory("/p-0"))
+        return self.segment
+
+    def put(self, suffix: str, data: bytes) -> None:
+        """Replace a file behind the segment's back."""
+        self.handles.close()
+        self.fs.unlink(f"{_STEM}{suffix}")
+        self.fs.load({f"{_STEM}{suffix}": data})
+
+    def file(self, suffix: str) -> bytes:
+        return self.fs.snapshot()[f"{_STEM}{suffix}"]
+
+
+def test_a_new_segment_has_all_three_files_at_once_and_empty() -> None:
+    disk = OnDisk()
+    assert disk.fs.snapshot() == {f"{_STEM}.index": b"", f"{_STEM}.log": b"", f"{_STEM}.timeindex": b""}
+    assert disk.segment.log.is_active
+    assert disk.segment.find(_BASE) is None
+    assert disk.segment.max_timestamp == (-1, _BASE)
+    assert disk.segment.first_timestamp == -1
+
+
+def test_left_over_files_of_that_name_are_emptied() -> None:
+    disk = OnDisk()
+    disk.segment.release()
+    for suffix in (".log", ".index", ".timeindex"):
+        disk.put(suffix, b"left over")
+    disk.segment = disk._segment(())
+    disk.segment.create()
+    assert set(disk.fs.snapshot().values()) == {b""}
+
+
+@each_case(("interval", "first"), [(0, 1), (99, 1), (100, 2), (199, 2), (200, 3), (250, 3)])
+def test_an_entry_is_due_when_more_than_the_interval_was_written_since_the_last(interval: int, first: int) -> None:
+    disk = OnDisk(interval=interval)
+    disk.fill(10)
+    expected = [(number, number * 100) for number in range(first, 10, first)]
+    assert list(offset_entries(disk.segment.offset_index.read())) == expected
+
+
+def test_an_entry_names_the_last_offset_of_the_batch_that_begins_there() -> None:
+    disk = OnDisk(interval=0)
+    disk.append(batch(b"a", b"b", b"c"))
+    position = disk.append(batch(b"d", b"e"))
+    assert list(offset_entries(disk.segment.offset_index.read())) == [(4, position)]
+    found = disk.segment.find(_BASE + 3)
+    assert found is not None
+    assert (found.position, found.header.base_offset) == (position, _BASE + 3)
+
+
+def test_every_offset_is_found_in_its_batch_and_gaps_lead_to_the_next() -> None:
+    disk = OnDisk()
+    for base in range(_BASE, _BASE + 300, 10):  # five offsets there, five not
+        disk.append(batch(*[b"value"] * 5), at=base)
+    for segment in (disk.segment, disk.closed()):
+        for offset in range(_BASE, _BASE + 295):
+            found = segment.find(offset)
+            assert found is not None
+            assert found.header.base_offset == _BASE + -(-(offset - _BASE - 4) // 10) * 10
+        assert segment.find(_BASE + 295) is None
+
+
+def test_a_seek_reads_a_bounded_piece_of_the_log() -> None:
+    disk = OnDisk(interval=1000)
+    disk.fill(300)
+    segment = disk.closed()
+    segment.find(_BASE)
+    disk.fs.reads.clear()
+    assert segment.find(_BASE + 250) is not None
+    reads = [read for read in disk.fs.reads if read.name == "pread"]
+    assert [read.size for read in reads] == [4096]
+
+
+def test_headers_of_large_batches_are_read_without_their_records() -> None:
+    disk = OnDisk(interval=10**9)
+    for _ in range(10):
+        disk.append(batch_of_size(100_000))
+    segment = disk.closed()
+    segment.find(_BASE)
+    disk.fs.reads.clear()
+    assert segment.find(_BASE + 9) is not None
+    assert sum(read.size for read in disk.fs.reads if read.path.endswith(".log")) <= 4096 + 9 * HEADER_SIZE
+
+
+@each_case("count", [0, 1, 2, 3, 4, 6, 7, 20])
+def test_a_stop_leaves_no_trace_in_the_indexes(count: int) -> None:
+    timestamps = [(number * 7919) % 100 for number in range(30)]
+    straight, stopped = OnDisk(), OnDisk()
+    straight.fill(30, timestamps=timestamps)
+    stopped.fill(count, timestamps=timestamps)
+    assert stopped.closed().activate() == _BASE + count
+    for number in range(count, 30):
+        stopped.append(batch_of_size(100, timestamps[number]))
+    assert stopped.segment.offset_index.read() == straight.segment.offset_index.read()
+    assert stopped.segment.time_index.read() == straight.segment.time_index.read()
+    assert stopped.segment.max_timestamp == straight.segment.max_timestamp
+    straight.segment.close()
+    stopped.segment.close()
+    assert stopped.fs.snapshot() == straight.fs.snapshot()
+
+
+def test_several_stops_leave_no_trace_either() -> None:
+    timestamps = [(number * 7919) % 100 for number in range(30)]
+    straight, stopped = OnDisk(), OnDisk()
+    straight.fill(30, timestamps=timestamps)
+    for number in range(30):
+        stopped.append(batch_of_size(100, timestamps[number]))
+        stopped.closed().activate()
+        stopped.closed().activate()
+    straight.segment.close()
+    stopped.segment.close()
+    assert stopped.fs.snapshot() == straight.fs.snapshot()
+
+
+def test_activating_tells_the_leader_epoch_of_the_last_batch() -> None:
+    disk = OnDisk()
+    disk.fill(5)
+    disk.closed().activate()
+    assert disk.segment.last_leader_epoch == 3
+
+
+def test_an_active_index_that_is_ahead_of_its_log_is_not_believed() -> None:
+    """Kafka takes the segment's base as its end then, and repeats the offsets of every record in it."""
+    disk = OnDisk()
+    disk.fill(20)
+    disk.closed()
+    sound = disk.file(".index")
+    for stray in (encode_offset_entry(25, 1950), encode_offset_entry(25, 2500), encode_offset_entry(40, 1900)):
+        disk.put(".index", sound + stray)
+        assert disk.closed().activate() == _BASE + 20
+        assert disk.segment.offset_index.read() == sound
+
+
+@each_case("handles_max", [1, 512])
+@each_case(
+    "index",
+    [
+        b"",
+        b"xy",
+        bytes(80),
+        encode_offset_entry(3, 300) + bytes(80),
+        encode_offset_entry(3, 301) + encode_offset_entry(6, 601),  # no batch begins there
+        encode_offset_entry(3, 600) + encode_offset_entry(6, 900),  # a batch of higher offsets begins there
+        encode_offset_entry(2**31 - 1, 2**31 - 1),
+        encode_offset_entry(-5, -100) + encode_offset_entry(6, 600),
+        encode_offset_entry(6, -100),
+        encode_offset_entry(3, 1990) + encode_offset_entry(6, 1999),
+    ],
+)
+def test_no_offset_index_whatever_is_in_it_hides_a_record(index: bytes, handles_max: int) -> None:
+    disk = OnDisk(handles_max=handles_max)
+    disk.fill(20)
+    disk.closed()
+    disk.put(".index", index)
+    segment = disk.closed()
+    for offset in (7, 3, 19, 0, 12, 4, 18):
+        found = segment.find(_BASE + offset)
+        assert found is not None
+        assert found.position == offset * 100
+
+
+def test_an_implausible_entry_met_by_a_seek_rebuilds_the_index() -> None:
+    disk = OnDisk()
+    disk.fill(20)
+    disk.closed()
+    sound = disk.file(".index")
+    flip_bit(disk.fs, f"{_STEM}.index", 8 * 3 + 6, 2)  # the position of the fourth entry, by 1024
+    segment = disk.closed()
+    assert disk.file(".index") != sound
+    assert segment.find(_BASE + 2) is not None
+    assert disk.file(".index") != sound, "nothing has met it yet"
+    found = segment.find(_BASE + 13)
+    assert found is not None
+    assert found.header.base_offset == _BASE + 13
+    assert disk.file(".index") == sound
+
+
+def test_missing_indexes_come_back_byte_for_byte() -> None:
+    disk = OnDisk()
+    disk.fill(20, timestamps=[5, 3, 9, 9, 12, 1, *range(14)])
+    disk.closed()
+    before = disk.fs.snapshot()
+    for suffixes in ([".index"], [".timeindex"], [".index", ".timeindex"]):
+        disk.handles.close()
+        for suffix in suffixes:
+            disk.fs.unlink(_STEM + suffix)
+        segment = disk.closed()
+        segment.indexes.ensure()
+        assert disk.fs.snapshot() == before
+        assert segment.max_timestamp == (13, _BASE + 19)
+
+
+@each_case(
+    "index",
+    [b"", bytes(13), bytes(24), encode_time_entry(5, -1), encode_time_entry(9, 4) + encode_time_entry(8, 5)],
+)
+def test_an_implausible_time_index_of_a_closed_segment_is_made_anew(index: bytes) -> None:
+    disk = OnDisk()
+    disk.fill(20, timestamps=list(range(100, 120)))
+    disk.closed()
+    sound = disk.file(".timeindex")
+    disk.put(".timeindex", index)
+    segment = disk.closed()
+    assert segment.max_timestamp == (119, _BASE + 19)
+    assert disk.file(".timeindex") == sound
+
+
+def test_a_closed_segment_without_timestamps_has_none_whatever_its_file_says() -> None:
+    disk = OnDisk()
+    disk.fs.now_ms = 10**12
+    disk.fill(5)
+    assert disk.closed().max_timestamp == (-1, _BASE)
+    assert disk.segment.find_timestamp(0, _BASE) is None
+
+
+def test_a_full_index_stays_full_and_the_rest_is_found_by_scanning() -> None:
+    disk = OnDisk(interval=0, index_bytes_max=3 * 8)
+    disk.fill(20)
+    assert disk.segment.indexes.writer.is_full
+    assert disk.segment.offset_index.count == 3
+    found = disk.segment.find(_BASE + 15)
+    assert found is not None
+    assert found.position == 1500
+    before = disk.segment.offset_index.read()
+    disk.segment.indexes.rebuild()
+    assert disk.segment.offset_index.read() == before
+
+
+@each_case("codec", list(Codec))
+def test_a_timestamp_leads_to_the_first_record_at_or_after_it(codec: Codec) -> None:
+    disk = OnDisk(interval=0)
+    stamps = [100, 90, 300, 250, 250, 400, 120, 500]
+    for first, second in zip(stamps[::2], stamps[1::2], strict=True):
+        disk.append(encode_batch([(first, None, b"a", ()), (second, None, b"b", ())], codec=codec))
+    for segment in (disk.segment, disk.closed()):
+        for wanted in range(80, 520) if codec is Codec.NONE else sorted({t + d for t in stamps for d in (-1, 0, 1)}):
+            for lowest in range(9):
+                expected = next(
+                    ((t, _BASE + n, 3) for n, t in enumerate(stamps) if t >= wanted and n >= lowest),
+                    None,
+                )
+                assert segment.find_timestamp(wanted, _BASE + lowest) == expected
+
+
+def test_a_timestamp_within_unreadable_records() -> None:
+    """Unreadable records under a right checksum answer a timestamp with their batch."""
+    disk = OnDisk()
+    header = parse_header(batch(b"a", b"b", timestamp=50))
+    disk.append(seal_batch(header, b"\xff" * 30))
+    disk.append(batch(b"c", timestamp=60))
+    assert disk.segment.find_timestamp(40, _BASE) == (50, _BASE, 3)
+    assert disk.segment.find_timestamp(40, _BASE + 1) == (50, _BASE + 1, 3)
+    assert disk.segment.find_timestamp(51, _BASE) == (60, _BASE + 2, 3)
+
+
+def test_boundaries_are_those_of_whole_batches() -> None:
+    for interval in (0, 250, 10**6):
+        disk = OnDisk(interval=interval)
+        disk.fill(20)
+        for segment in (disk.segment, disk.closed()):
+            for size in (0, 1, 99):
+                assert segment.boundary_at_most(500, size) == 500
+            assert segment.boundary_at_most(500, 100) == 600
+            assert segment.boundary_at_most(0, 5000) == 2000
+            assert segment.boundary_at_most(1900, 100) == 2000
+            for size in range(100, 1600, 37):
+                end = segment.boundary_at_most(500, size)
+                assert end % 100 == 0
+                assert 500 < end <= 500 + size
+                assert end > 500 + size - 100 - 300, "no further back than one index entry"
+
+
+def read_through(segment: Segment, *, bytes_max: int) -> list[tuple[int, int]]:
+    """(offset asked for, position found) of each read from first to last, one going on where the other ended."""
+    seen, offset = [], _BASE
+    while (found := segment.find(offset)) is not None:
+        seen.append((offset, found.position))
+        position = segment.boundary_at_most(found.position, bytes_max)
+        last = [each for each in segment.log.batches() if each.position < position][-1]
+        offset = last.header.next_offset
+    return seen
+
+
+def test_the_places_behind_the_latest_reads_are_remembered_and_no_others() -> None:
+    disk = OnDisk()
+    disk.fill(105)
+    segment = disk.closed()
+    for position in range(0, 8_000, 100):
+        segment.boundary_at_most(position, 1_000)
+    assert 0 < sum(segment.remembers(_BASE + number) for number in range(105)) <= BEHIND_READS_MAX + 1, "and the tail"
+
+
+def test_a_read_that_goes_on_where_another_ended_does_without_the_index() -> None:
+    disk = OnDisk()
+    disk.fill(105)
+    segment = disk.closed()
+    expected = [(_BASE + number, number * 100) for number in range(0, 105, 9)]  # every third batch has an entry
+    assert read_through(segment, bytes_max=1_000) == expected
+    followed, position = _BASE + 99, 9_900
+    assert segment.remembers(followed)
+    disk.fs.reads.clear()
+    found = segment.find(followed)
+    assert found is not None
+    assert (found.position, found.header.base_offset) == (position, followed)
+    assert disk.fs.reads == []
+    assert not segment.remembers(_BASE + 9), "only the last few places are kept"
+    assert segment.find(_BASE + 9) == next(
+        each for each in segment.log.batches() if each.header.base_offset == _BASE + 9
+    )
+
+
+def measured(segment: Segment, position: int, start_offset: int, next_base: int) -> DamagedRange:
+    """What is found there, known from now on, as it is with the damage map of a log."""
+    damage = segment.measure_damage(position, start_offset, next_base)
+    segment.damaged.append(damage)
+    return damage
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda segment: segment.cut(9_000), id="cut"),
+        pytest.param(lambda segment: measured(segment, 9_900, -1, _BASE + 105), id="damaged"),
+    ],
+)
+def test_what_a_read_left_behind_is_forgotten_where_the_bytes_are_cut_or_damaged(
+    spoil: Callable[[Segment], object],
+) -> None:
+    disk = OnDisk()
+    disk.fill(105)
+    segment = disk.closed()
+    read_through(segment, bytes_max=1_000)
+    assert segment.remembers(_BASE + 99)
+    spoil(segment)
+    assert not segment.remembers(_BASE + 99)
+
+
+def test_a_scan_that_meets_bytes_that_are_no_batch_says_where() -> None:
+    disk = OnDisk(interval=10**6)
+    disk.fill(20)
+    disk.closed()
+    flip_bit(disk.fs, f"{_STEM}.log", 716)  # the magic of batch 7
+    segment = disk.closed()
+    assert segment.find(_BASE + 6) is not None
+    with pytest.raises(CorruptRecordError) as caught:
+        segment.find(_BASE + 12)
+    assert (caught.value.position, caught.value.start_offset) == (700, _BASE + 7)
+    damage = measured(segment, 700, _BASE + 7, _BASE + 20)
+    assert damage == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
+    found = segment.find(_BASE + 12)
+    assert found is not None
+    assert found.position == 1200
+    assert segment.boundary_at_most(500, 1000) == 700
+    assert segment.boundary_at_most(800, 1000) == 1800
+
+
+def test_damage_that_a_scan_begins_with_is_measured_from_what_lies_before() -> None:
+    disk = OnDisk(interval=10**6)
+    disk.fill(20)
+    disk.closed()
+    flip_bit(disk.fs, f"{_STEM}.log", 16)
+    flip_bit(disk.fs, f"{_STEM}.log", 116)
+    segment = disk.closed()
+    assert measured(segment, 0, -1, _BASE + 20) == DamagedRange(_BASE, _BASE + 2, _BASE, 0, 200)
+    flip_bit(disk.fs, f"{_STEM}.log", 716)
+    assert measured(segment, 700, -1, _BASE + 20) == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
+    assert [found.header.base_offset - _BASE for found in segment.log.batches(strict=True)] == [
+        *range(2, 7),
+        *range(8, 20),
+    ]
+
+
+def test_a_batch_inside_a_damaged_batchs_value_is_not_taken_for_one_of_the_log() -> None:
+    disk = OnDisk()
+    inner = bytearray(batch(b"inner"))
+    rewrite_offset_and_epoch(inner, 0, _BASE + 1, 0)
+    disk.append(batch(b"before"))
+    start = disk.append(batch(bytes(inner)))
+    end = disk.append(batch(b"behind"))
+    disk.closed()
+    flip_bit(disk.fs, f"{_STEM}.log", start + 17)  # its checksum
+    segment = disk.closed()
+    assert measured(segment, start, _BASE + 1, _BASE + 3) == DamagedRange(_BASE + 1, _BASE + 2, _BASE, start, end)
+
+
+def test_indexes_of_a_log_with_a_wrong_offset() -> None:
+    """Checksums leave out the base offset. Indexes made in good faith would lead past every batch behind it."""
+    disk = OnDisk(interval=0)
+    disk.fill(20)
+    disk.closed()
+    for bit in (3, 7):
+        flip_bit(disk.fs, f"{_STEM}.log", 700 + 4, bit)  # 2^27 and 2^31 offsets up
+        disk.handles.close()
+        disk.fs.unlink(f"{_STEM}.index")
+        segment = disk.closed()
+        with pytest.raises(CorruptRecordError) as caught:
+            segment.find(_BASE + 3)
+        assert caught.value.position == 700
+        measured(segment, 700, _BASE + 7, _BASE + 20)
+        assert segment.find(_BASE + 3) is not None
+        assert segment.offset_index.lookup(_BASE + 19).offset == _BASE + 19
+        flip_bit(disk.fs, f"{_STEM}.log", 700 + 4, bit)
+
+
+@pytest.mark.parametrize("short", [0, 1, 50])
+def test_a_failed_write_is_cut_back(short: int) -> None:
+    disk = OnDisk()
+    disk.fill(3)
+    before = disk.fs.snapshot()
+    disk.fs.inject(Fault("pwritev", ".log", short=short))
+    disk.fs.inject(Fault("pwritev", ".log", error=errno.ENOSPC, nth=2))
+    with pytest.raises(OSError, match=r"ENOSPC|no byte"):
+        disk.append(batch_of_size(100))
+    disk.segment.log.cut_back()
+    assert disk.fs.snapshot() == before
+    disk.fs.heal()
+    disk.next_offset = _BASE + 3
+    assert disk.append(batch_of_size(100)) == 300
+
+
+def test_a_short_write_is_continued() -> None:
+    disk = OnDisk()
+    disk.fs.inject(Fault("pwritev", ".log", short=7))
+    disk.fill(1)
+    assert len(disk.file(".log")) == 100
+    assert disk.closed().activate() == _BASE + 1
+
+
+def test_a_close_that_fails_keeps_the_entries_for_the_next_try() -> None:
+    disk = OnDisk(interval=0)
+    disk.fill(5, timestamps=[1, 2, 3, 4, 5])
+    disk.fs.inject(Fault("pwritev", "index", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="ENOSPC"):
+        disk.segment.close()
+    assert not disk.segment.log.is_active
+    assert disk.segment.find(_BASE + 4) is not None
+    disk.segment.indexes.writer.save()
+    assert list(offset_entries(disk.file(".index"))) == [(number, 100 * number) for number in range(1, 5)]
+    assert list(time_entries(disk.file(".timeindex"))) == [(number + 1, number) for number in range(1, 5)]
+
+
+def test_a_tail_that_is_no_batch_is_not_appended_to() -> None:
+    disk = OnDisk()
+    disk.fill(5)
+    disk.closed()
+    disk.put(".log", disk.file(".log") + b"garbage")
+    with pytest.raises(CorruptRecordError) as caught:
+        disk.closed().activate()
+    assert (caught.value.position, caught.value.start_offset) == (500, _BASE + 5)
+
+
+def test_offsets_of_a_damaged_end_are_not_handed_out_again() -> None:
+    disk = OnDisk()
+    disk.fill(5)
+    disk.closed()
+    flip_bit(disk.fs, f"{_STEM}.log", 416)
+    segment = disk.closed()
+    measured(segment, 400, _BASE + 4, _BASE + 5)
+    assert segment.activate() == _BASE + 5
+
+
+def test_activating_a_new_segment_again_holds_its_file_once() -> None:
+    disk = OnDisk()
+    assert disk.segment.activate() == _BASE
+    disk.segment.release()
+    disk.handles.close()
+    assert disk.fs.open_files == []
+
+
+def test_the_first_timestamp_is_that_of_the_first_batch() -> None:
+    disk = OnDisk()
+    header: BatchHeader = parse_header(batch(b"a", b"b", timestamp=70))
+    assert header.max_timestamp == 70
+    disk.append(encode_batch([(70, None, b"a", ()), (90, None, b"b", ())]))
+    disk.append(batch(b"c", timestamp=10))
+    assert disk.segment.first_timestamp == 90
+    assert disk.closed().first_timestamp == 90
+
+
+@each_case(("offset", "size"), [(_BASE, 0), (_BASE + 1, 0), (_BASE + 2, 100), (_BASE + 3, 100), (_BASE + 39, 1900)])
+def test_truncation_cuts_before_the_batch_that_reaches_the_offset(offset: int, size: int) -> None:
+    disk = OnDisk(interval=150)
+    for number in range(20):
+        disk.append(encode_batch([(number, None, b"." * 12, ()), (number, None, b"." * 13, ())]))
+    assert disk.segment.size == 2000
+    disk.segment.truncate_to(offset)
+    assert disk.segment.size == size == len(disk.file(".log"))
+    disk.segment.release()
+    assert disk.segment.activate() == _BASE + size // 50
+    straight = OnDisk(interval=150)
+    for number in range(size // 100):
+        straight.append(encode_batch([(number, None, b"." * 12, ()), (number, None, b"." * 13, ())]))
+    assert disk.segment.offset_index.read() == straight.segment.offset_index.read()
+    assert disk.segment.time_index.read() == straight.segment.time_index.read()
+    assert disk.segment.max_timestamp == straight.segment.max_timestamp
+    assert disk.segment.first_timestamp == straight.segment.first_timestamp
+
+
+def test_truncation_at_or_above_the_end_changes_nothing() -> None:
+    disk = OnDisk()
+    disk.fill(5)
+    before = disk.fs.snapshot()
+    disk.segment.truncate_to(_BASE + 5)
+    assert disk.fs.snapshot() == before
+
+
+def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:
+    disk = OnDisk()
+    disk.fill(5)
+    segment = disk.closed()
+    segment.find(_BASE)
+    lease = segment.log.lease()
+    segment.forget()
+    doomed = DeletedSegments(disk.fs, "/p-0", [segment.base_offset])
+    doomed.set_aside()
+    assert sorted(disk.fs.snapshot()) == [
+        f"{_STEM}.index.deleted",
+        f"{_STEM}.log.deleted",
+        f"{_STEM}.timeindex.deleted",
+    ]
+    doomed.remove()
+    assert disk.fs.snapshot() == {"/p-0/": b""}
+    assert len(lease.resource.pread(1000, 0)) == 500
+    lease.release()
+    assert disk.fs.open_files == []

@@ -1,0 +1,326 @@
+"""The time index against a sorted list, its reserved slot, and the golden vector through real appends."""
+
+from bisect import bisect_right
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.sparse_index import IndexOrderError
+from seglog_broker.storage.segment.time_index import TimeIndex
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from tests.logs import DIRECTORY, LogOnDisk, contents, flip_bit
+from tests.support import each_case
+from tests.unit.broker.storage.segment.indexes import Indexes
+
+_PATH = "/p-0/00000000000000000000.timeindex"
+
+
+def indexes_of(base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> Indexes[TimeIndex]:
+    return Indexes(TimeIndex, _PATH, base, bytes_max=bytes_max, handles_max=handles_max)
+
+
+def test_an_empty_index_answers_no_timestamp_and_the_base() -> None:
+    index = indexes_of(base=70).new()
+    assert index.lookup(5) == (-1, 70)
+    assert index.last == (-1, 70)
+    assert index.count == 0
+
+
+def test_a_lookup_gives_the_entry_at_or_below() -> None:
+    index = indexes_of(base=40).new()
+    for timestamp, offset in ((100, 45), (110, 45), (130, 60)):
+        index.offer(timestamp, offset)  # an equal offset with a larger timestamp is an entry of its own
+    assert [index.lookup(timestamp) for timestamp in (0, 99, 100, 109, 110, 129, 130, 999)] == [
+        (-1, 40),
+        (-1, 40),
+        (100, 45),
+        (100, 45),
+        (110, 45),
+        (110, 45),
+        (130, 60),
+        (130, 60),
+    ]
+
+
+def test_one_slot_is_kept_for_the_closing_entry() -> None:
+    index = indexes_of(bytes_max=30 * 12 + 11).new()
+    for number in range(29):
+        assert not index.is_full
+        index.offer(100 + number, number)
+    assert index.is_full
+    with pytest.raises(IndexOrderError, match="is full with 29 entries"):
+        index.offer(1000, 50)
+    index.offer(1000, 50, closing=True)
+    assert index.count == 30
+    assert index.last == (1000, 50)
+
+
+def test_an_index_with_room_for_one_entry_is_full_at_once() -> None:
+    index = indexes_of(bytes_max=12).new()
+    assert index.is_full
+    index.offer(5, 5, closing=True)
+    assert index.lookup(6) == (5, 5)
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
+    index = indexes_of().new()
+    index.offer(100, 10)
+    with pytest.raises(IndexOrderError, match="offset 9 is below"):
+        index.offer(101, 9, closing=closing)
+    with pytest.raises(IndexOrderError, match="timestamp 99 is below"):
+        index.offer(99, 11, closing=closing)
+    assert index.last == (100, 10)
+
+
+def test_an_equal_timestamp_adds_nothing() -> None:
+    index = indexes_of().new()
+    index.offer(100, 10)
+    index.offer(100, 20)
+    index.offer(100, 30, closing=True)
+    assert (index.count, index.last) == (1, (100, 10))
+
+
+def test_without_timestamps_there_is_no_entry() -> None:
+    index = indexes_of(base=5).new()
+    index.offer(-1, 5)
+    index.offer(-1, 9, closing=True)
+    assert index.count == 0
+    index.offer(0, 10)
+    assert index.last == (0, 10)
+
+
+@each_case(("offset", "left"), [(99, [10, 20, 30]), (31, [10, 20, 30]), (30, [10, 20]), (11, [10]), (10, []), (0, [])])
+@each_case("trimmed", [False, True])
+def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left: list[int], trimmed: bool) -> None:
+    indexes = indexes_of()
+    index = indexes.new()
+    for entry in (10, 20, 30):
+        index.offer(entry * 100, entry)
+    if trimmed:
+        index.trim()
+    index.truncate_to(offset)
+    assert index.count == len(left)
+    assert index.last == ((left[-1] * 100, left[-1]) if left else (-1, 0))
+    index.offer(9000, 90)
+    index.trim()
+    assert indexes.reopened().read() == index.read() == indexes.file
+
+
+def test_truncation_takes_all_entries_of_one_offset() -> None:
+    index = indexes_of().new()
+    index.offer(1, 5)
+    index.offer(2, 7)
+    index.offer(3, 7)
+    index.truncate_to(7)
+    assert index.read() == bytes.fromhex("000000000000000100000005")
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_the_last_entry_can_be_dropped(trimmed: bool) -> None:
+    index = indexes_of().new()
+    index.offer(1, 5)
+    index.offer(2, 7)
+    if trimmed:
+        index.trim()
+    index.drop_last()
+    assert (index.count, index.last) == (1, (1, 5))
+    index.offer(2, 6)
+    assert index.last == (2, 6)
+
+
+@each_case("count", [1, 2, 341, 342, 343, 681, 682, 683, 684, 5461, 5462, 5470])
+def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
+    """Around what is written at a time (342 entries), Kafka's warm section (682), and what memory holds (5462)."""
+    indexes = indexes_of()
+    index = indexes.new()
+    for number in range(count):
+        index.offer(1000 + 2 * number, number)
+    targets = [999, 1000, 1001, 1000 + count, 998 + 2 * count, 10**15]
+    answers = [index.lookup(target) for target in targets]
+    assert answers[0] == (-1, 0)
+    assert answers[1] == answers[2] == (1000, 0)
+    assert answers[4] == answers[5] == (998 + 2 * count, count - 1)
+    index.trim()
+    assert len(indexes.file) == 12 * count
+    reopened = indexes.reopened()
+    assert [reopened.lookup(target) for target in targets] == answers
+    assert reopened.last == (998 + 2 * count, count - 1)
+    assert reopened.problem() is None
+
+
+def test_an_odd_length_fails_the_check() -> None:
+    indexes = indexes_of()
+    indexes.fs.load({_PATH: bytes(13)})
+    assert indexes.reopened().problem() == "it ends with 1 bytes of half an entry"
+
+
+@pytest.mark.parametrize("handles_max", [1, 512])
+@given(data=st.data())
+def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
+    indexes = indexes_of(500, handles_max=handles_max)
+    indexes.write_bytes = data.draw(st.sampled_from([12, 36]))
+    indexes.tail_bytes_max = data.draw(st.sampled_from([36, 84]))
+    index = indexes.new()
+    model: list[tuple[int, int]] = []
+    for _ in range(data.draw(st.integers(0, 60))):
+        action = data.draw(st.sampled_from(["offer"] * 8 + ["truncate", "drop", "reopen"]))
+        if action == "offer":
+            timestamp, offset = model[-1] if model else (-1, 500)
+            timestamp, offset = timestamp + data.draw(st.integers(0, 3)), offset + data.draw(st.integers(0, 2))
+            index.offer(timestamp, offset)
+            if timestamp > (model[-1][0] if model else -1):
+                model.append((timestamp, offset))
+        elif action == "truncate":
+            cut = 500 + data.draw(st.integers(0, 80))
+            index.truncate_to(cut)
+            model = [entry for entry in model if entry[1] < cut]
+        elif action == "drop" and model:
+            index.drop_last()
+            model.pop()
+        elif action == "reopen":
+            index.trim()
+            index = indexes.reopened()
+        target = data.draw(st.integers(-1, 150))
+        at = bisect_right([entry[0] for entry in model], target) - 1
+        assert index.lookup(target) == (model[at] if at >= 0 else (-1, 500))
+        assert index.last == (model[-1] if model else (-1, 500))
+        assert index.count == len(model)
+
+
+def test_real_appends_give_kafkas_own_index_bytes() -> None:
+    """A8: base 1000, interval 100, six batches of two records and 117 bytes; closed after the last."""
+    fs = ForgetfulFileSystem()
+    fs.load({"/p-0/": b""})
+    handles = HandlePool(fs)
+    segment = Segment(fs, handles, "/p-0", 1000, index_bytes_max=10_485_760, index_interval=100)
+    segment.create()
+    for number, timestamp in enumerate((1000, 1001, 1002, 5000, 1004, 1005)):
+        encoded = bytearray(encode_batch([(timestamp, None, b"." * 21, ()), (timestamp, None, b"." * 21, ())]))
+        assert len(encoded) == 117
+        rewrite_offset_and_epoch(encoded, 0, 1000 + 2 * number, 0)
+        assert segment.append((encoded,), ((len(encoded), 1001 + 2 * number, timestamp),)) == 117 * number
+    segment.close()
+    disk = fs.snapshot()
+    assert disk["/p-0/00000000000000001000.index"].hex() == (
+        "000000030000007500000005000000ea000000070000015f00000009000001d40000000b00000249"
+    )
+    assert disk["/p-0/00000000000000001000.timeindex"].hex() == (
+        "00000000000003e90000000300000000000003ea00000005000000000000138800000007"
+    )
+    assert segment.max_timestamp == (5000, 1007)
+    handles.close()
+    assert fs.open_files == []
+
+
+def test_entries_of_a_hundred_batches() -> None:
+    """A hundred batches with interval one give 99 entries and equal maxima no more."""
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=1))
+    for number in range(100):
+        disk.append(b"value", timestamp=1000 + number)
+    index = disk.log.active.time_index
+    assert (index.count, index.last) == (99, (1099, 99))
+    disk.append(b"late", timestamp=5)
+    for _ in range(2):  # of equal maxima the earliest batch is named
+        disk.append(b"equal", timestamp=1099)
+    assert (index.count, index.last) == (99, (1099, 99))
+
+
+def test_closing_adds_a_maximum_that_is_not_yet_indexed() -> None:
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=10_000))
+    for timestamp in (50, 70, 60):
+        disk.append(b"value", timestamp=timestamp)
+    segment = disk.log.active
+    assert segment.time_index.count == 0
+    disk.log.close()
+    assert disk.fs.open("/topic-0/00000000000000000000.timeindex").pread(100, 0).hex() == "000000000000004600000001"
+
+
+# --- An index that lies -----------------------------------------------------------------------------------------------
+
+
+def _timed(stamps: list[int], *, closed: bool) -> LogOnDisk:
+    """A batch for each timestamp in the first segment; with ``closed`` another segment follows."""
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=150))
+    for stamp in stamps:
+        disk.append(b"value", timestamp=stamp)
+    if closed:
+        disk.log.roller.roll(disk.log.log_end_offset, RollReason.SIZE)
+        disk.append(b"behind", timestamp=max(stamps) + 10)
+    disk.log.close()
+    return disk
+
+
+_STAMPS = [
+    [1000 + 10 * number for number in range(24)],
+    [1000 + number * 37 % 101 for number in range(24)],
+    [1000 + number // 6 for number in range(24)],
+    [1000] * 12 + [5000] + [1000] * 11,
+]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("stamps", _STAMPS)
+def test_no_bit_of_a_time_index_sends_a_look_up_past_a_record(stamps: list[int], closed: bool) -> None:
+    disk = _timed(stamps, closed=closed)
+    files = contents(disk.fs)
+    path = f"{DIRECTORY}/{0:020d}.timeindex"
+    everything = [*stamps, *([max(stamps) + 10] if closed else [])]
+    wanted = sorted({stamp + change for stamp in everything for change in (-1, 0, 1)})
+    assert len(files[path]) >= 12
+    for position in range(len(files[path])):
+        for bit in range(8):
+            fs = ForgetfulFileSystem()
+            fs.load(files)
+            flip_bit(fs, path, position, bit)
+            disk.fs = fs
+            log = disk._open(clean=True)
+            for moment in wanted:
+                found = log.find_timestamp(moment)
+                expected = next((number for number, stamp in enumerate(everything) if stamp >= moment), None)
+                assert (found.offset if found else None) == expected, f"byte {position}, bit {bit}, {moment}"
+            assert log.segments[0].largest_timestamp == max(stamps), f"byte {position}, bit {bit}"
+            log.release()
+
+
+def test_a_lying_closing_entry_is_made_again_byte_for_byte() -> None:
+    disk = _timed(_STAMPS[0], closed=True)
+    path = f"{DIRECTORY}/{0:020d}.timeindex"
+    sound = contents(disk.fs)[path]
+    flip_bit(disk.fs, path, len(sound) - 5, 3)
+    disk._open(clean=True)
+    assert disk.log.segments[0].largest_timestamp == max(_STAMPS[0])
+    assert contents(disk.fs)[path] == sound
+
+
+def test_the_proof_of_an_entry_reads_no_more_than_lies_between_two_offset_entries() -> None:
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=4096))
+    for number in range(3000):
+        disk.append(b"x" * 100, timestamp=1000 + number)
+    disk.reopen()
+    double = disk.fs
+    assert isinstance(double, ForgetfulFileSystem)
+    for moment in (1000, 1001, 2500, 3998, 3999):
+        double.reads.clear()
+        found = disk.log.find_timestamp(moment)
+        assert found is not None
+        assert found.offset == moment - 1000
+        read = sum(look.size for look in double.reads if look.name == "pread" and look.path.endswith(".log"))
+        assert read < 8 * 4096 + 64 * 170
+
+
+def test_an_entry_that_no_file_can_hold_is_an_error_of_its_own() -> None:
+    disk = LogOnDisk()
+    index = disk.log.active.time_index
+    for timestamp, offset in ((5, 2**31), (2**63, 1)):
+        with pytest.raises(IndexOrderError):
+            index.offer(timestamp, offset)
+    assert index.count == 0

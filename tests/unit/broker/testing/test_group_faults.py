@@ -1,0 +1,160 @@
+"""Sessions that end and groups that rebalance because a test says so, as members of both protocols see it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from seglog_broker.listeners.kafka.listener import serve_kafka
+from seglog_broker.testing.request_faults import RequestFaults
+from seglog_protocol.errors import UnknownGroupError, UnknownMemberError
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka
+from tests.unit.broker.listeners.kafka.test_kafka_groups_served import AT_ONCE, Member
+
+pytestmark = pytest.mark.trio
+
+
+@asynccontextmanager
+async def faulty_groups() -> AsyncIterator[tuple[KafkaServed, RequestFaults]]:
+    faults = RequestFaults()
+    async with kafka(AT_ONCE, serve=partial(serve_kafka, faults=faults)) as served:
+        faults.begin(served.broker)
+        yield served, faults
+
+
+async def two_members(served: KafkaServed) -> tuple[Member, Member]:
+    """A stable group of two, the first of which leads."""
+    leader, follower = await Member.of(served, "workers"), await Member.of(served, "workers", instance="static-2")
+    await leader.join()
+    await leader.sync(leader.id)
+    await follower.ask_to_join()
+    while await leader.heartbeat() != ErrorCode.REBALANCE_IN_PROGRESS:  # else it may be alone once more
+        await trio.lowlevel.checkpoint()
+    await settle(leader, follower, joins=[leader])
+    return leader, follower
+
+
+async def settle(*members: Member, joins: Sequence[Member]) -> None:
+    """Let these join, the others have asked to, and the leader assign."""
+    for member in joins:
+        await member.ask_to_join()
+    leader = ""
+    for member in members:
+        told = await member.joined()
+        assert told.error_code == ErrorCode.NONE
+        leader = told.leader
+    for member in sorted(members, key=lambda member: member.id != leader):
+        assigned = [each.id for each in members] if member.id == leader else []
+        assert (await member.sync(*assigned)).error_code == ErrorCode.NONE
+
+
+async def test_a_member_whose_session_ends_learns_it_and_joins_again_and_the_others_rebalance() -> None:
+    async with faulty_groups() as (served, faults):
+        leader, follower = await two_members(served)
+        faults.expire_session("workers", leader.id)
+        assert await leader.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await follower.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+        leader.id = ""
+        await leader.ask_to_join()
+        assert (await leader.joined()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+        await settle(follower, leader, joins=[leader, follower])
+
+
+@pytest.mark.parametrize("by", ["instance id", "member id"])
+async def test_a_static_member_is_known_by_either_id(by: str) -> None:
+    async with faulty_groups() as (served, faults):
+        _, follower = await two_members(served)
+        faults.expire_session("workers", "static-2" if by == "instance id" else follower.id)
+        assert await follower.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_rebalance_leaves_the_members_their_ids() -> None:
+    async with faulty_groups() as (served, faults):
+        members = await two_members(served)
+        ids, generation = [member.id for member in members], members[0].generation
+        faults.rebalance("workers")
+        faults.rebalance("workers")  # it is under way
+        for member in members:
+            assert await member.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await settle(*members, joins=members)
+        assert [member.id for member in members] == ids
+        assert {member.generation for member in members} == {generation + 1}
+
+
+async def test_members_that_wait_for_the_leader_are_told_to_join_again() -> None:
+    async with faulty_groups() as (served, faults):
+        member = await Member.of(served, "workers")
+        await member.join()
+        faults.rebalance("workers")
+        assert await member.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class ConsumerMember:
+    """A member of the consumer protocol."""
+
+    def __init__(self, peer: KafkaPeer, member_id: str) -> None:
+        self.peer = peer
+        self.member_id = member_id
+        self.epoch = 0
+
+    async def heartbeat(self) -> int:
+        options: dict[str, Any] = {}
+        if self.epoch == 0:
+            options = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["plain"], "topic_partitions": []}
+        await self.peer.send(
+            messages.ConsumerGroupHeartbeatRequest(
+                group_id="workers", member_id=self.member_id, member_epoch=self.epoch, **options
+            ),
+            1,
+        )
+        told = await self.peer.receive(messages.ConsumerGroupHeartbeatResponse)
+        if told.error_code == ErrorCode.NONE:
+            self.epoch = told.member_epoch
+        return told.error_code
+
+
+async def test_members_of_the_consumer_protocol_get_another_epoch_and_lose_sessions() -> None:
+    async with faulty_groups() as (served, faults):
+        first = ConsumerMember(await served.connect(), "m-0")
+        for _ in range(2):
+            assert await first.heartbeat() == ErrorCode.NONE
+        epoch = first.epoch
+        faults.rebalance("workers")
+        assert await first.heartbeat() == ErrorCode.NONE
+        assert first.epoch == epoch + 1
+        faults.expire_session("workers", "m-0")
+        assert await first.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+        first.epoch = 0
+        assert await first.heartbeat() == ErrorCode.NONE
+        assert first.epoch > epoch + 1
+
+
+async def test_unknown_groups_and_members_are_answered_with_those_that_there_are() -> None:
+    async with faulty_groups() as (served, faults):
+        with pytest.raises(UnknownGroupError, match="there are none"):
+            faults.rebalance("workers")
+        leader, follower = await two_members(served)
+        with pytest.raises(UnknownGroupError, match="groups with members: 'workers'"):
+            faults.expire_session("worker", leader.id)
+        with pytest.raises(UnknownMemberError, match=leader.id) as unknown:
+            faults.expire_session("workers", "nobody")
+        assert follower.id in str(unknown.value)
+        with pytest.raises(UnknownMemberError, match="has 2 members 'test'"):
+            faults.expire_session("workers", "test")
+        await leader.peer.send(
+            messages.LeaveGroupRequest(
+                group_id="workers",
+                members=[
+                    messages.LeaveGroupRequest.MemberIdentity(member_id=leader.id),
+                    messages.LeaveGroupRequest.MemberIdentity(member_id=follower.id, group_instance_id="static-2"),
+                ],
+            )
+        )
+        await leader.peer.receive(messages.LeaveGroupResponse)
+        with pytest.raises(UnknownGroupError, match="there are none"):
+            faults.rebalance("workers")

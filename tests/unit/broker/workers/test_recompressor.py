@@ -1,0 +1,398 @@
+"""Recompression of appends: small batches on the loop, others in a process; appends keep their order."""
+
+import os
+import signal
+from typing import Any, Final
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.log.batch_checks import RecordRules
+from seglog_broker.storage.log.recompression import Recompression, recompress
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
+from seglog_protocol.batch_builder import NewRecord, encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import OutOfResourcesError, SeglogError
+from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, iter_batches, parse_header, seal_batch, verify_crc
+from seglog_protocol.records import decode_records
+from tests.appends import append_request
+from tests.logs import contents
+from tests.processes import workers
+from tests.support import examples
+from tests.unit.broker.brokers import open_broker
+from tests.unit.broker.listeners.fake_broker import serving
+
+CODECS: Final = list(Codec)
+NAMES: Final = {
+    Codec.NONE: "uncompressed",
+    Codec.GZIP: "gzip",
+    Codec.SNAPPY: "snappy",
+    Codec.LZ4: "lz4",
+    Codec.ZSTD: "zstd",
+}
+MIB: Final = 1024 * 1024
+NOW: Final = 1_700_000_000_000
+LARGE: Final = encode_batch([(NOW, b"k", os.urandom(100_000), ())])
+SMALL: Final = encode_batch([(NOW, b"k", b"v", ())])
+KEYLESS: Final = encode_batch([(NOW, None, bytes(100_000), ())])
+
+
+def view(batch: bytes) -> memoryview:
+    return memoryview(bytearray(batch))
+
+
+# --- In a process -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", CODECS)
+async def test_a_process_makes_the_same_batch_as_the_loop(source: Codec) -> None:
+    batch = view(encode_batch([(NOW, b"k", os.urandom(MIB) + bytes(MIB), ())], codec=source))
+    offload = Offload()
+    async with offload.ending_processes():
+        for target in CODECS:
+            wanted = Recompression(target, None, 4 * MIB)
+            new = await offload.recompress(batch, wanted, None)
+            assert new == recompress(parse_header(batch), batch, wanted)
+        assert len(workers("recompressor")) == 1, "one for all of them"
+    assert workers("recompressor") == []
+
+
+async def test_a_process_refuses_what_the_loop_refuses() -> None:
+    keyed = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
+    bomb = view(encode_batch([(NOW, b"k", bytes(8 * MIB), ())], codec=Codec.GZIP))
+    offload = Offload()
+    async with offload.ending_processes():
+        for batch, wanted in (
+            (bomb, Recompression(Codec.LZ4, 9, 20_000)),
+            (bomb, Recompression(Codec.NONE, None, MIB)),
+        ):
+            with pytest.raises(SeglogError) as here:
+                recompress(parse_header(batch), batch, wanted)
+            with pytest.raises(type(here.value)) as there:
+                await offload.recompress(batch, wanted, None)
+            assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
+        wide = Recompression(Codec.LZ4, 9, MIB)
+        assert parse_header(await offload.recompress(bomb, wide, keyed)).codec is Codec.LZ4
+        with pytest.raises(SeglogError, match="record 0 has no key"):
+            await offload.recompress(view(KEYLESS), wide, keyed)
+        [process] = workers("recompressor")
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(OutOfResourcesError, match="recompressor ended with status -9") as raised:
+            await offload.recompress(bomb, wide, None)
+        assert raised.value.retriable
+        await offload.recompress(bomb, wide, None)
+
+
+# --- Appends ----------------------------------------------------------------------------------------------------------
+
+
+class CountingOffload(InlineOffload):
+    """Recompresses when the test allows it; ``begun`` is how many batches were brought here."""
+
+    def __init__(self, *, is_held: bool = False) -> None:
+        super().__init__()
+        self.begun = 0
+        self.let_go = trio.Event()
+        if not is_held:
+            self.let_go.set()
+
+    async def recompress(self, batch: memoryview, wanted: Recompression, rules: RecordRules | None) -> bytearray:
+        self.begun += 1
+        await self.let_go.wait()
+        return await super().recompress(batch, wanted, rules)
+
+
+async def with_topic(broker: Broker, **config: str | int) -> None:
+    named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
+    await broker.create_topic(messages.CreateTopicRequest("t", 1, named))
+
+
+def request_of(*batches: bytes, topic: str = "t", ack: messages.Ack = "os") -> tuple[messages.AppendRequest, bytes]:
+    return messages.AppendRequest([messages.AppendPartition(topic, 0, len(batch)) for batch in batches], ack), b"".join(
+        batches
+    )
+
+
+async def append(broker: Broker, *batches: bytes) -> list[messages.AppendResult]:
+    request, payload = request_of(*batches)
+    pending = append_request(broker, request, view(payload))
+    while not pending.is_written:
+        await pending.write_rest()
+    assert pending.reply is not None
+    return pending.reply.partitions
+
+
+def stored(broker: Broker) -> list[tuple[BatchHeader, bytes]]:
+    """The batches of the topic's log, as they are on the disk."""
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    log = contents(broker.fs)["/data/t-0/00000000000000000000.log"]
+    return [(header, bytes(batch)) for header, batch in iter_batches(log)]
+
+
+_RECORDS = st.lists(
+    st.tuples(
+        st.integers(NOW - 1000, NOW),
+        st.binary(max_size=20),
+        st.none() | st.binary(max_size=300),
+        st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=20)), max_size=2),
+    ),
+    min_size=1,
+    max_size=10,
+)
+_BATCHES = st.lists(st.tuples(_RECORDS, st.sampled_from([1, 3, 200]), st.sampled_from(CODECS)), min_size=1, max_size=6)
+
+
+@given(
+    batches=_BATCHES,
+    target=st.sampled_from(CODECS),
+    is_stamped=st.booleans(),
+    is_compacted=st.booleans(),
+    is_idempotent=st.booleans(),
+)
+@settings(max_examples=examples(100), deadline=None)
+def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
+    batches: list[tuple[list[NewRecord], int, Codec]],
+    target: Codec,
+    is_stamped: bool,
+    is_compacted: bool,
+    is_idempotent: bool,
+) -> None:
+    sent: list[bytes] = []
+    sequence = 0
+    for records, copies, codec in batches:
+        identity = (7, 0, sequence) if is_idempotent else (-1, -1, -1)
+        sent.append(
+            encode_batch(
+                records * copies,
+                codec=codec,
+                producer_id=identity[0],
+                producer_epoch=identity[1],
+                base_sequence=identity[2],
+            )
+        )
+        sequence += len(records) * copies
+
+    async def run() -> None:
+        broker = open_broker()
+        await with_topic(
+            broker,
+            compression_type=NAMES[target],
+            message_timestamp_type="LogAppendTime" if is_stamped else "CreateTime",
+            cleanup_policy="compact" if is_compacted else "delete",
+        )
+        results = await append(broker, *sent)
+        assert [result.error for result in results] == [None] * len(sent)
+        offset = 0
+        for result, before, (header, after) in zip(results, sent, stored(broker), strict=True):
+            was = parse_header(before)
+            assert result.base_offset == header.base_offset == offset
+            offset = header.next_offset
+            assert verify_crc(after, 0, header)
+            assert header.codec is target
+            assert header.is_log_append_time is is_stamped
+            kept = was._replace(base_offset=header.base_offset, leader_epoch=header.leader_epoch)
+            kept = kept._replace(batch_length=header.batch_length, crc=header.crc, attributes=header.attributes)
+            assert header == (kept._replace(max_timestamp=NOW) if is_stamped else kept)
+            if was.codec is target:
+                assert after[HEADER_SIZE:] == before[HEADER_SIZE:], "it stays as it is"
+            expected = decode_records(was, before)
+            found = decode_records(header, after)
+            assert [record[2:] for record in found] == [record[2:] for record in expected]
+            assert [record.offset - header.base_offset for record in found] == [record.offset for record in expected]
+            times = [NOW] * len(found) if is_stamped else [record.timestamp for record in expected]
+            assert [record.timestamp for record in found] == times
+        broker.close()
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("level", [1, 9])
+async def test_a_batch_that_has_the_codec_stays_whatever_its_level(level: int) -> None:
+    offload = CountingOffload()
+    broker = open_broker(offload=offload)
+    await with_topic(broker, compression_type="gzip", compression_gzip_level=5)
+    text = b" ".join(b"%d" % number for number in range(30_000))
+    batch = encode_batch([(NOW, b"k", text, ())], codec=Codec.GZIP, level=level)
+    await append(broker, batch)
+    [(_, after)] = stored(broker)
+    assert after[HEADER_SIZE:] == batch[HEADER_SIZE:]
+    assert not offload.begun
+    broker.close()
+
+
+async def test_the_level_of_the_topic_is_used_and_only_large_batches_go_to_a_process() -> None:
+    offload = CountingOffload()
+    broker = open_broker(offload=offload)
+    await with_topic(broker, compression_type="gzip", compression_gzip_level=5)
+    text = b" ".join(b"%d" % number for number in range(30_000))
+    for value, processes in ((text[:500], 0), (text, 1)):
+        await append(broker, encode_batch([(NOW, b"k", value, ())]))
+        assert (
+            stored(broker)[-1][1][HEADER_SIZE:]
+            == (encode_batch([(NOW, b"k", value, ())], codec=Codec.GZIP, level=5)[HEADER_SIZE:])
+        )
+        assert offload.begun == processes
+    broker.close()
+
+
+async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
+    offload = CountingOffload()
+    broker = open_broker(offload=offload)
+    await with_topic(broker)
+    request, payload = request_of(LARGE)
+    assert broker.is_plain(request, view(payload))
+    assert append_request(broker, request, view(payload)).is_written, "at once"
+    assert stored(broker)[-1][0].codec is Codec.NONE
+    await broker.alter_topic(messages.AlterTopicRequest("t", {"compression.type": "zstd"}))
+    assert not broker.is_plain(request, view(payload)), "from the next append on"
+    await append(broker, LARGE)
+    assert stored(broker)[-1][0].codec is Codec.ZSTD
+    assert offload.begun == 1
+    broker.close()
+
+
+async def test_the_setting_of_the_broker_holds_for_topics_without_one() -> None:
+    broker = open_broker(None, "compression.type=lz4")
+    await with_topic(broker)
+    await append(broker, SMALL, LARGE)
+    assert [header.codec for header, _ in stored(broker)] == [Codec.LZ4, Codec.LZ4]
+    broker.close()
+
+
+async def test_a_repeated_batch_is_recognised_and_one_out_of_order_refused_before_any_work() -> None:
+    offload = CountingOffload()
+    broker = open_broker(offload=offload)
+    await with_topic(broker, compression_type="zstd")
+    first, second, far = (
+        encode_batch([(NOW, b"k", bytes(100_000), ())], producer_id=5, producer_epoch=0, base_sequence=sequence)
+        for sequence in (0, 1, 7)
+    )
+    [result] = await append(broker, first)
+    assert (result.base_offset, result.duplicate) == (0, False)
+    [result] = await append(broker, first)
+    assert (result.base_offset, result.duplicate) == (0, True)
+    [result] = await append(broker, far)
+    assert result.error is not None
+    assert (result.error.code, offload.begun) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", 1)
+    results = await append(broker, second, second, first, far, encode_batch([(NOW, b"k", b"v", ())]))
+    assert [each.base_offset for each in results] == [1, 1, 0, None, 2]
+    assert [each.duplicate for each in results] == [False, True, True, None, False]
+    assert offload.begun == 2
+    assert [header.codec for header, _ in stored(broker)] == [Codec.ZSTD] * 3
+    broker.close()
+
+
+@pytest.mark.parametrize("value_size", [100, 100_000])
+async def test_records_are_checked_before_they_are_compressed(value_size: int) -> None:
+    broker = open_broker()
+    await with_topic(broker, compression_type="zstd", cleanup_policy="compact")
+    keyless = encode_batch([(NOW, None, bytes(value_size), ())])
+    keyed = encode_batch([(NOW, b"k", bytes(value_size), ())])
+    refused, taken = await append(broker, keyless, keyed)
+    assert refused.error is not None
+    assert refused.error.message == "record 0 has no key, which a compacted topic needs"
+    assert taken.base_offset == 0
+    assert [header.codec for header, _ in stored(broker)] == [Codec.ZSTD]
+    broker.close()
+
+
+async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() -> None:
+    broker = open_broker()
+    await with_topic(broker, compression_type="uncompressed", max_message_bytes=50_000)
+    opens_to_much = encode_batch([(NOW, b"k", bytes(60_000), ())], codec=Codec.ZSTD)
+    whole = [encode_batch([(NOW, b"k", os.urandom(size), ())], codec=Codec.LZ4) for size in (10, 30_000)]
+    cut = [seal_batch(parse_header(batch), batch[HEADER_SIZE:-8]) for batch in whole]
+    results = await append(broker, SMALL, opens_to_much, SMALL, cut[0], SMALL, cut[1], SMALL)
+    assert [result.base_offset for result in results] == [0, None, 1, None, 2, None, 3]
+    codes = [result.error.code for result in results if result.error is not None]
+    assert codes == ["MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_RECORD"]
+    assert results[1].error is not None
+    assert results[1].error.facts["limit"] == 50_000
+    broker.close()
+
+
+async def test_appends_keep_their_order_around_a_recompression() -> None:
+    """Appends of a connection keep their order while a batch is recompressed and others are served."""
+    offload = CountingOffload(is_held=True)
+    broker = open_broker(offload=offload)
+    await with_topic(broker, compression_type="zstd")
+    async with serving(broker) as served:
+        peer, other = await served.greeted(), await served.greeted()
+        await peer.send(1, *request_of(LARGE))
+        await peer.send(2, *request_of(SMALL))
+        with trio.fail_after(60):
+            while not offload.begun:  # noqa: ASYNC110 - a real socket is between
+                await trio.sleep(0.001)
+        await other.send(3, *request_of(SMALL))
+        [result] = (await other.receive()).header["partitions"]
+        assert result["base_offset"] == 0, "no other request waits"
+        offload.let_go.set()
+        replies = [(await peer.receive()).header for _ in range(2)]
+        assert [reply["id"] for reply in replies] == [1, 2]
+        assert [reply["partitions"][0]["base_offset"] for reply in replies] == [1, 2]
+    sizes = [decode_records(header, batch)[0].value for header, batch in stored(broker)]
+    assert [len(value or b"") for value in sizes] == [1, 100_000, 1]
+    broker.close()
+
+
+@pytest.mark.parametrize("what", ["deleted", "another codec", "no codec", "smaller"])
+async def test_changes_of_the_topic_while_a_batch_is_recompressed_take_effect(what: str) -> None:
+    offload = CountingOffload(is_held=True)
+    broker = open_broker(offload=offload)
+    await with_topic(broker, compression_type="zstd")
+    request, payload = request_of(LARGE)
+    pending = append_request(broker, request, view(payload))
+    assert not pending.is_written
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pending.write_rest)
+        await wait_all_tasks_blocked()
+        changes = {"another codec": {"compression.type": "lz4"}, "no codec": {"compression.type": "producer"}}
+        if what == "deleted":
+            await broker.delete_topic(messages.DeleteTopicRequest("t"))
+        else:
+            await broker.alter_topic(
+                messages.AlterTopicRequest("t", dict(changes.get(what, {"max.message.bytes": 1_000})))
+            )
+        offload.let_go.set()
+    assert pending.reply is not None
+    [result] = pending.reply.partitions
+    if what in changes:
+        assert result.base_offset == 0
+        assert [header.codec for header, _ in stored(broker)] == [Codec.LZ4 if what == "another codec" else Codec.NONE]
+    else:
+        assert result.error is not None
+        assert result.error.code == ("UNKNOWN_TOPIC" if what == "deleted" else "MESSAGE_TOO_LARGE")
+    broker.close()
+
+
+async def test_many_small_batches_are_recompressed_in_turns_with_others() -> None:
+    broker = open_broker()
+    await with_topic(broker, compression_type="snappy")
+    batches = [encode_batch([(NOW, None, b"%d" % number, ())]) for number in range(200)]
+    request, payload = request_of(*batches)
+    turns = 0
+    is_over = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        pending = append_request(broker, request, view(payload))
+        assert not pending.is_written
+        await pending.write_rest()
+        is_over = True
+    assert turns >= len(batches) // 4
+    assert pending.reply is not None
+    assert [result.base_offset for result in pending.reply.partitions] == list(range(len(batches)))
+    broker.close()

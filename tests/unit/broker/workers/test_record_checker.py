@@ -1,0 +1,269 @@
+"""Checks of records: small batches on the loop, others in a process; appends keep their order."""
+
+import os
+import signal
+from typing import Final
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.api.pending_appends import NEXT_COST
+from seglog_broker.runtime import budget
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import messages
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
+from tests.appends import append_request
+from tests.processes import workers
+from tests.support import memory_taken
+from tests.unit.broker.brokers import open_broker
+from tests.unit.broker.listeners.fake_broker import serving
+
+KEYED: Final = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
+DATED: Final = RecordRules(needs_key=False, earliest=1_000, before_max_ms=500)
+MIB: Final = 1024 * 1024
+
+
+def view(batch: bytes) -> memoryview:
+    return memoryview(bytearray(batch))
+
+
+def bomb(key: bytes | None = b"k") -> bytes:
+    """Some kilobytes that decompress to eight megabytes."""
+    return encode_batch([(-1, key, bytes(8 * MIB), ())], codec=Codec.GZIP)
+
+
+# --- On the loop ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_small_batch_is_checked_at_once(codec: Codec) -> None:
+    good = encode_batch([(5_000, b"k", b"v" * 100, ())] * 20, codec=codec)
+    bad = encode_batch([(5_000, b"k", b"v", ()), (5, None, b"v", ())], codec=codec)
+    for rules in (KEYED, DATED):
+        assert check_small_records(parse_header(good), view(good), rules)
+    with pytest.raises(InvalidRecordError, match="record 1 has no key"):
+        check_small_records(parse_header(bad), view(bad), KEYED)
+    with pytest.raises(InvalidTimestampError, match="record 1 has timestamp 5"):
+        check_small_records(parse_header(bad), view(bad), DATED)
+
+
+def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process() -> None:
+    large = encode_batch([(-1, None, bytes(20_000), ())])
+    assert not check_small_records(parse_header(large), view(large), KEYED), "it is not looked at: it has no key"
+    packed = bomb()
+    with memory_taken() as taken:
+        assert not check_small_records(parse_header(packed), view(packed), KEYED)
+    assert taken() < MIB, "no more than a little is ever opened on the loop"
+
+
+# --- In a process -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_process_gives_the_same_answer_as_the_loop_and_ends_with_its_owner() -> None:
+    offload = Offload()
+    async with offload.ending_processes():
+        await offload.check_records(view(bomb()), KEYED)
+        for batch, rules in ((bomb(None), KEYED), (encode_batch([(7, b"k", bytes(50_000), ())]), DATED)):
+            with pytest.raises(SeglogError) as here:
+                check_records(parse_header(batch), view(batch), rules)
+            with pytest.raises(type(here.value)) as there:
+                await offload.check_records(view(batch), rules)
+            assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
+        assert len(workers("record_checker")) == 1, "one for all of them"
+    assert workers("record_checker") == []
+
+
+async def test_a_process_that_dies_is_a_retriable_error() -> None:
+    """A process that dies is an error to be tried again and the next batch gets another."""
+    offload = Offload()
+    async with offload.ending_processes():
+        await offload.check_records(view(bomb()), KEYED)
+        [process] = workers("record_checker")
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
+            await offload.check_records(view(bomb()), KEYED)
+        assert raised.value.retriable
+        await offload.check_records(view(bomb()), KEYED)
+
+
+async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
+    del autojump_clock
+    offload = Offload()
+    async with offload.ending_processes():
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await offload.check_records(view(bomb(None)), KEYED)
+        await offload.check_records(view(bomb()), KEYED)
+
+
+# --- Appends ----------------------------------------------------------------------------------------------------------
+
+
+class HeldOffload(InlineOffload):
+    """Checks records when the test allows it; ``waiting`` is how many batches wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.let_go = trio.Event()
+
+    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
+        self.waiting += 1
+        await self.let_go.wait()
+        await super().check_records(batch, rules)
+
+
+def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRequest, bytes]:
+    return messages.AppendRequest(
+        [messages.AppendPartition(topic, 0, len(batch)) for batch in batches], "os"
+    ), b"".join(batches)
+
+
+async def test_appends_keep_their_order_around_a_check() -> None:
+    """Appends of a connection keep their order while a batch is checked and others are served."""
+    offload = HeldOffload()
+    broker = open_broker(offload=offload)
+    await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
+    async with serving(broker) as served:
+        peer, other = await served.greeted(), await served.greeted()
+        large, small = bomb(), encode_batch([(-1, b"k", b"v", ())])
+        await peer.send(1, *request_of(large))
+        await peer.send(2, *request_of(small))
+        with trio.fail_after(60):
+            while not offload.waiting:  # noqa: ASYNC110 - a real socket is between
+                await trio.sleep(0.001)
+        await other.send(3, *request_of(small))
+        [result] = (await other.receive()).header["partitions"]
+        assert result["base_offset"] == 0, "no other request waits"
+        offload.let_go.set()
+        replies = [(await peer.receive()).header for _ in range(2)]
+        assert [reply["id"] for reply in replies] == [1, 2]
+        assert [reply["partitions"][0]["base_offset"] for reply in replies] == [1, 2]
+    broker.close()
+
+
+@pytest.mark.parametrize("what", ["deleted", "altered", "refused"])
+async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: str) -> None:
+    offload = HeldOffload()
+    broker = open_broker(offload=offload)
+    await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
+    request, payload = request_of(bomb(None if what == "refused" else b"k"))
+    pending = append_request(broker, request, memoryview(bytearray(payload)))
+    assert not pending.is_written
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pending.write_rest)
+        await wait_all_tasks_blocked()
+        if what == "deleted":
+            await broker.delete_topic(messages.DeleteTopicRequest("keyed"))
+        elif what == "altered":
+            await broker.alter_topic(messages.AlterTopicRequest("keyed", {"max.message.bytes": 1_000}))
+        offload.let_go.set()
+    assert pending.reply is not None
+    [result] = pending.reply.partitions
+    assert result.error is not None
+    wanted = {"deleted": "UNKNOWN_TOPIC", "altered": "MESSAGE_TOO_LARGE", "refused": "INVALID_RECORD"}
+    assert result.error.code == wanted[what]
+    broker.close()
+
+
+async def test_many_batches_are_written_in_turns_with_others_and_in_their_order() -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
+    batches = [encode_batch([(-1, None, b"%d" % number, ())]) for number in range(1000)]
+    request, payload = request_of(*batches, topic="plain")
+    turns = 0
+    is_over = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        pending = append_request(broker, request, memoryview(bytearray(payload)))
+        assert not pending.is_written
+        await pending.write_rest()
+        is_over = True
+    assert turns >= 1000 * NEXT_COST // budget.TURN
+    assert pending.reply is not None
+    assert [result.base_offset for result in pending.reply.partitions] == list(range(1000))
+    broker.close()
+
+
+# --- Look-ups by timestamp --------------------------------------------------------------------------------------------
+
+
+class CountingOffload(InlineOffload):
+    searched = 0
+
+    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
+        self.searched += 1
+        return await super().find_record(batch, timestamp, offset_min)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize(("value_size", "is_searched"), [(10, 0), (50_000, 1)], ids=["small", "large"])
+async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_same_answer(
+    codec: Codec, value_size: int, is_searched: int
+) -> None:
+    offload = CountingOffload()
+    broker = open_broker(offload=offload)
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
+    batch = encode_batch([(time, b"k", bytes(value_size), ()) for time in (10, 20, 30)], codec=codec)
+    request, payload = request_of(batch, topic="plain")
+    await append_request(broker, request, memoryview(bytearray(payload))).wait()
+    for moment in (5, 15, 25, 35):
+        log = broker.partitions["plain", 0].log
+        plain = log.find_timestamp(moment)
+        offload.searched = 0
+        [found] = (
+            await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, moment)]))
+        ).partitions
+        assert (found.timestamp, found.offset) == ((None, None) if plain is None else (plain.timestamp, plain.offset))
+        assert offload.searched == (is_searched if moment < 35 else 0)
+        with await broker.fetch(
+            messages.FetchRequest([messages.FetchPartition("plain", 0, timestamp=moment)], max_wait_ms=0)
+        ) as answer:
+            assert answer.reply.partitions[0].offset == (3 if plain is None else plain.offset)
+        assert offload.searched <= is_searched, "what was found is kept for who asks again"
+    broker.close()
+
+
+async def test_so_many_results_of_searches_are_kept() -> None:
+    broker = open_broker(offload=CountingOffload())
+    broker.scheduler.found_max = 3
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
+    records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
+    request, payload = request_of(bytes(encode_batch(records)), topic="plain")
+    await append_request(broker, request, memoryview(bytearray(payload))).wait()
+    found = broker.directory.handles.only_warm.found
+    for moment in range(1, 19):
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, moment)]))
+        assert 1 <= len(found) <= 3
+    broker.close()
+
+
+async def test_headers_with_false_timestamps() -> None:
+    """Headers that promise timestamps that no record has are searched only so often."""
+    offload = CountingOffload()
+    broker = open_broker(offload=offload)
+    broker.scheduler.searches_max = 3
+    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
+    for _ in range(5):
+        batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))
+        header = parse_header(batch)
+        lying = bytes(seal_batch(header._replace(max_timestamp=1_000), bytes(batch[HEADER_SIZE:])))
+        request, payload = request_of(lying, topic="plain")
+        await append_request(broker, request, memoryview(bytearray(payload))).wait()
+    with pytest.raises(OutOfResourcesError, match="promise"):
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, 500)]))
+    assert offload.searched == 3
+    broker.close()

@@ -1,0 +1,333 @@
+import threading
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import seglog
+from seglog.arrow import writing
+from seglog.arrow.schema import HEADERS
+from seglog.core.partitioner import partition_for_key
+from seglog.testing import Broker
+from seglog_protocol.errors import (
+    DeliveryFailed,
+    MessageTooLargeError,
+    PartitionReadOnlyError,
+    StorageError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, Request
+from seglog_protocol.record_batch import parse_header
+from tests.process.faults.test_idempotent_producers import cutting
+from tests.processes import daemon
+from tests.support import each_case
+from tests.unit.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with fake_broker(topics={"t": 3}) as running:
+        yield running
+
+
+def table(count: int) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([b"key-%d" % (n % 50) for n in range(count)]),
+            "value": pa.array([b"%d" % n for n in range(count)]),
+            "timestamp": pa.array(range(count), pa.int64()),
+        }
+    )
+
+
+def values(broker: FakeBroker) -> list[list[int]]:
+    return [[int(record.value or b"-1") for record in log.records()] for log in broker.logs["t"]]
+
+
+def test_rows_arrive_where_the_producer_would_put_them_in_their_order(broker: FakeBroker) -> None:
+    written = seglog.write_arrow(broker.address, "t", table(1_000))
+    places = [partition_for_key(b"key-%d" % (n % 50), 3) for n in range(1_000)]
+    assert values(broker) == [[n for n in range(1_000) if places[n] == partition] for partition in range(3)]
+    for partition, log in enumerate(broker.logs["t"]):
+        assert written.partitions[partition] == (writing.WrittenRange(0, log.latest - 1, log.latest))
+        assert {record.timestamp for record in log.records()} == {n for n in range(1_000) if places[n] == partition}
+    assert (written.records, written.batches, written.topic) == (1_000, 3, "t")
+    assert written.batch_bytes == sum(len(batch) for log in broker.logs["t"] for batch in log.batches)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_that_of_its_name(broker: FakeBroker, compression: str) -> None:
+    seglog.write_arrow(broker.address, "t", table(100), compression=compression)
+    headers = [parse_header(batch) for log in broker.logs["t"] for batch in log.batches]
+    assert {header.codec.name.lower() for header in headers} == {compression}
+    assert sum(map(len, values(broker))) == 100
+
+
+def test_tables_batches_streams_and_readers_are_written_alike(broker: FakeBroker) -> None:
+    rows = table(200)
+    with seglog.connect(broker.address) as client:
+        for one in (
+            rows,
+            rows.combine_chunks().to_batches()[0],
+            rows.to_reader(max_chunksize=7),
+            pa.concat_tables([rows.slice(0, 150), rows.slice(150)]),
+        ):
+            before = [log.latest for log in broker.logs["t"]]
+            assert seglog.write_arrow(client, "t", one).records == 200
+            for log, start in zip(broker.logs["t"], before, strict=True):
+                assert [r[1:] for r in log.records()[start:]] == [r[1:] for r in log.records()[: log.latest - start]]
+        with pytest.raises(TypeError, match="Arrow's stream interface, which dict does not"):
+            seglog.write_arrow(client, "t", {"value": [b"v"]})
+
+
+def test_small_record_batches_of_a_stream_share_record_batches_of_the_log(broker: FakeBroker) -> None:
+    assert seglog.write_arrow(broker.address, "t", table(1_000).to_reader(max_chunksize=10)).batches == 3
+
+
+def test_an_empty_table_is_written_in_no_time(broker: FakeBroker) -> None:
+    written = seglog.write_arrow(broker.address, "t", table(0))
+    assert (written.records, written.batches, dict(written.partitions)) == (0, 0, {})
+    assert not any(isinstance(request, AppendRequest) for request in broker.requests)
+
+
+def test_batches_stay_within_their_size_and_the_ack_is_the_one_asked_for(broker: FakeBroker) -> None:
+    seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500, ack="os")
+    appends = [request for request in broker.requests if isinstance(request, AppendRequest)]
+    assert {request.ack for request in appends} == {"os"}
+    assert len(appends) > 5
+    assert all(part.size <= 500 for request in appends for part in request.partitions)
+
+
+def test_what_is_on_its_way_stays_within_the_buffer(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BUFFER_BYTES", 2_000)
+    written = seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500)
+    assert written.records == sum(map(len, values(broker))) == 1_000
+
+
+def test_with_ack_none_offsets_are_not_known(broker: FakeBroker) -> None:
+    written = seglog.write_arrow(broker.address, "t", table(100), ack="none")
+    assert {(one.first_offset, one.last_offset) for one in written.partitions.values()} == {(-1, -1)}
+    assert written.records == 100
+    with broker.changed:
+        assert broker.changed.wait_for(lambda: sum(map(len, values(broker))) == 100, 30)
+
+
+def test_columns_and_options_are_refused_before_anything_is_sent(broker: FakeBroker) -> None:
+    with pytest.raises(ValueError, match="no 'vaule'"):
+        seglog.write_arrow(broker.address, "t", pa.table({"vaule": ["v"]}))
+    with pytest.raises(ValueError, match="compression is one of"):
+        seglog.write_arrow(broker.address, "t", table(1), compression="brotli")
+    with pytest.raises(ValueError, match="ack is"):
+        seglog.write_arrow(broker.address, "t", table(1), ack="all")  # type: ignore[arg-type]
+    assert broker.requests == []
+    with pytest.raises(UnknownPartitionError):
+        seglog.write_arrow(broker.address, "t", pa.table({"value": ["v"], "partition": [3]}))
+
+
+def test_rows_that_cannot_be_written_end_a_stream_with_a_note_of_what_was(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_MERGED_ROWS", 1)
+    good = [pa.record_batch({"value": [b"%d" % n], "partition": [0]}) for n in range(5)]
+    bad = pa.record_batch({"value": [b"5"], "partition": [-7]})
+    rows = pa.RecordBatchReader.from_batches(bad.schema, iter([*good, bad]))
+    with pytest.raises(ValueError, match="the column partition has -7 in row 5 of the table") as caught:
+        seglog.write_arrow(broker.address, "t", rows)
+    (note,) = caught.value.__notes__
+    count = len(values(broker)[0])
+    assert note == f"seglog: {count} record{'s' if count > 1 else ''} or more were written before"
+    assert values(broker)[0] == list(range(count))
+
+
+def test_what_is_wrong_with_the_source_is_said_as_it_is(broker: FakeBroker) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield table(70_000).combine_chunks().to_batches()[0]
+        raise seglog.NotReachableError("the other broker is gone")
+
+    stream = pa.RecordBatchReader.from_batches(table(1).schema, rows())
+    with pytest.raises(seglog.NotReachableError, match="the other broker is gone") as caught:
+        seglog.write_arrow(broker.address, "t", stream)
+    assert caught.value.__notes__ == [f"seglog: {sum(map(len, values(broker))):,} records or more were written before"]
+
+
+def test_a_topic_that_does_not_exist_is_created_where_the_broker_does_that() -> None:
+    with fake_broker() as strict, pytest.raises(UnknownTopicError):
+        seglog.write_arrow(strict.address, "u", table(1))
+    with Broker() as running:
+        assert seglog.write_arrow(running.address, "commits", table(1)).records == 1
+        with pytest.raises(UnknownTopicError, match="commits"):
+            seglog.write_arrow(running.address, "comits", table(1), create=False)
+        assert seglog.write_arrow(running.address, "commits", table(1), create=False).records == 1
+        with seglog.connect(running.address) as client:
+            assert [topic.name for topic in client.topics()] == ["commits"]
+
+
+# --- Failures ---------------------------------------------------------------------------------------------------------
+
+
+def script(broker: FakeBroker, *answers: Answer | None) -> None:
+    """What appends are answered with, one after the other; then as usual."""
+    left = list(answers)
+
+    def answer(request: Request, _payload: memoryview) -> Answer | None:
+        return left.pop(0) if isinstance(request, AppendRequest) and left else None
+
+    broker.script = answer
+
+
+def test_what_was_refused_for_now_is_sent_again_and_nothing_else(broker: FakeBroker) -> None:
+    rows = table(100)
+
+    def refuse_one(request: Request, payload: memoryview) -> Answer | None:
+        if not isinstance(request, AppendRequest):
+            return None
+        broker.script = lambda _request, _payload: None
+        results, position = [], 0
+        for part in request.partitions:
+            if part.partition == 1:
+                error = StorageError("later")
+                error.retriable = True
+                results.append(AppendResult("t", 1, error=error))
+            else:
+                base = broker.logs["t"][part.partition].append(payload[position : position + part.size])
+                results.append(AppendResult("t", part.partition, base, -1, request.ack, False))
+            position += part.size
+        return AppendReply(results)
+
+    broker.script = refuse_one
+    assert seglog.write_arrow(broker.address, "t", rows).records == 100
+    assert sorted(number for log in values(broker) for number in log) == list(range(100))
+
+
+def test_a_lost_connection_is_followed_by_another_attempt(broker: FakeBroker) -> None:
+    script(broker, CLOSE, CLOSE)
+    assert seglog.write_arrow(broker.address, "t", table(100)).records == 100
+    assert sorted(number for log in values(broker) for number in log) == list(range(100))
+
+
+def test_what_is_sent_again_is_what_was_sent_before(broker: FakeBroker) -> None:
+    """The answer is lost, not the batch: a broker knows it again by its producer and sequence."""
+    left = [2, 3, 5]
+
+    def lose_the_answer(request: Request, payload: memoryview) -> Answer | None:
+        if not isinstance(request, AppendRequest) or not left:
+            return None
+        left[0] -= 1
+        if left[0]:
+            return None
+        del left[0]
+        position = 0
+        for part in request.partitions:
+            broker.logs["t"][part.partition].append(payload[position : position + part.size])
+            position += part.size
+        return CLOSE
+
+    broker.script = lose_the_answer
+    assert seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500).records == 1_000
+    assert left == []
+    assert sum(len(log.repeats) for log in broker.logs["t"]) >= 3
+    for log in broker.logs["t"]:
+        headers = [parse_header(batch) for batch in log.batches]
+        assert {(header.producer_id, header.producer_epoch) for header in headers} == {(headers[0].producer_id, 0)}
+        counts = [header.record_count for header in headers]
+        assert list(accumulate(counts, initial=0))[:-1] == [header.base_sequence for header in headers]
+        assert set(log.repeats) <= set(log.batches)
+
+
+@pytest.mark.parametrize("options", [{"idempotent": False}, {"ack": "none"}])
+def test_it_is_not_idempotent_where_that_was_not_asked_for_or_means_nothing(
+    broker: FakeBroker, options: dict[str, Any]
+) -> None:
+    seglog.write_arrow(broker.address, "t", table(10), **options)
+    with broker.changed:
+        assert broker.changed.wait_for(lambda: sum(map(len, values(broker))) == 10, 30)
+    assert {parse_header(batch).producer_id for log in broker.logs["t"] for batch in log.batches} == {-1}
+
+
+def test_what_is_refused_for_good_ends_the_writing_and_is_counted(broker: FakeBroker) -> None:
+    refused = PartitionReadOnlyError("read-only", topic="t")
+    script(broker, None, AppendReply([AppendResult("t", 0, error=refused)]))
+    rows = pa.table({"value": [b"%d" % n for n in range(900)], "partition": [0] * 900})
+    with pytest.raises(DeliveryFailed, match=r"not acknowledged: \d+ records to t; \d+ were written") as caught:
+        seglog.write_arrow(broker.address, "t", rows, batch_bytes=300)
+    assert caught.value.failures[0][:2] == ("t", 0)
+    assert isinstance(caught.value.__cause__, PartitionReadOnlyError)
+    count, written = caught.value.failures[0][2], len(values(broker)[0])
+    assert f"{count} records to t; {written} were written" in str(caught.value)
+    assert len(caught.value.failures) == 1, "what was not sent did not fail"
+    assert 0 < written < 900 - count
+    assert values(broker)[0][:count] == list(range(count))
+    assert not any(thread.name.startswith("seglog") for thread in threading.enumerate())
+
+
+def test_a_record_that_no_batch_may_hold_fails_without_being_sent() -> None:
+    with fake_broker(max_message_bytes=1_000) as broker:
+        rows = pa.table({"value": [b"7", bytes(2_000)]})
+        with pytest.raises(DeliveryFailed, match="more than a batch of t can hold") as caught:
+            seglog.write_arrow(broker.address, "t", rows)
+        assert isinstance(caught.value.__cause__, MessageTooLargeError)
+        assert values(broker) == [[7]]
+
+
+def test_the_time_for_trying_again_is_bounded(broker: FakeBroker) -> None:
+    busy = StorageError("busy")
+    busy.retriable = True
+    broker.script = lambda request, _payload: busy if isinstance(request, AppendRequest) else None
+    with pytest.raises(DeliveryFailed, match=r"busy|not acknowledged within"):
+        seglog.write_arrow(broker.address, "t", table(3), delivery_timeout=0.05)
+
+
+# --- The real thing ---------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_are_cut_off_lose_no_row_and_double_none(tmp_path: Path) -> None:
+    count = 20_000
+    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 2)
+        with cutting(running.port, 3) as proxy:
+            written = seglog.write_arrow(proxy.address, "t", table(count), batch_bytes=500)
+            assert proxy.cuts > 5
+        assert client.metrics()["duplicates_total"] > 0, "there was something to be recognised"
+        assert written.records == count
+        for partition in range(2):
+            found = seglog.read_arrow(client, "t", partitions=[partition], columns=["value"]).read_all()
+            of_it = [n for n in range(count) if partition_for_key(b"key-%d" % (n % 50), 2) == partition]
+            assert [int(value) for value in found.column("value").to_pylist()] == of_it
+
+
+@each_case("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_table_comes_back_from_a_real_broker_as_it_was(compression: str) -> None:
+    count = 3_000
+    rows = pa.table(
+        {
+            "key": pa.array([None if n % 7 == 0 else b"key-%d" % (n % 50) for n in range(count)], pa.binary()),
+            "value": pa.array([None if n % 11 == 0 else bytes([n % 256]) * (n % 300) for n in range(count)]),
+            "timestamp": pa.array([n * 1_000_000 for n in range(count)], pa.timestamp("us", "UTC")),
+            "partition": pa.array([n % 2 for n in range(count)], pa.int32()),
+            "headers": pa.array(
+                [[{"key": "n", "value": b"%d" % n}] if n % 3 == 0 else None for n in range(count)], HEADERS.type
+            ),
+        }
+    )
+    with Broker() as running, seglog.connect(running.address) as client:
+        client.create_topic("a", 2)
+        client.create_topic("b", 2)
+        assert seglog.write_arrow(client, "a", rows, compression=compression, batch_bytes=5_000).records == count
+        for partition in range(2):
+            found = seglog.read_arrow(client, "a", headers=True, partitions=[partition]).read_all()
+            expected = rows.filter(pa.compute.field("partition") == partition)
+            assert found.select(rows.column_names).equals(expected)
+            assert found.column("offset").to_pylist() == list(range(expected.num_rows))
+            with client.consumer("a", partitions=[partition]) as consumer:
+                assert [record.value for record in consumer] == expected.column("value").to_pylist()
+        copied = seglog.write_arrow(client, "b", seglog.read_arrow(client, "a", headers=True))
+        assert copied.records == count
+        first, second = (seglog.read_arrow(client, topic, headers=True).read_all() for topic in ("a", "b"))
+        order = [("partition", "ascending"), ("offset", "ascending")]
+        names = [name for name in first.column_names if name != "topic"]
+        assert first.sort_by(order).select(names).equals(second.sort_by(order).select(names))
+        assert "error" not in [line["level"] for line in running.log]

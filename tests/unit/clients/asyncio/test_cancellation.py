@@ -1,0 +1,379 @@
+"""Cancelled at any of its waits, a call leaves its client right: the next one gets its own answer.
+
+Each call is cancelled at its first wait, then at its second, and so on: while it waits, or just when what it waits for
+has come, which asyncio throws away.
+"""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import seglog.asyncio
+from seglog.asyncio import raw
+from seglog.testing import Broker
+from seglog_protocol.batch_builder import encode_batch
+from tests.unit.clients.asyncio.conftest import Run
+from tests.unit.clients.fake_broker import FakeBroker, fake_broker
+from tests.unit.clients.secure_broker import Authority, SecureBroker, secure_broker
+
+WAITS_MAX = 1_000
+When = Literal["waiting", "answered"]
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+class CancelledAt:
+    """Awaits a call whose task is cancelled at its wait of this number; ``waits`` are those that there were."""
+
+    def __init__(self, call: Callable[[], Awaitable[object]], number: int, when: When) -> None:
+        self._call = call
+        self._number = number
+        self._when = when
+        self.waits = 0
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        steps = self._call().__await__()
+        resume: Callable[[], Any] = steps.__next__
+        while True:
+            try:
+                waited = resume()
+            except StopIteration:
+                return
+            if self.waits == self._number:
+                self._cancel(waited)
+            self.waits += 1
+            try:
+                yield waited
+                resume = steps.__next__
+            except BaseException as error:  # noqa: BLE001 - handed on
+                thrown = error
+                resume = lambda: steps.throw(thrown)  # noqa: E731, B023 - called at once
+
+    def _cancel(self, waited: "asyncio.Future[object] | None") -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._when == "waiting":
+            task.cancel()
+        elif waited is None:
+            asyncio.get_running_loop().call_soon(task.cancel)
+        else:
+            waited.add_done_callback(lambda _: task.cancel())  # before the task's own, which goes on
+
+
+async def sweep(call: Callable[[], Awaitable[object]], check: Callable[[], Awaitable[None]], when: When) -> None:
+    """Cancel the call at its waits one after the other, and check each time, until it has no more."""
+    for number in range(WAITS_MAX):
+        cancelled = CancelledAt(call, number, when)
+
+        async def do(cancelled: CancelledAt = cancelled) -> None:
+            await cancelled
+
+        task = asyncio.create_task(do())
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+        await check()
+        if cancelled.waits <= number:
+            assert number > 1
+            return
+    pytest.fail("it never came to its end")
+
+
+@pytest.fixture(params=["waiting", "answered"])
+def when(request: pytest.FixtureRequest) -> When:
+    chosen: When = request.param
+    return chosen
+
+
+async def all_ended() -> None:
+    """Wait until no task is left but this one."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+
+
+def test_a_question(run: Run, when: When) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with seglog.asyncio.connect(broker.address) as client:
+
+            async def check() -> None:
+                assert len(await client.offsets("two")) == 2
+                assert (await client.describe_topic("one")).name == "one"
+
+            await sweep(lambda: client.offsets("one"), check, when)
+
+    with fake_broker(topics={"one": 1, "two": 2}) as broker:
+        run(main(broker))
+
+
+def test_a_request_that_is_larger_than_the_buffers_of_the_socket(run: Run, when: When) -> None:
+    batch = encode_batch([(0, None, b"x" * 900_000, ())])
+
+    async def main(broker: FakeBroker) -> None:
+        async with seglog.asyncio.connect(broker.address) as client:
+
+            async def check() -> None:
+                assert len(await client.offsets("two")) == 2
+
+            batches = [raw.RawBatch("one", 0, batch)] * 8
+            await sweep(lambda: raw.append(client, batches), check, when)
+        assert set(broker.values("one")) == {b"x" * 900_000}
+
+    with fake_broker(topics={"one": 1, "two": 2}) as broker:
+        run(main(broker))
+
+
+def test_a_whole_program_left_at_any_wait_leaves_nothing_behind(run: Run, when: When) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async def program() -> None:
+            async with seglog.asyncio.connect(broker.address) as client:
+                async with client.producer("t", linger_ms=0) as producer:
+                    await (await producer.send(b"3"))
+                async with client.consumer("t", until=3) as consumer:
+                    async for _ in consumer:
+                        await client.topics()
+
+        await sweep(program, all_ended, when)
+
+    with fake_broker() as broker:
+        broker.fill(3)
+        run(main(broker))
+
+
+def test_connecting_by_tls_with_an_account_leaves_no_connection_behind(run: Run, when: When, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def main(broker: SecureBroker) -> None:
+        async def connected() -> None:
+            async with seglog.asyncio.connect(
+                broker.address, tls=authority.file, user="alice", password="secret of alice"
+            ) as client:
+                await client.topics()
+
+        async def check() -> None:
+            await all_ended()
+            gc.collect()  # a socket that is not closed warns, which is an error
+
+        await sweep(connected, check, when)
+
+    with secure_broker(context=authority.context(), passwords={"alice": "secret of alice"}) as broker:
+        run(main(broker))
+
+
+@pytest.mark.parametrize("linger_ms", [0, 1])
+def test_sending_sends_what_send_returned_for_once_and_in_order_and_nothing_else(
+    run: Run, when: When, linger_ms: float
+) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t", linger_ms=linger_ms, buffer_bytes=300) as producer,
+        ):
+            accepted: list[bytes] = []
+            number = 0
+
+            async def send_some() -> None:
+                nonlocal number
+                for _ in range(10):
+                    value = b"%05d" % number * 10
+                    number += 1
+                    await producer.send(value)
+                    accepted.append(value)
+
+            async def check() -> None:
+                await producer.flush()
+                assert broker.values() == accepted
+
+            await sweep(send_some, check, when)
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_waiting_for_deliveries(run: Run, when: When) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t", linger_ms=0) as producer,
+        ):
+            deliveries: list[seglog.asyncio.Delivery] = []
+
+            async def send_and_wait() -> None:
+                deliveries.append(await producer.send(b"x"))
+                await deliveries[-1]
+                await producer.flush()
+
+            async def check() -> None:
+                assert [(await delivery).offset for delivery in deliveries] == list(range(len(deliveries)))
+
+            await sweep(send_and_wait, check, when)
+            assert len(broker.values()) == len(deliveries)
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_reading_loses_and_repeats_nothing(run: Run, when: When) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.consumer("t", follow=True, start=0, partition_bytes=1) as consumer,
+        ):
+            seen: list[int] = []
+
+            async def read() -> None:
+                async for record in consumer:
+                    seen.append(record.offset)
+                    if record.offset == broker.logs["t"][0].latest - 1:
+                        return
+
+            async def check() -> None:
+                if len(seen) < broker.logs["t"][0].latest:
+                    await read()
+                assert seen == list(range(broker.logs["t"][0].latest))
+                broker.fill(12, first=len(seen))
+
+            await sweep(read, check, when)
+
+    with fake_broker() as broker:
+        broker.fill(12)
+        run(main(broker))
+
+
+def test_seeking_moves_or_does_not(run: Run, when: When) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.consumer("t", follow=True, start=4) as consumer,
+        ):
+
+            async def seek() -> None:
+                async for record in consumer:
+                    assert record.offset == 4
+                    break
+                await consumer.seek("@7000")
+
+            async def check() -> None:
+                (position,) = consumer.positions().values()
+                assert position in {4, 5, 7}
+                async for record in consumer:
+                    assert record.offset == position
+                    break
+                await consumer.seek({0: 4})
+
+            await sweep(seek, check, when)
+
+    with fake_broker() as broker:
+        broker.fill(9)
+        run(main(broker))
+
+
+@pytest.mark.parametrize("when", ["waiting", "answered"])
+def test_a_transaction_is_committed_or_aborted_whole_and_another_one_begins(when: When) -> None:
+    with Broker() as broker:
+
+        async def main() -> None:
+            async with seglog.asyncio.connect(broker.address) as client:
+                for topic in ("a", "b"):
+                    await client.create_topic(topic)
+                txn = client.transaction("app")
+
+                async def call() -> None:
+                    async with txn:
+                        for topic in ("a", "b"):
+                            await txn.send(topic, "sent")
+
+                async def read(topic: str) -> int:
+                    async with client.consumer(topic, isolation="read_committed") as consumer:
+                        return len([record async for record in consumer])
+
+                async def check() -> None:
+                    assert [each.state for each in await client.transactions() if each.state == "Ongoing"] == []
+                    async with txn:
+                        await txn.send("a", "after")
+                        await txn.send("b", "after")
+                    assert await read("a") == await read("b")
+
+                await sweep(call, check, when)
+
+        asyncio.run(main())
+
+
+@pytest.mark.soak  # each of some hundred members joins a group
+def test_a_member_commits_no_more_than_it_has_read_and_leaves_its_group(run: Run, when: When) -> None:
+    with Broker() as broker:
+
+        async def main() -> None:
+            async with seglog.asyncio.connect(broker.address) as client:
+                await client.create_topic("t", 2)
+                seen: set[tuple[int, int]] = set()
+
+                async def send() -> None:
+                    async with client.producer("t") as producer:
+                        for partition in (0, 1):
+                            await producer.send(b"x", partition=partition)
+
+                async def work() -> None:
+                    async with client.consumer("t", group="g", auto_commit=False, follow=False) as consumer:
+                        async for record in consumer:
+                            seen.add((record.partition, record.offset))
+                        await consumer.commit()
+
+                async def check() -> None:
+                    groups = {each.group for each in await client.groups()}
+                    if "g" in groups:
+                        assert (await client.describe_group("g")).members == []
+                        for found in await client.group_offsets("g"):
+                            assert {(found.partition, offset) for offset in range(found.offset or 0)} <= seen
+                    await send()
+
+                await send()
+                await sweep(work, check, when)
+                await work()
+                ends = {each.partition: each.latest for each in await client.offsets("t")}
+                assert seen == {(partition, offset) for partition, end in ends.items() for offset in range(end)}
+
+        run(main())
+
+
+@pytest.mark.soak  # as above
+def test_what_is_read_and_sent_in_a_transaction_counts_once(run: Run, when: When) -> None:
+    with Broker() as broker:
+
+        async def main() -> None:
+            async with seglog.asyncio.connect(broker.address) as client:
+                for topic in ("in", "out"):
+                    await client.create_topic(topic)
+                sent = 0
+
+                async def send() -> None:
+                    nonlocal sent
+                    async with client.producer("in") as producer:
+                        await producer.send(str(sent))
+                    sent += 1
+
+                async with client.consumer("in", group="g", auto_commit=False) as consumer:
+                    txn = client.transaction("copier")
+
+                    async def copy() -> None:
+                        async with txn:
+                            async for record in consumer:
+                                await txn.send("out", record.value)
+                                if record.offset == sent - 1:
+                                    break
+                            await txn.commit_offsets(consumer)
+
+                    async def check() -> None:
+                        consumer.rewind()
+                        await send()
+
+                    await send()
+                    await sweep(copy, check, when)
+                    await copy()
+                async with client.consumer("out", isolation="read_committed") as copies:
+                    assert [record.value async for record in copies] == [b"%d" % number for number in range(sent)]
+
+        run(main())

@@ -1,0 +1,401 @@
+"""What is asyncio's own in the client: loops, threads, forks, tasks, and how they end."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import trio
+import uvloop
+
+import seglog
+import seglog.asyncio
+from seglog.testing import Broker
+from seglog_protocol.messages import AppendRequest, FetchRequest, Request
+from tests.unit.clients.asyncio.conftest import Run
+from tests.unit.clients.fake_broker import SILENCE, Answer, FakeBroker, fake_broker
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+ELSEWHERE = "belongs to the asyncio loop in which its block was entered"
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Run ``work`` in a thread of its own, and raise what it raises."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    if raised:
+        raise raised[0]
+
+
+def silent(kind: type[Request]) -> Callable[[Request, memoryview], Answer | None]:
+    return lambda request, _: SILENCE if isinstance(request, kind) else None
+
+
+async def arrived(broker: FakeBroker, kind: type[Request], count: int = 1) -> None:
+    """Wait until so many requests of a kind have come."""
+
+    def wait() -> None:
+        with broker.changed:
+            assert broker.changed.wait_for(lambda: broker.asked(kind) >= count, 60)
+
+    await asyncio.to_thread(wait)
+
+
+def test_producers_groups_and_transactions_work_on_any_loop(run: Run) -> None:
+    async def main(address: str) -> None:
+        async with seglog.asyncio.connect(address) as client:
+            await client.create_topic("in", 3)
+            await client.create_topic("out")
+            async with client.producer("in", compression="zstd") as producer:
+                deliveries = [await producer.send(str(number), key=str(number % 7)) for number in range(5_000)]
+                receipts = await asyncio.gather(*deliveries)
+            assert sorted(receipt.offset for receipt in receipts if receipt.partition == 0)[:3] == [0, 1, 2]
+            txn = client.transaction("sums")
+            async with client.consumer("in", group="g", auto_commit=False, follow=False) as consumer, txn:
+                total = sum([int(record.value or b"") async for record in consumer])
+                await txn.send("out", str(total))
+                await txn.commit_offsets(consumer)
+            async with client.consumer("out", isolation="read_committed") as consumer:
+                assert [record.value async for record in consumer] == [b"%d" % sum(range(5_000))]
+            assert [offset.lag.records for offset in await client.group_offsets("g") if offset.lag] == [0, 0, 0]
+            assert (await client.explain.config("in"))["retention.ms"].value is not None
+
+    with Broker() as broker:
+        run(main(broker.address))
+
+
+def test_timeouts_are_those_of_asyncio(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with seglog.asyncio.connect(broker.address) as client, client.producer("t") as producer:
+            broker.script = silent(AppendRequest)
+            delivery = await producer.send(b"x")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await delivery
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(delivery, 0.05)
+            async with client.consumer("t", follow=True) as consumer:
+                with pytest.raises(TimeoutError):  # noqa: PT012
+                    async with asyncio.timeout(0.05):
+                        async for _ in consumer:
+                            pytest.fail("there are no records")
+                broker.fill(1)
+                async for record in consumer:
+                    assert record.offset == 0
+                    break
+            broker.script = lambda *_: None
+            assert await producer.abort(0.01) == 1
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Run) -> None:
+    senders = 400
+
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t", linger_ms=0, buffer_bytes=2_000) as producer,
+        ):
+            looks = 0
+            append = producer._append
+
+            def counted(*record: Any) -> Any:
+                nonlocal looks
+                looks += 1
+                return append(*record)
+
+            producer._append = counted  # type: ignore[method-assign, assignment]
+            tasks = [asyncio.create_task(producer.send(b"%05d" % number * 20)) for number in range(senders)]
+            await arrived(broker, AppendRequest)
+            gone = [task for task in tasks[30::50] if task.cancel()]  # those that have not sent yet
+            assert gone
+            await asyncio.wait(tasks)
+            await producer.flush()
+            kept = [number for number, task in enumerate(tasks) if not task.cancelled()]
+            assert len(kept) == senders - len(gone)
+            assert sorted(value or b"" for value in broker.values()) == [b"%05d" % number * 20 for number in kept]
+            assert looks <= 3 * senders  # one that finds room, and one in vain for each answer at most
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_other_tasks_run_between_two_batches_that_are_ready_together(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t", linger_ms=3_600_000, batch_bytes=1_000, compression="gzip") as producer,
+        ):
+            seen: list[int] = []
+            write = producer._write
+
+            async def noted(*sent: Any) -> None:
+                seen.append(turns)
+                await write(*sent)
+
+            producer._write = noted  # type: ignore[method-assign, assignment]
+            for number in range(5):
+                await producer.send(b"%d" % number * 990)
+            await producer.flush()
+            assert len(seen) == 5
+            assert sorted(set(seen)) == seen
+        counting.cancel()
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # a test has threads when it forks
+def test_a_client_is_of_its_loop_and_says_so_in_another_loop_another_thread_and_a_child(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        loop = asyncio.get_running_loop()
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.producer("t") as producer,
+            client.consumer("t") as consumer,
+        ):
+            delivery = await producer.send(b"x")
+            await delivery
+
+            async def read() -> None:
+                async for _ in consumer:
+                    pass
+
+            async def enter() -> None:
+                async with client.consumer("t"):
+                    pass
+
+            calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
+                client.topics,
+                client.ping,
+                enter,
+                lambda: producer.send(b"y"),
+                producer.flush,
+                delivery.result,
+                read,
+                lambda: consumer.seek(0),
+            ]
+
+            def refused() -> None:
+                for call in calls:
+                    for runner in (asyncio.run, uvloop.run, trio_run):
+                        with pytest.raises(seglog.ClientError, match=ELSEWHERE):
+                            runner(call())
+
+            await asyncio.to_thread(refused)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    in_thread(refused)  # a loop of the parent seems to run in the thread that forked
+                    code = 7
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(await asyncio.to_thread(lambda: os.waitpid(child, 0)[1])) == 7
+            assert (await client.topics())[0].name == "t"
+            assert broker.values() == [b"x"]
+            handed_over = await asyncio.to_thread(
+                lambda: asyncio.run_coroutine_threadsafe(client.topics(), loop).result(30)
+            )
+            assert handed_over[0].name == "t"
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def trio_run(coroutine: Coroutine[Any, Any, object]) -> None:
+    async def awaited() -> None:
+        await coroutine
+
+    trio.run(awaited)
+
+
+@pytest.mark.parametrize("how", ["the loop ends", "the task is cancelled"])
+def test_records_that_wait_when_their_loop_ends_fail_and_are_counted(
+    run: Run, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliveries: list[seglog.asyncio.Delivery] = []
+    errors: list[BaseException] = []
+
+    async def own(broker: FakeBroker) -> None:
+        try:
+            async with seglog.asyncio.connect(broker.address) as client, client.producer("t") as producer:
+                broker.script = silent(AppendRequest)
+                deliveries.extend([await producer.send(b"x") for _ in range(3)])
+                await deliveries[0]
+        except asyncio.CancelledError as error:
+            errors.append(error)
+            raise
+
+    async def main(broker: FakeBroker) -> None:
+        owner = asyncio.create_task(own(broker))
+        await arrived(broker, AppendRequest)
+        if how == "the task is cancelled":
+            owner.cancel()
+            await asyncio.wait([owner])
+
+    with fake_broker() as broker, caplog.at_level(logging.WARNING):
+        run(main(broker))
+    assert all(delivery.done() for delivery in deliveries)
+    (error,) = errors
+    notes = [*getattr(error, "__notes__", []), *caplog.messages]
+    assert any("not acknowledged: 3 records to t" in note for note in notes), notes
+
+
+def test_a_loop_that_is_closed_with_a_producer_left_open_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    with fake_broker() as broker, caplog.at_level(logging.WARNING):
+        broker.script = silent(AppendRequest)
+        loop = asyncio.new_event_loop()
+        client = seglog.asyncio.connect(broker.address)
+        loop.run_until_complete(client.__aenter__())
+
+        async def begin() -> seglog.asyncio.Delivery:
+            producer = await client.producer("t", linger_ms=3_600_000)
+            return await producer.send(b"x")
+
+        delivery = loop.run_until_complete(begin())
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+        assert delivery.done()
+        assert any("not acknowledged: 1 record to t" in message for message in caplog.messages)
+
+
+def test_one_task_at_a_time_waits_for_a_consumer(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        async with (
+            seglog.asyncio.connect(broker.address) as client,
+            client.consumer("t", follow=True) as consumer,
+        ):
+
+            async def read() -> None:
+                async for _ in consumer:
+                    pass
+
+            first = asyncio.create_task(read())
+            await arrived(broker, FetchRequest)
+            with pytest.raises(seglog.ClientError, match="another task is waiting for this consumer"):
+                await read()
+            first.cancel()
+            await asyncio.wait([first])
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(run: Run) -> None:
+    async def bug() -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def main(broker: FakeBroker) -> None:
+        with pytest.raises(ZeroDivisionError, match="a bug"):  # noqa: PT012
+            async with seglog.asyncio.connect(broker.address) as client:
+                client._loop.start(bug, "a bug")
+                await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        with pytest.raises(ValueError, match="mine") as caught:  # noqa: PT012
+            async with seglog.asyncio.connect(broker.address) as client:
+                client._loop.start(bug, "a bug")
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    raise ValueError("mine")
+        assert any("ZeroDivisionError" in note for note in caught.value.__notes__)
+        await asyncio.sleep(0)
+        assert task.cancelling() == 0
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_an_abort_waits_for_what_is_in_flight_however_often_it_is_cancelled(run: Run) -> None:
+    async def main(broker: FakeBroker) -> None:
+        held = threading.Event()
+
+        def hold(request: Request, _payload: memoryview) -> None:
+            if isinstance(request, AppendRequest):
+                broker.changed.wait_for(held.is_set, 60)
+
+        broker.script = hold
+        async with seglog.asyncio.connect(broker.address) as client:
+            producer = await client.producer("t", linger_ms=0)
+            delivery = await producer.send(b"x")
+            await arrived(broker, AppendRequest)
+            aborting = asyncio.create_task(producer.abort(60))
+            for _ in range(5):
+                await asyncio.sleep(0)
+                aborting.cancel()
+            assert not aborting.done()
+            held.set()
+            with broker.changed:
+                broker.changed.notify_all()
+            await asyncio.wait([aborting])
+            assert aborting.cancelled()
+            assert (await delivery).offset == 0
+
+    with fake_broker() as broker:
+        run(main(broker))
+
+
+def test_a_member_leaves_its_group_also_where_it_is_cancelled(run: Run) -> None:
+    async def main(address: str) -> None:
+        async with seglog.asyncio.connect(address) as client:
+            await client.create_topic("t")
+            async with client.producer("t") as producer:
+                for number in range(10):
+                    await producer.send(str(number))
+            revoked: list[tuple[list[int], bool]] = []
+
+            async def on_revoked(partitions: list[int], lost: bool) -> None:
+                await asyncio.sleep(0)
+                revoked.append((partitions, lost))
+
+            seen = asyncio.Event()
+
+            async def read() -> None:
+                async with client.consumer("t", group="g", on_revoked=on_revoked) as consumer:
+                    async for record in consumer:
+                        if record.offset == 9:
+                            seen.set()
+
+            task = asyncio.create_task(read())
+            await seen.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            assert revoked == [([0], False)]
+            group = await client.describe_group("g")
+            assert group.members == []
+            assert [offset.offset for offset in await client.group_offsets("g")] in ([9], [10])
+
+    with Broker() as broker:
+        run(main(broker.address))

@@ -1,0 +1,145 @@
+"""Groups for the fake broker: ``broker.script = FakeGroups(broker).answer``."""
+
+from dataclasses import dataclass, field
+
+from seglog_protocol import messages
+from seglog_protocol.errors import (
+    GroupSubscribedError,
+    NonEmptyGroupError,
+    SeglogError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from tests.unit.clients.fake_broker import Answer, FakeBroker
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+def member(
+    number: int, assignment: dict[str, list[int]] | None = None, instance_id: str | None = None
+) -> messages.DescribedMember:
+    assigned = [messages.DescribedPartitions(topic, partitions) for topic, partitions in (assignment or {}).items()]
+    host = f"/10.0.0.{number}"
+    return messages.DescribedMember(
+        f"member-{number}", f"worker-{number}", host, 45_000, 1_500, instance_id, assignment=assigned
+    )
+
+
+@dataclass
+class FakeGroup:
+    offsets: dict[tuple[str, int], messages.CommittedOffset] = field(default_factory=dict)
+    members: list[messages.DescribedMember] = field(default_factory=list)
+    empty_since_ms: int | None = None
+    expires_ms: int | None = None
+
+    @property
+    def state(self) -> str:
+        return "Stable" if self.members else "Empty"
+
+
+class FakeGroups:
+    """``page`` is how many groups a reply lists; ``lags`` has what is known of a partition beside its ends."""
+
+    def __init__(self, broker: FakeBroker, *, page: int = 100) -> None:
+        self.broker = broker
+        self.page = page
+        self.groups: dict[str, FakeGroup] = {}
+        self.lags: dict[tuple[str, int], messages.LagResult] = {}
+
+    def commit(self, name: str, topic: str, partition: int, offset: int, metadata: str | None = None) -> None:
+        group = self.groups.setdefault(name, FakeGroup())
+        group.offsets[topic, partition] = messages.CommittedOffset(
+            topic, partition, offset, None, metadata, NOW_MS - DAY_MS, group.expires_ms
+        )
+
+    def committed(self, name: str) -> dict[tuple[str, int], int | None]:
+        return {place: committed.offset for place, committed in self.groups[name].offsets.items()}
+
+    def answer(self, request: messages.Request, _payload: memoryview) -> Answer | None:
+        match request:
+            case messages.ListGroupsRequest():
+                return self._list(request)
+            case messages.DescribeGroupRequest():
+                return self._describe(request.group)
+            case messages.CommittedOffsetsRequest():
+                known = self.groups.get(request.group, FakeGroup()).offsets
+                return messages.CommittedOffsetsReply([known[place] for place in sorted(known)], NOW_MS)
+            case messages.LagRequest():
+                return messages.LagReply([self._lag(asked) for asked in request.partitions], NOW_MS)
+            case messages.CommitOffsetsRequest():
+                for asked in request.offsets:
+                    self.commit(request.group, asked.topic, asked.partition, asked.offset, asked.metadata)
+                return messages.CommitOffsetsReply(
+                    [messages.CommitOffsetResult(each.topic, each.partition) for each in request.offsets]
+                )
+            case messages.DeleteGroupsRequest():
+                return messages.DeleteGroupsReply(
+                    [messages.DeletedGroup(name, self._delete(name)) for name in request.groups]
+                )
+            case messages.DeleteOffsetsRequest():
+                return self._delete_offsets(request)
+        return None
+
+    def _list(self, request: messages.ListGroupsRequest) -> messages.ListGroupsReply:
+        names = [name for name in sorted(self.groups) if name > (request.after or "")]
+        listed = [
+            messages.ListedGroup(
+                name, "classic", group.state, "consumer", len(group.members), len(group.offsets), group.expires_ms
+            )
+            for name in names[: self.page]
+            for group in (self.groups[name],)
+        ]
+        return messages.ListGroupsReply(listed, NOW_MS, len(names) > self.page)
+
+    def _describe(self, name: str) -> Answer:
+        group = self.groups.get(name)
+        if group is None:
+            return self._unknown(name)
+        return messages.DescribeGroupReply(
+            name,
+            "classic",
+            group.state,
+            4,
+            "consumer",
+            "range" if group.members else "",
+            group.members[0].member_id if group.members else "",
+            group.members,
+            NOW_MS,
+            group.empty_since_ms,
+            group.expires_ms,
+        )
+
+    def _lag(self, asked: messages.LagPartition) -> messages.LagResult:
+        log = self.broker.logs.get(asked.topic)
+        if log is None:
+            return messages.LagResult(asked.topic, asked.partition, error=UnknownTopicError("there is no topic gone"))
+        part = log[asked.partition]
+        known = self.lags.get((asked.topic, asked.partition))
+        return known or messages.LagResult(asked.topic, asked.partition, part.earliest, part.latest, part.durable)
+
+    def _delete(self, name: str) -> SeglogError | None:
+        group = self.groups.get(name)
+        if group is None:
+            return self._unknown(name)
+        if group.members:
+            return NonEmptyGroupError(f"group {name} has members", group=name, members=["member-1"])
+        del self.groups[name]
+        return None
+
+    def _delete_offsets(self, request: messages.DeleteOffsetsRequest) -> messages.DeleteOffsetsReply:
+        group = self.groups[request.group]
+        read = {assigned.topic for each in group.members for assigned in each.assignment or ()}
+        results = []
+        for asked in request.partitions:
+            error = None
+            if asked.topic in read:
+                error = GroupSubscribedError(f"members read {asked.topic}", group=request.group, topic=asked.topic)
+            else:
+                del group.offsets[asked.topic, asked.partition]
+            results.append(messages.DeletedOffset(asked.topic, asked.partition, error))
+        return messages.DeleteOffsetsReply(results)
+
+    @staticmethod
+    def _unknown(name: str) -> UnknownGroupError:
+        return UnknownGroupError(f"there is no group {name}", group=name)

@@ -1,0 +1,612 @@
+"""Producers of either face: what arrives, what is sent again, what fails; and the blocking one by itself."""
+
+import random
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seglog
+from seglog.core.retries import ATTEMPT_FIRST_SECONDS
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    ClientClosedError,
+    ClientTimeoutError,
+    ConnectionLostError,
+    DeliveryFailed,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import (
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    HelloRequest,
+    InitProducerRequest,
+    Request,
+)
+from seglog_protocol.record_batch import parse_header
+from tests.unit.clients.faces import Face, heard, together
+from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, FakePartition, fake_broker, on_append
+from tests.unit.clients.hand_clock import HandClock
+
+
+async def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is(face: Face) -> None:
+    async with (
+        face(topics={"t": 3}) as (broker, client),
+        client.producer("t") as producer,
+    ):
+        moment = datetime(2019, 1, 1, tzinfo=UTC)
+        first = await producer.send("välue", key="key", timestamp=moment, partition=2, headers={"a": b"1", "b": None})
+        second = await producer.send(None, key=b"key", timestamp=5, partition=2, headers=[("a", "2"), ("a", "3")])
+        assert await first == seglog.Receipt("t", 2, 0, 1546300800000, "disk")
+        assert await second == seglog.Receipt("t", 2, 1, 5, "disk")
+        assert first.done()
+        assert await first.exception() is None
+        records = broker.logs["t"][2].records()
+        assert records[0][2:] == (b"key", "välue".encode(), (("a", b"1"), ("b", None)))
+        assert records[1][2:] == (b"key", None, (("a", b"2"), ("a", b"3")))
+
+
+@pytest.mark.parametrize("linger_ms", [0, 20])
+async def test_a_partition_may_be_a_whole_number_of_any_type(face: Face, linger_ms: int) -> None:
+    async with (
+        face(topics={"t": 3}) as (_, client),
+        client.producer("t", linger_ms=linger_ms) as producer,
+    ):
+        numbers: list[Any] = [np.int64(1), np.uint8(1), 1]
+        receipts = [await (await producer.send(b"x", partition=number)) for number in numbers]
+        assert [(receipt.partition, receipt.offset) for receipt in receipts] == [(1, 0), (1, 1), (1, 2)]
+        assert type(receipts[0].partition) is int
+        with pytest.raises(TypeError, match="a partition is a whole number"):
+            await producer.send(b"x", partition="1")
+        assert (await (await producer.send(b"y"))).ack == "disk", "a record that was refused ends nothing"
+
+
+async def test_an_append_time_of_the_broker_is_the_receipts_timestamp(face: Face) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        broker.script = on_append(lambda *_: AppendReply([AppendResult("t", 0, 40, 777, "disk", False)]))
+        assert (await (await producer.send(b"x", timestamp=5))).timestamp == 777
+
+
+async def test_records_that_linger_share_a_batch_and_leaving_the_block_flushes(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", linger_ms=3_600_000) as producer:
+            deliveries = [await producer.send(b"%d" % number) for number in range(100)]
+            assert broker.asked(AppendRequest) == 0
+        assert broker.values() == [b"%d" % number for number in range(100)]
+        assert len(broker.logs["t"][0].batches) == 1
+        assert [(await delivery).offset for delivery in deliveries] == list(range(100)), "also after the end"
+        with pytest.raises(ClientClosedError):
+            await producer.send(b"late")
+        await producer.close()
+
+
+async def test_lingering_records_go_out_by_themselves(face: Face) -> None:
+    async with face() as (broker, client):
+        producer = await client.producer("t", linger_ms=1)
+        await producer.send(b"x")
+        await heard(broker, AppendRequest)
+        await producer.close()
+        assert broker.values() == [b"x"]
+
+
+def test_without_linger_there_is_no_thread() -> None:
+    """Without linger a record is on its way when send returns and there is no thread."""
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        threads = {thread.name for thread in threading.enumerate()}
+        with client.producer("t", linger_ms=0) as producer:
+            for number in range(50):
+                producer.send(b"%d" % number)
+            assert not any("seglog-producer" in t.name for t in threading.enumerate() if t.name not in threads)
+            with broker.changed:
+                assert broker.changed.wait_for(lambda: len(broker.values()) == 50, 30), "nobody flushed"
+        assert broker.values() == [b"%d" % number for number in range(50)]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_every_codec_by_its_name(face: Face, codec: Codec) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", compression=codec.name.lower()) as producer:
+            for _ in range(100):
+                await producer.send(b"the same again")
+        assert parse_header(broker.logs["t"][0].batches[0]).codec is codec
+        assert broker.values() == [b"the same again"] * 100
+
+
+async def test_ack_none_is_not_answered(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", ack="none") as producer:
+            receipt = await (await producer.send(b"x", timestamp=1))
+        assert receipt == seglog.Receipt("t", 0, -1, 1, "none")
+        await heard(broker, AppendRequest)
+        assert broker.values() == [b"x"]
+
+
+async def test_after_a_lost_connection_everything_is_sent_again_in_order(face: Face) -> None:
+    async with face(topics={"t": 2}) as (broker, client):
+        faults = iter([None, CLOSE, None, None, CLOSE])
+        broker.script = on_append(lambda *_: next(faults, None))
+        async with client.producer("t", linger_ms=0) as producer:
+            for number in range(30):
+                await producer.send(b"%d" % number, partition=number % 2)
+        for partition in (0, 1):
+            assert broker.values("t", partition) == [b"%d" % n for n in range(partition, 30, 2)]
+
+
+async def test_a_broker_that_is_away_for_a_while_loses_nothing(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", linger_ms=1) as producer:
+            await (await producer.send(b"before"))
+            broker.stop()
+            deliveries = [await producer.send(b"%d" % number) for number in range(10)]
+            assert not any(delivery.done() for delivery in deliveries)
+            broker.start()
+            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 11))
+        assert broker.values() == [b"before", *(b"%d" % number for number in range(10))]
+
+
+async def test_a_lost_answer_neither_duplicates_nor_loses_nor_reorders(face: Face) -> None:
+    async with face() as (broker, client):
+        faults = iter([CLOSE])
+
+        def answer(request: AppendRequest, payload: memoryview) -> Answer | None:
+            fault = next(faults, None)
+            if fault is not None:
+                broker.append(request, payload)
+            return fault
+
+        broker.script = on_append(answer)
+        async with client.producer("t", linger_ms=0) as producer:
+            await producer.send(b"a")
+            await (await producer.send(b"b"))
+        assert broker.values() == [b"a", b"b"]
+
+
+async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(face: Face) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still"), None, InvalidRecordError("no")])
+
+        def answer(request: AppendRequest, _payload: memoryview) -> Answer | None:
+            error = next(errors, None)
+            return None if error is None else AppendReply([AppendResult("t", 0, error=error)])
+
+        broker.script = on_append(answer)
+        assert (await (await producer.send(b"x"))).offset == 0
+        refused = await producer.send(b"y")
+        errors_seen = [await refused.exception() for _ in range(2)]
+        assert all(isinstance(error, InvalidRecordError) for error in errors_seen)
+        assert errors_seen[0] is not errors_seen[1], "each has an exception of its own"
+        with pytest.raises(InvalidRecordError, match="no"):
+            await refused
+
+
+async def test_a_batch_refused_as_too_large_is_split_and_sent_again(face: Face) -> None:
+    async with face(max_message_bytes=100_000) as (broker, client):
+
+        def answer(_request: AppendRequest, payload: memoryview) -> Answer | None:
+            if len(payload) <= 300:
+                return None
+            error = MessageTooLargeError("too large", size=len(payload), limit=300)
+            return AppendReply([AppendResult("t", 0, error=error)])
+
+        broker.script = on_append(answer)
+        async with client.producer("t", linger_ms=3_600_000) as producer:
+            deliveries = [await producer.send(b"%03d" % number) for number in range(200)]
+            await producer.flush()
+            assert [(await delivery).offset for delivery in deliveries] == list(range(200))
+        assert broker.values() == [b"%03d" % number for number in range(200)]
+
+
+async def test_batches_never_exceed_what_the_topic_takes(face: Face) -> None:
+    async with face(max_message_bytes=500) as (broker, client):
+        async with client.producer("t", batch_bytes=1_000_000, linger_ms=3_600_000) as producer:
+            for number in range(100):
+                await producer.send(b"%d" % number * 20)
+            with pytest.raises(MessageTooLargeError, match=r"max.message.bytes"):
+                await producer.send(b"x" * 501)
+        assert max(len(batch) for batch in broker.logs["t"][0].batches) <= 500
+        assert len(broker.values()) == 100
+
+
+async def test_a_compressed_batch_that_grew_too_large_fails_by_itself(face: Face) -> None:
+    async with face(topics={"t": 2}, max_message_bytes=500) as (_, client):
+        producer = await client.producer("t", compression="gzip")
+        bad = await producer.send(random.Random(1).randbytes(700), partition=0)
+        good = await producer.send(b"x" * 2000, partition=1)
+        assert isinstance(await bad.exception(), MessageTooLargeError)
+        assert (await good).offset == 0
+        await producer.close()
+
+
+async def test_a_full_buffer_makes_send_wait_and_at_last_fail(face: Face) -> None:
+    async with face() as (broker, client):
+        producer = await client.producer("t", linger_ms=0, buffer_bytes=2_000)
+        for _ in range(500):
+            await producer.send(b"x" * 100)
+            assert producer.unacknowledged <= 20
+        await producer.close()
+        broker.script = on_append(lambda *_: SILENCE)
+        impatient = await client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
+        with pytest.raises(ClientTimeoutError, match=r"stayed full|not acknowledged"):  # noqa: PT012 - any of them
+            for delivery in [await impatient.send(b"x" * 300) for _ in range(10)]:
+                await delivery
+        await impatient.abort(0)
+
+
+async def test_senders_that_wait_for_room_learn_that_the_producer_is_closed(face: Face) -> None:
+    async with face() as (broker, client):
+        broker.script = on_append(lambda *_: SILENCE)
+        producer = await client.producer("t", linger_ms=0, buffer_bytes=500)
+
+        async def send() -> bool:
+            try:
+                await producer.send(b"x" * 100)
+            except ClientClosedError:
+                return True
+            return False
+
+        async def abort() -> None:
+            await heard(broker, AppendRequest)
+            await producer.abort(0)
+
+        assert (await together(client, *[send] * 20, abort)).count(True) > 10
+
+
+async def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connection(face: Face) -> None:
+    async with face() as (broker, client):
+        faults: list[Answer] = []
+        broker.script = on_append(lambda *_: faults.pop() if faults else None)
+        for linger_ms in (0, 1):
+            faults.append(SILENCE)
+            hellos = broker.asked(HelloRequest)
+            async with client.producer("t", linger_ms=linger_ms) as producer:
+                producer._core.request_seconds = 0.1
+                await producer.send(b"%d" % linger_ms)
+            assert broker.asked(HelloRequest) >= hellos + 2
+        assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
+
+
+async def test_aborting_says_how_many_records_were_lost(face: Face) -> None:
+    async with face() as (_, client):
+        producer = await client.producer("t", linger_ms=3_600_000)
+        for _ in range(5):
+            await producer.send(b"x")
+        assert producer.unacknowledged == 5
+        assert await producer.abort(0) == 5
+        assert producer.unacknowledged == 0
+
+
+async def test_room_in_the_buffer_lets_a_waiting_send_go_on(face: Face) -> None:
+    async with face() as (broker, client):
+        async with client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer:
+            for number in range(100):
+                await producer.send(b"%d" % number * 50)
+        assert len(broker.values()) == 100
+
+
+async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(face: Face) -> None:
+    async with face(topics={"t": 2}) as (broker, client):
+        no = InvalidRecordError("no")
+        broker.script = on_append(
+            lambda request, _: AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+        )
+        producer = await client.producer("t")
+        seen = await producer.send(b"0", partition=0)
+        await producer.send(b"1", partition=0)
+        await producer.send(b"2", partition=1)
+        assert isinstance(await seen.exception(), InvalidRecordError)
+        with pytest.raises(DeliveryFailed, match=r"not acknowledged: 2 records to t.*no") as caught:
+            await producer.flush()
+        assert sorted((topic, partition, count) for topic, partition, count, _ in caught.value.failures) == [
+            ("t", 0, 1),
+            ("t", 1, 1),
+        ]
+        await producer.flush()
+        await producer.close()
+        with pytest.raises(DeliveryFailed, match="1 record to t"):
+            async with client.producer("t") as producer:
+                await producer.send(b"3")
+
+
+async def test_a_record_not_acknowledged_in_time_fails_with_the_cause(face: Face) -> None:
+    async with face() as (broker, client):
+        producer = await client.producer("t", delivery_timeout=0.1)
+        broker.stop()
+        delivery = await producer.send(b"x")
+        with pytest.raises(ClientTimeoutError, match=r"not sent within 0.1 s|sent, but not acknowledged"):
+            await delivery
+        await producer.close()
+
+
+def test_result_gives_up_waiting_but_not_the_record() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", linger_ms=3_600_000) as producer:
+            delivery = producer.send(b"x")
+            with pytest.raises(ClientTimeoutError, match="still on its way"):
+                delivery.result(0.01)
+            with pytest.raises(ClientTimeoutError):
+                delivery.exception(0)
+        assert delivery.result().offset == 0
+
+
+async def test_leaving_by_an_exception_sends_nothing_new_and_never_masks_it(face: Face) -> None:
+    async with face() as (broker, client):
+        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
+            async with client.producer("t", linger_ms=3_600_000) as producer:
+                delivery = await producer.send(b"x")
+                await producer.send(b"y")
+                raise ZeroDivisionError
+        assert caught.value.__notes__ == ["seglog: not acknowledged: 2 records to t"]
+        assert broker.asked(AppendRequest) == 0
+        with pytest.raises(ClientClosedError, match="before this record was sent"):
+            await delivery
+        with pytest.raises(ClientClosedError):
+            await producer.send(b"z")
+
+
+async def test_leaving_by_an_exception_waits_for_what_is_on_the_way(face: Face) -> None:
+    async with face() as (_, client):
+        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
+            async with client.producer("t", linger_ms=0) as producer:
+                delivery = await producer.send(b"x")
+                raise ZeroDivisionError
+        assert not hasattr(caught.value, "__notes__")
+        assert (await delivery).offset == 0
+
+
+def test_any_thread_may_send() -> None:
+    with fake_broker(topics={"t": 3}) as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", batch_bytes=2000) as producer:
+
+            def work(name: int) -> None:
+                for number in range(300):
+                    producer.send(b"%d:%d" % (name, number), partition=name % 3)
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        for name in range(6):
+            mine = [value for value in broker.values("t", name % 3) if value and value.startswith(b"%d:" % name)]
+            assert mine == [b"%d:%d" % (name, number) for number in range(300)], "in the order of each thread"
+
+
+async def test_an_unknown_topic_is_told_at_once_with_the_nearest_name(face: Face) -> None:
+    async with face() as (_, client):
+        with pytest.raises(UnknownTopicError, match="did you mean t") as caught:
+            await client.producer("tt")
+        assert caught.value.nearest == "t"
+
+
+async def test_what_cannot_be_sent_is_refused_before_it_is_kept(face: Face) -> None:
+    async with face() as (_, client), client.producer("t") as producer:
+        with pytest.raises(UnknownPartitionError, match="has no partition 1"):
+            await producer.send(b"x", partition=1)
+        with pytest.raises(ValueError, match="zone"):
+            await producer.send(b"x", timestamp=datetime(2019, 1, 1))  # noqa: DTZ001
+        with pytest.raises(ValueError, match="milliseconds"):
+            await producer.send(b"x", timestamp=-2)
+        with pytest.raises(TypeError, match="value is bytes, str or None, not int"):
+            await producer.send(5)
+        with pytest.raises(MessageTooLargeError, match="max"):
+            await producer.send(b"x" * 2_000_000)
+        assert producer.unacknowledged == 0
+        for options in ({"ack": "all"}, {"compression": "brotli"}, {"linger_ms": -1}, {"batch_bytes": 0}):
+            with pytest.raises(ValueError, match=r"ack|compression|linger_ms|batch_bytes"):
+                await client.producer("t", **options)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wrong"),
+    [
+        (5, "a mapping, or pairs of a name and a value, not 5"),
+        ("ab", "pairs of a name and a value, not 'a'"),
+        ([5], "pairs of a name and a value, not 5"),
+        ([("a",)], r"pairs of a name and a value, not \('a',\)"),
+        ([("a", b"", 1)], r"pairs of a name and a value, not \('a', b'', 1\)"),
+        ([(5, b"")], "name of a record's header is str, not int"),
+        ({b"a": b""}, "name of a record's header is str, not bytes"),
+        ({"a": 5}, "header value is bytes, str or None, not int"),
+    ],
+)
+async def test_headers_that_are_none_are_a_type_error_that_says_what_headers_are(
+    face: Face, headers: Any, wrong: str
+) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        with pytest.raises(TypeError, match=wrong):
+            await producer.send(b"x", headers=headers)
+        assert producer.unacknowledged == 0
+        assert (await (await producer.send(b"y", headers=[["a", "b"]]))).offset == 0
+        assert broker.logs["t"][0].records()[0].headers == (("a", b"b"),)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_bytes": 1e5, "buffer_bytes": 1e6, "linger_ms": np.int64(1), "delivery_timeout": np.float32(60)},
+        {"batch_bytes": np.int64(5), "buffer_bytes": np.float64(0.5), "linger_ms": True, "delivery_timeout": 60},
+        {"batch_bytes": float("inf"), "buffer_bytes": float("inf"), "linger_ms": Fraction(1)},
+        {"compression": "gzip", "compression_level": np.int64(3)},
+    ],
+)
+async def test_options_may_be_numbers_of_any_type(face: Face, options: Any) -> None:
+    async with face() as (_, client), client.producer("t", **options) as producer:
+        assert [(await (await producer.send(b"x"))).offset for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("level", [3.0, "3", 99, -5])
+async def test_a_compression_level_that_does_not_exist_is_refused_before_anything_is_sent(
+    face: Face, level: Any
+) -> None:
+    async with face() as (broker, client):
+        with pytest.raises(ValueError, match=f"gzip has no level {level!r}"):
+            await client.producer("t", compression="gzip", compression_level=level)
+        assert broker.asked(InitProducerRequest) == 0
+
+
+async def test_a_partition_asked_for_by_number_is_looked_up_before_it_counts_as_unknown(face: Face) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        broker.logs["t"] += [FakePartition()]
+        assert (await (await producer.send(b"v", partition=1))).partition == 1
+        with pytest.raises(UnknownPartitionError, match="it has 2"):
+            await producer.send(b"v", partition=2)
+
+
+async def test_an_unanswered_topic_of_another_reply_length_is_no_answer(face: Face) -> None:
+    async with face() as (broker, client):
+        broker.script = on_append(lambda *_: AppendReply([]))
+        producer = await client.producer("t")
+        assert "another number of batches" in str(await (await producer.send(b"x")).exception())
+        await producer.close()
+
+
+async def test_every_producer_has_a_connection_of_its_own(face: Face) -> None:
+    """Every producer has a connection of its own and closing the client flushes them."""
+    async with face() as (broker, client):
+        for number in range(3):
+            producer = await client.producer("t", linger_ms=3_600_000)
+            await producer.send(b"%d" % number)
+        await client.close()
+        assert sorted(value or b"" for value in broker.values()) == [b"0", b"1", b"2"]
+        assert broker.asked(HelloRequest) == 4
+
+
+def test_a_producer_never_closed_is_flushed_at_interpreter_exit_with_a_warning() -> None:
+    program = """
+import sys, seglog
+client = seglog.connect(sys.argv[1])
+client.producer("t", linger_ms=3_600_000).send(b"last words")
+"""
+    with fake_broker() as broker:
+        done = run_python(program, broker)
+        assert done.returncode == 0
+        assert "producer of t was never closed" in done.stderr
+        assert broker.values() == [b"last words"]
+
+
+def run_python(program: str, broker: FakeBroker) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-W", "default", "-c", program, broker.address],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+# --- A broker that hangs ----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, frozen, thawed = HandClock(), threading.Event(), threading.Event()
+    monkeypatch.setattr("seglog.producer.time", clock)
+    with fake_broker(topics={"t": 25}) as broker, seglog.connect(broker.address) as client:
+        producer = client.producer("t", delivery_timeout=25, batch_bytes=1_000_000)
+
+        def freeze(_request: Request, _payload: memoryview) -> Answer | None:
+            frozen.set()
+            thawed.wait()
+            return SILENCE
+
+        look = producer._nothing_expires
+
+        def look_later() -> bool:
+            clock.pass_by(14)
+            return look()
+
+        broker.script = freeze
+        monkeypatch.setattr(producer, "_nothing_expires", look_later)
+        try:
+            early = producer.send(b"early", partition=0)
+            clock.pass_by(1)
+            assert frozen.wait(60)
+            clock.pass_by(14)
+            late = [producer.send(bytes(900_000), partition=partition) for partition in range(1, 25)]
+            clock.pass_by(0.5)
+            assert isinstance(early.exception(), ClientTimeoutError)
+            assert clock.now == 29.5, "it was due at 25, and what keeps the socket full is at 40"
+            assert not any(delivery.done() for delivery in late)
+        finally:
+            thawed.set()
+            producer.abort(0)
+
+
+@pytest.mark.parametrize("waits_for", ["connect", "hello"])
+def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
+    waits_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        for module in ("producer", "link"):
+            monkeypatch.setattr(f"seglog.{module}.time", clock)
+        producer = client.producer("t", delivery_timeout=5, linger_ms=0)
+        assert producer.send(b"before").result(10).offset == 0
+        attempts: list[float] = []
+
+        def unanswered(*_: Any, timeout: float) -> Any:
+            attempts.append(timeout)
+            clock.pass_by(timeout)
+            raise ClientTimeoutError("no answer")
+
+        def unconnected(_address: Any, timeout: float) -> Any:
+            attempts.append(timeout)
+            clock.pass_by(timeout)
+            raise TimeoutError
+
+        if waits_for == "connect":
+            monkeypatch.setattr("seglog.link.socket.create_connection", unconnected)
+        else:
+            monkeypatch.setattr("seglog.link.Link.call", unanswered)
+        monkeypatch.setattr(producer._changed, "wait", clock.pass_by)
+        link = producer._link
+        assert link is not None
+        producer._lost(link, ConnectionLostError("lost"))
+        began = clock.now
+        assert isinstance(producer.send(b"x").exception(0), ClientTimeoutError)
+        assert attempts[-2] > ATTEMPT_FIRST_SECONDS
+        assert 5 <= clock.now - began <= 5 + ATTEMPT_FIRST_SECONDS, attempts
+        producer.abort(0)
+
+
+@pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1, 10**30, -2])
+async def test_a_timestamp_that_no_batch_holds_is_refused_and_costs_nothing_else(face: Face, timestamp: int) -> None:
+    async with face() as (broker, client), client.producer("t") as producer:
+        before = await producer.send(b"before")
+        with pytest.raises(ValueError, match=f"from 0 to {2**63 - 1}, in milliseconds since 1970, or -1 for none, not"):
+            await producer.send(b"x", timestamp=timestamp)
+        assert (await before).offset == 0
+        assert (await (await producer.send(b"after", timestamp=2**63 - 1))).offset == 1
+    assert broker.values() == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("partition", [True, 0.5, "0"])
+async def test_what_is_no_number_of_a_partition_is_refused_before_others_go_with_it(face: Face, partition: Any) -> None:
+    async with face() as (_, client):
+        async with client.producer("t") as producer:
+            before = await producer.send(b"before")
+            with pytest.raises(TypeError, match="a partition is a whole number"):
+                await producer.send(b"x", partition=partition)
+        assert (await before).offset == 0
+
+
+async def test_very_many_failed_batches_are_all_counted(face: Face) -> None:
+    async with face() as (broker, client):
+        no = InvalidRecordError("no")
+        broker.script = on_append(lambda *_: AppendReply([AppendResult("t", 0, error=no)]))
+        producer = await client.producer("t", batch_bytes=1)
+        for _ in range(1_100):
+            await producer.send(b"x")
+        with pytest.raises(DeliveryFailed, match="not acknowledged: 1,100 records to t") as caught:
+            await producer.close()
+        assert caught.value.records == 1_100
+        assert len(caught.value.failures) == 1_000

@@ -1,0 +1,48 @@
+"""The broker's metrics as a program reads them, with either face of the client and from a real broker."""
+
+import math
+from typing import Any
+
+import seglog
+from seglog.testing import Broker
+from seglog_protocol import messages
+from seglog_protocol.frames import encode_value
+from tests.unit.clients.faces import Face
+from tests.unit.clients.fake_broker import Answer
+
+
+def part(name: str, *values: float) -> dict[str, Any]:
+    samples = [[[str(number)], value] for number, value in enumerate(values)]
+    return {"name": name, "kind": "gauge", "help": "An example.", "labels": ["n"], "samples": samples}
+
+
+async def test_families_come_in_pages_and_in_parts(face: Face) -> None:
+    pages = {"": [part("a", 1), part("a", math.inf), part("b")], "b": [part("c", 2.5)]}
+
+    def script(request: messages.Request, _payload: memoryview) -> Answer:
+        assert isinstance(request, messages.SamplesRequest)
+        assert request.families == ["a", "b", "c"]
+        return messages.SamplesReply(more=not request.after), encode_value(pages[request.after])
+
+    async with face() as (broker, client):
+        broker.script = script
+        found = await client.samples(["a", "b", "c"])
+        assert [family.name for family in found] == ["a", "b", "c"]
+        assert [[sample.value for sample in family.samples] for family in found] == [[1, math.inf], [], [2.5]]
+        assert broker.asked(messages.SamplesRequest) == 2
+
+
+def test_a_broker_tells_what_a_program_did() -> None:
+    with Broker() as broker, seglog.connect(broker.server) as client:
+        client.create_topic("t", 3)
+        with client.producer("t", ack="disk") as producer:
+            for number in range(10):
+                producer.send(str(number).encode())
+        families = {family.name: family for family in client.samples()}
+        assert families["seglog_topics"].value() == 1
+        assert families["seglog_partitions"].value("serving") == 3
+        assert families["seglog_append_batches_total"].value("disk") == client.metrics()["appends_disk_total"]
+        fsyncs = families["seglog_fsync_duration_seconds"].value()
+        assert isinstance(fsyncs, messages.MetricBuckets)
+        assert 1 <= fsyncs.count <= client.metrics()["fsyncs_total"]
+        assert [family.name for family in client.samples(["seglog_topics", "x"])] == ["seglog_topics"]

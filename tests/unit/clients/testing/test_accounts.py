@@ -1,0 +1,475 @@
+"""``seglog.testing.Broker`` with accounts and TLS: who gets in, what stays, and that no password is ever shown."""
+
+import gc
+import os
+import pickle
+import secrets
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+
+import seglog
+import seglog.trio
+from seglog.core.security import Secret
+from seglog.testing import AsyncBroker, Broker, NotPossibleError
+from seglog.testing.accounts import ADMINISTRATOR, Password
+from seglog_protocol.errors import (
+    AuthenticationError,
+    AuthenticationRequiredError,
+    AuthorizationError,
+    InvalidConfigError,
+    LogDirectoryError,
+    SeglogError,
+    TlsError,
+    UnknownUserError,
+    UserExistsError,
+)
+from tests.support import each_case
+
+pytestmark = [  # kafka-python's, that were refused
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
+]
+
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param({}, id="on disk"),
+        pytest.param({"memory": True}, id="in memory"),
+        pytest.param({"process": True}, id="process"),
+    ],
+)
+TLS = pytest.mark.parametrize("tls", [pytest.param(False, id="without TLS"), pytest.param(True, id="with TLS")])
+SECRET = "of alice, and nobody else's"
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without TLS", "with TLS"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker with alice, who administers, and bob."""
+    with Broker(memory=True, users={"alice": SECRET, "bob": "b"}, admins=["alice"], tls=request.param) as started:
+        yield started
+
+
+def principal(broker: Broker, login: str, **other: Any) -> str:
+    with seglog.connect(**broker.client_config(login) | other) as client:
+        return client.principal
+
+
+def names(broker: Broker) -> list[str]:
+    return [user.name for user in broker.client.users()]
+
+
+# --- Who gets in ------------------------------------------------------------------------------------------------------
+
+
+@TLS
+@KINDS
+def test_those_with_an_account_get_in_on_both_wires_and_others_do_not(kind: dict[str, Any], tls: bool) -> None:
+    with Broker(**kind, users={"alice": SECRET}, tls=tls) as broker:
+        broker.create_topic("t")
+        assert broker.server == f"seglog{'s' * tls}://{broker.address}"
+        with seglog.connect(broker.server, user="alice", password=SECRET, tls=broker.ca) as client:
+            assert client.principal == "User:alice"
+            assert client.tls_version.startswith("TLSv1.") == tls
+            client.producer("t").send("one").result()
+        with closing(KafkaProducer(**broker.kafka_config("alice"))) as producer:
+            producer.send("t", b"two").get(60)
+        with closing(KafkaConsumer("t", **broker.kafka_config(), auto_offset_reset="earliest")) as consumer:
+            assert [next(consumer).value, next(consumer).value] == [b"one", b"two"]
+        assert [record.value for record in broker.records("t")] == [b"one", b"two"]
+        for wrong in ({"password": "wrong"}, {"user": "nobody"}):
+            with pytest.raises(AuthenticationError):
+                principal(broker, "alice", **wrong)
+        with pytest.raises(AuthenticationRequiredError):
+            seglog.connect(broker.server, tls=broker.ca)
+        quick = {"bootstrap_timeout_ms": 300}
+        with pytest.raises(KafkaError):
+            KafkaProducer(**broker.kafka_config("alice") | {"sasl_plain_password": "wrong"} | quick)
+        if tls:
+            with pytest.raises(TlsError):
+                seglog.connect(broker.address, user="alice", password=SECRET)
+        assert [line for line in broker.log if line["level"] == "error"] == []
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
+def test_each_mechanism_is_there_on_both_wires(broker: Broker, mechanism: Any) -> None:
+    assert principal(broker, "bob", mechanism=mechanism) == "User:bob"
+    KafkaProducer(**broker.kafka_config("bob", mechanism)).close()
+    used = [line["mechanism"] for line in broker.log if line.get("principal") == "User:bob"]
+    assert used.count(mechanism) >= 2
+
+
+def test_a_broker_with_tls_alone_asks_nobody(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path / "d", tls=True) as broker:
+        with seglog.connect(broker.server, tls=broker.ca) as client:
+            client.create_topic("t")
+        with closing(KafkaProducer(**broker.kafka_config())) as producer:
+            producer.send("t", b"one").get(60)
+        assert len(broker.records("t")) == 1
+        with pytest.raises(TlsError):
+            seglog.connect(broker.server)
+        assert not (tmp_path / "d" / "seglog-accounts.json").exists()
+
+
+def test_one_without_either_has_no_part_of_them(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path / "d") as broker:
+        assert (broker.server, broker.ca) == (f"seglog://{broker.address}", None)
+        assert broker.client_config() == {"address": broker.server}
+        assert broker.kafka_config() == {
+            "bootstrap_servers": broker.kafka_address,
+            "security_protocol": "PLAINTEXT",
+        }
+        with seglog.connect(**broker.client_config()) as client:
+            assert client.principal == ""
+        calls: list[Callable[[str], object]] = [broker.client_config, broker.kafka_config, broker.delete_user]
+        calls += [partial(change, password=SECRET) for change in (broker.create_user, broker.set_password)]
+        for call in calls:
+            with pytest.raises(NotPossibleError, match=r"Broker\(users=\{…\}\)"):
+                call("alice")
+        assert not (tmp_path / "d" / "seglog-accounts.json").exists()
+    program = "import sys; from seglog.testing import Broker; Broker().start(); print('trustme' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_admins_administer_and_others_do_not(broker: Broker) -> None:
+    with seglog.connect(**broker.client_config("alice")) as alice:
+        alice.create_topic("of-alice")
+    with seglog.connect(**broker.client_config("bob")) as bob:
+        with pytest.raises(AuthorizationError):
+            bob.delete_topic("of-alice")
+        found = bob.create_topic("of-alice", 2, exist_ok=True)
+        assert found.warnings == ["of-alice exists with 1 partition, not 2"]
+        with pytest.raises(AuthorizationError):
+            bob.create_topic("missing", exist_ok=True)
+    with Broker(memory=True, users=dict.fromkeys("abc", "x"), admins=["a"], super_users=["User:b", "User:c"]) as both:
+        for user in "abc":
+            with seglog.connect(**both.client_config(user)) as client:
+                client.create_topic(user)
+
+
+def test_without_a_user_it_is_the_account_that_the_broker_keeps_for_itself(broker: Broker) -> None:
+    with seglog.connect(**broker.client_config()) as client:
+        assert client.principal == broker.client.principal == f"User:{ADMINISTRATOR}"
+        client.create_topic("of-the-kit")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.2", "0.0.0.0"])
+def test_the_certificate_is_for_the_host_on_which_it_listens(host: str) -> None:
+    with Broker(memory=True, users={}, tls=True, listen=f"{host}:0", kafka=f"{host}:0") as broker:
+        broker.produce("t", "one")
+        KafkaProducer(**broker.kafka_config()).close()
+
+
+# --- Accounts while it runs -------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_accounts_are_made_changed_and_deleted_and_stay_so(kind: dict[str, Any]) -> None:
+    with Broker(**kind, users={"alice": SECRET, "bob": "b"}) as broker:
+        broker.create_user("carol", "c")
+        broker.set_password("alice", "another")
+        broker.delete_user("bob")
+        for end in ("restart", "crash", *["power_cut"] * ("memory" in kind)):
+            getattr(broker, end)()
+            broker.start()
+            assert names(broker) == ["alice", "carol", ADMINISTRATOR]
+            assert [principal(broker, user) for user in ("alice", "carol")] == ["User:alice", "User:carol"]
+            with pytest.raises(AuthenticationError):
+                principal(broker, "alice", password=SECRET)
+        with pytest.raises(UnknownUserError, match=r"'bob'.*there are those of: alice, carol$"):
+            broker.client_config("bob")
+        with pytest.raises(UserExistsError):
+            broker.create_user("carol", "d")
+        assert principal(broker, "carol") == "User:carol"
+        with pytest.raises(UnknownUserError, match="dave"):
+            broker.delete_user("dave")
+        with pytest.raises(UnknownUserError, match="dave"):
+            broker.set_password("dave", "d")
+
+
+def test_a_directory_keeps_the_accounts_that_it_has(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path / "d", users={"alice": SECRET, "bob": "b"}):
+        pass
+    with Broker(directory=tmp_path / "d", users={"bob": "other", "carol": "c"}) as broker:
+        assert names(broker) == ["alice", "bob", "carol", ADMINISTRATOR]
+        assert principal(broker, "bob") == "User:bob"
+        assert principal(broker, "bob", user="alice", password=SECRET) == "User:alice"
+        with pytest.raises(AuthenticationError):
+            principal(broker, "bob", password="b")
+        with pytest.raises(LogDirectoryError, match="in use"):
+            Broker(directory=tmp_path / "d", users={}).start()
+
+
+# --- Faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_tests_ask_meets_no_fault_with_a_login_either(broker: Broker) -> None:
+    broker.produce("exempt", b"one")
+    broker.refuse(cut=True)
+    broker.delay(3600)
+    broker.fail_next("authenticate", AuthenticationError, 10)
+    broker.fail_next("append", "DISK_FULL", 10)
+    broker.produce("exempt", b"two")
+    assert [record.value for record in broker.records("exempt")] == [b"one", b"two"]
+    assert len(broker.pending_faults) == 4
+    broker.heal()
+
+
+def test_clients_that_log_in_bear_a_lost_ack_and_cut_connections(broker: Broker) -> None:
+    broker.create_topic("borne")
+    with seglog.connect(**broker.client_config("bob")) as client, client.producer("borne") as producer:
+        producer.send("one").result()
+        lost = broker.lose_next_ack("borne")
+        producer.send("two").result()
+        assert lost.met == 1
+        assert broker.cut_connections() > 0
+        producer.send("three").result()
+    assert [record.value for record in broker.records("borne")] == [b"one", b"two", b"three"]
+
+
+def test_a_login_fails_when_a_test_asks_for_it(broker: Broker) -> None:
+    failing = broker.fail_next("authenticate", AuthenticationError)
+    with pytest.raises(AuthenticationError, match="because a test asked for it"):
+        principal(broker, "bob")
+    assert failing.met == 1
+    assert principal(broker, "bob") == "User:bob"
+
+
+def test_logins_of_kafkas_clients_meet_faults_as_well(broker: Broker) -> None:
+    faults = [
+        broker.fail_next("SaslHandshake", "UNSUPPORTED_SASL_MECHANISM"),
+        broker.fail_next("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED"),
+    ]
+    broker.delay(0.01, "SaslAuthenticate", 1)
+    KafkaProducer(**broker.kafka_config("bob"), reconnect_backoff_ms=10).close()
+    assert [fault.met for fault in faults] == [1, 1]
+    assert broker.pending_faults == []
+
+
+# --- Mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@each_case(
+    ("arguments", "error", "said"),
+    [
+        ({"users": [("alice", SECRET)]}, TypeError, "users are passwords by their names"),
+        ({"users": SECRET}, TypeError, "users are passwords by their names"),
+        ({"users": {"alice": None}}, ValueError, "is text"),
+        ({"users": {"alice": ""}}, ValueError, "must not be empty"),
+        ({"users": {"alice": SECRET.encode()}}, ValueError, "is text"),
+        ({"users": {"alice": f"{SECRET}\u00a0"}}, ValueError, "the password of 'alice': SASLprep changes"),
+        ({"users": {"alice": f"{SECRET}\ud800"}}, ValueError, "the password of 'alice': SASLprep forbids"),
+        ({"users": {"alice": SECRET * 100}}, ValueError, "the password of 'alice': it has more than 1,024 bytes"),
+        ({"users": {"": SECRET}}, ValueError, "cannot name an account: it is empty"),
+        ({"users": {"\uff41": SECRET}}, ValueError, "cannot name an account: SASLprep"),
+        ({"users": {7: SECRET}}, TypeError, "is text, not 7"),
+        ({"users": {ADMINISTRATOR: SECRET}}, ValueError, "the broker itself"),
+        ({"users": {"alice": SECRET}, "admins": ["bob"]}, ValueError, "'bob', who is not one of users"),
+        ({"users": {"alice": SECRET}, "admins": "alice"}, TypeError, r"admins=\['alice'\]"),
+        ({"users": {"alice": SECRET}, "log_retention": 1}, TypeError, "no argument 'log_retention'"),
+        ({"users": {"alice": SECRET}, "memory": True, "process": True}, TypeError, "neither"),
+        ({"users": {"alice": SECRET}, "tls": "yes"}, TypeError, "tls is True or False"),
+        ({"users": {"alice": SECRET}, "listen": "SASL_SSL://127.0.0.1:0"}, ValueError, "listen is HOST:PORT"),
+        ({"users": {"alice": SECRET}, "kafka": "PLAINTEXT://127.0.0.1:0"}, ValueError, "kafka is HOST:PORT"),
+        ({"users": {"alice": SECRET}, "kafka": "nowhere", "tls": True}, InvalidConfigError, "HOST:PORT"),
+        ({"users": {"alice": SECRET}, "super_users": "bob"}, InvalidConfigError, "User:NAME"),
+        ({"admins": ["alice"]}, TypeError, "there are no users"),
+        ({"tls": True, "ssl_keystore_location": "mine.pem"}, TypeError, "ssl.keystore.location another one"),
+    ],
+)
+def test_mistakes_are_told_at_once_and_without_a_password(arguments: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        Broker(**arguments)
+    assert SECRET not in shown(caught.value)
+
+
+def test_passwords_that_an_account_cannot_have_are_refused_here_and_not_shown(broker: Broker) -> None:
+    for call in (broker.create_user, broker.set_password):
+        for name, password in (("dave", f"{SECRET}\u00a0"), ("\uff41", SECRET), (ADMINISTRATOR, SECRET)):
+            with pytest.raises(ValueError, match=r"cannot|itself") as caught:
+                call(name, password)
+            assert SECRET not in shown(caught.value)
+    with pytest.raises(ValueError, match="itself"):
+        broker.delete_user(ADMINISTRATOR)
+    with pytest.raises(UserExistsError) as exists:
+        broker.create_user("bob", SECRET)
+    assert SECRET not in shown(exists.value)
+
+
+# --- Secrets ----------------------------------------------------------------------------------------------------------
+
+
+def safely(value: object) -> str:
+    """Its ``repr``, also of a broker that was refused before it was one."""
+    try:
+        return repr(value)
+    except AttributeError:
+        return "half of it"
+
+
+def shown(error: BaseException) -> str:
+    """All that a traceback with the variables of its calls would show, but for those of this module."""
+    found = []
+    told: BaseException | None = error
+    while told is not None:
+        found += [repr(told), str(told), repr(vars(told))]
+        found += [
+            f"{name}={safely(value)}"
+            for frame, _ in traceback.walk_tb(told.__traceback__)
+            if frame.f_code.co_filename != __file__
+            for name, value in frame.f_locals.items()
+        ]
+        told = told.__cause__ or told.__context__
+    return "\n".join(found)
+
+
+def everything_of(thing: object, depth: int = 6) -> str:
+    """``repr`` of a thing, and of what it is made of."""
+    inner = list(vars(thing).values()) if hasattr(thing, "__dict__") else []
+    inner += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple | set) else []
+    texts = [repr(thing)]
+    if depth and type(thing).__module__.startswith(("seglog", "builtins")):
+        texts += [everything_of(part, depth - 1) for part in inner]
+    return "\n".join(texts)
+
+
+@TLS
+def test_no_password_is_in_a_repr_a_log_or_an_argument_of_a_process(tls: bool) -> None:
+    kinds: list[dict[str, Any]] = [{"memory": True}, {"process": True}]
+    for kind in kinds:
+        passwords = [secrets.token_hex(12) for _ in range(4)]
+        users: dict[str, Password] = {"alice": passwords[0], "bob": partial(str, passwords[1])}
+        with Broker(**kind, users=users, tls=tls, seglog_log_level="debug") as broker:
+            broker.create_user("carol", passwords[2])
+            broker.set_password("carol", Secret(passwords[3]))
+            for user in ("alice", "bob", "carol"):
+                for mechanism in ("SCRAM-SHA-512", "PLAIN"):
+                    assert principal(broker, user, mechanism=mechanism) == f"User:{user}"
+                KafkaProducer(**broker.kafka_config(user)).close()
+            with suppress(KafkaError):
+                KafkaProducer(**broker.kafka_config("alice", "PLAIN") | {"bootstrap_timeout_ms": 100})
+            with pytest.raises(AuthenticationError) as caught:
+                principal(broker, "alice", user="nobody")
+            texts = [
+                repr(broker),
+                repr(AsyncBroker(broker)),
+                everything_of(broker),
+                repr([broker.client_config(), broker.client_config("alice")]),
+                repr([broker.kafka_config(), broker.kafka_config("alice")]),
+                repr(broker.log),
+                shown(caught.value),
+            ]
+            if "process" in kind:
+                texts.append(Path(f"/proc/{broker.pid}/cmdline").read_text(encoding="utf-8"))
+            own = broker.client_config()["password"].reveal()
+            assert broker.kafka_config("alice")["sasl_plain_password"] == passwords[0]
+        for text in texts:
+            for password in (*passwords, own):
+                assert password not in text
+
+
+def test_settings_for_a_client_of_kafka_go_to_another_process(broker: Broker) -> None:
+    """Their password is text like any other to what takes it."""
+    config = pickle.loads(pickle.dumps(broker.kafka_config("alice")))
+    assert config["sasl_plain_password"] == f"{config['sasl_plain_password']}" == SECRET
+    assert SECRET not in repr(config)
+
+
+# --- Nothing stays ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+def test_it_has_no_threads_but_its_own_and_leaves_nothing_open() -> None:
+    """Of logins and handshakes, which a daemon computes in threads."""
+    before, descriptors = set(threading.enumerate()), 0
+    for _ in range(3):
+        with Broker(memory=True, users={"alice": SECRET}, tls=True) as broker:
+            for mechanism in ("SCRAM-SHA-512", "PLAIN"):
+                assert principal(broker, "alice", mechanism=mechanism) == "User:alice"
+            assert [thread.name for thread in set(threading.enumerate()) - before] == ["seglog broker"]
+        gc.collect()
+        descriptors = descriptors or len(list(Path("/dev/fd").iterdir()))
+    assert set(threading.enumerate()) <= before  # an idle thread of another test may have ended meanwhile
+    assert len(list(Path("/dev/fd").iterdir())) == descriptors
+
+
+def test_certificates_are_made_once_and_gone_at_the_end_of_the_process(tmp_path: Path) -> None:
+    program = """
+import os
+from seglog.testing import Broker
+
+def ca():
+    with Broker(memory=True, tls=True) as broker:
+        broker.produce("t", "one")
+        return broker.ca
+
+first = ca()
+assert ca() == first
+child = os.fork()
+if not child:
+    assert ca() != first
+    raise SystemExit
+assert os.waitpid(child, 0)[1] == 0
+assert ca() == first
+print(first)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr  # a slow machine has it say that it waits
+    assert "Warning" not in done.stderr
+    assert done.stdout.startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- From an event loop -----------------------------------------------------------------------------------------------
+
+
+async def test_trio_has_them_too() -> None:
+    async with Broker(memory=True, users={"alice": SECRET}, tls=True) as broker:
+        assert isinstance(broker, AsyncBroker)
+        await broker.create_topic("t")
+        await broker.create_user("bob", "b")
+        await broker.set_password("bob", "c")
+        for user in ("alice", "bob"):
+            async with seglog.trio.connect(**broker.client_config(user)) as client:
+                assert client.principal == f"User:{user}"
+                async with client.producer("t") as producer:
+                    await producer.send(user)
+        assert broker.kafka_config("bob")["bootstrap_servers"] == broker.kafka_address
+        async with seglog.trio.connect(broker.server, tls=broker.ca, user="alice", password=SECRET):
+            pass
+        await broker.delete_user("bob")
+        with pytest.raises(UnknownUserError):
+            broker.client_config("bob")
+        with pytest.raises(SeglogError):
+            await broker.delete_user("bob")
+        with pytest.raises(UserExistsError) as caught:
+            await broker.create_user("alice", SECRET)
+        assert SECRET not in shown(caught.value)
+        assert len(await broker.records("t")) == 2
+        await trio.to_thread.run_sync(lambda: KafkaProducer(**broker.kafka_config("alice")).close())
+
+
+def test_both_faces_have_the_same_names() -> None:
+    broker = Broker(memory=True)
+    blocking, awaited = ({name for name in dir(face) if name[0] != "_"} for face in (broker, AsyncBroker(broker)))
+    assert awaited == blocking | {"sync"}

@@ -1,0 +1,81 @@
+"""The table is derived from Kafka's own definitions, the type stub from the table; error codes are Kafka's."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+from scripts.kafka_definitions import KAFKA_VERSION, PACKAGE, main, read_jars, render_stub, render_table
+from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.definitions import apis, definition, message_names
+from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.installed import build_wheel
+from tests.interop.peer import kafka_script
+
+
+@pytest.mark.soak
+def test_the_table_is_what_kafkas_jars_say(tmp_path: Path) -> None:
+    kafka_script()  # has them downloaded, or skips
+    cache = Path(os.environ.get("SEGLOG_PEERS_CACHE") or Path.home() / ".cache" / "seglog-peers")
+    jars = sorted((cache / "kafka" / KAFKA_VERSION).glob(f"kafka-*-{KAFKA_VERSION}.jar"))
+    assert render_table(read_jars(jars)) == (PACKAGE / "definitions.txt").read_text()
+    assert main([*map(str, jars), "--into", str(tmp_path)]) == 0
+    assert (tmp_path / "messages.pyi").read_text() == (PACKAGE / "messages.pyi").read_text()
+
+
+@pytest.mark.soak
+def test_the_wheel_has_the_table_with_its_notice_and_works_unpacked_or_not(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path)
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+    for name in ("definitions.txt", "messages.pyi", "messages.py"):
+        assert f"seglog_protocol/kafka/{name}" in names
+    assert any(name.endswith(".dist-info/licenses/NOTICE") for name in names)
+    program = f"""
+import sys
+sys.path.insert(0, {str(wheel)!r})
+from seglog_protocol.kafka import codec, messages, write_message
+print(codec.__file__)
+print(write_message(messages.HeartbeatRequest(group_id="g"), 0))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    place, written = done.stdout.splitlines()
+    assert place.startswith(str(wheel))
+    assert written == repr(bytes.fromhex("0001 67 00000000 0000"))
+
+
+def test_the_stub_is_what_the_table_says() -> None:
+    assert render_stub() == (PACKAGE / "messages.pyi").read_text()
+
+
+def test_every_message_has_a_class_with_its_fields_and_structs() -> None:
+    for name in message_names():
+        described, cls = definition(name), getattr(messages, name)
+        assert cls.__slots__ == tuple(field.name for field in described.struct.fields)
+        assert (described.api_key, described.versions) == (getattr(cls, "API_KEY", None), cls.VERSIONS)
+        for struct in described.structs.values():
+            assert getattr(cls, struct.name).__slots__ == tuple(field.name for field in struct.fields)
+    assert dir(messages) == sorted(message_names())
+
+
+def test_no_message_is_found_that_the_table_does_not_have() -> None:
+    with pytest.raises(AttributeError, match="no message 'LeaderAndIsrRequest'"):
+        messages.LeaderAndIsrRequest  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_request_and_its_response_have_the_same_versions() -> None:
+    for key, api in apis().items():
+        request, response = definition(api.request), definition(api.response)
+        assert request.api_key == response.api_key == key
+        assert request.versions == response.versions == api.versions
+        assert request.flexible == response.flexible == api.flexible
+
+
+def test_codes_have_kafkas_names_and_are_retriable_as_kafka_says() -> None:
+    ours = {code.value: (code.name, code.retriable) for code in ErrorCode if code < ErrorCode.GROUP_DELETION_FAILED}
+    assert ours == {code.value: (code.name.upper(), code.retriable) for code in KioErrorCode}
+    assert sorted(ours) == list(range(-1, 134))

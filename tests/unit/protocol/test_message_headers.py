@@ -1,0 +1,474 @@
+"""Packed headers: the same bytes as msgpack makes of the same map, and the same outcome as of the map they hold."""
+
+import math
+import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scripts.message_tables import fields
+from seglog_protocol import messages
+from seglog_protocol.errors import RemoteProtocolError, SeglogError, UnknownTopicError, error_to_wire
+from seglog_protocol.frames import decode_map
+from seglog_protocol.messages.headers import MAP_BYTES_MAX
+from tests.support import each_case, examples
+from tests.unit.protocol.test_messages import HEADERS, REPLIES, comparable, of_type
+
+IDS: Final = st.integers(0, messages.INT64_MAX)
+
+
+def as_map(value: Any) -> Any:
+    """What a message is as plain maps, put together field by field."""
+    if isinstance(value, SeglogError):
+        return error_to_wire(value)
+    if isinstance(value, messages.Message):
+        named = {field.name: as_map(getattr(value, field.name)) for field in fields(type(value))}
+        return {name: held for name, held in named.items() if held is not None}
+    if isinstance(value, list):
+        return [as_map(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_map(item) for key, item in value.items()}
+    return value
+
+
+def request_map(request_id: int, request: messages.Request) -> dict[str, Any]:
+    """The header of a request, in the order it travels in."""
+    own: dict[str, Any] = as_map(request)
+    return {"id": request_id, "api": request.api, "v": request.version_needed()} | own
+
+
+def packed(value: Any) -> bytes:
+    """A value as msgpack itself packs it."""
+    data: bytes = msgpack.packb(value)
+    return data
+
+
+def widely(value: Any) -> bytes:
+    """A value packed in the widest way there is: any width may come."""
+    if type(value) is int:
+        return b"\xd3" + struct.pack(">q", value) if value <= messages.INT64_MAX else b"\xcf" + struct.pack(">Q", value)
+    if type(value) is str:
+        data = value.encode()
+        return b"\xdb" + struct.pack(">I", len(data)) + data
+    if type(value) is list:
+        return b"\xdd" + struct.pack(">I", len(value)) + b"".join(map(widely, value))
+    if type(value) is dict:
+        entries = b"".join(widely(key) + widely(item) for key, item in value.items())
+        return b"\xdf" + struct.pack(">I", len(value)) + entries
+    return packed(value)
+
+
+# --- The same bytes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(messages.REQUESTS.values()))
+@given(data=st.data(), request_id=IDS)
+def test_a_request_is_packed_as_msgpack_packs_it(
+    kind: type[messages.Request], data: st.DataObject, request_id: int
+) -> None:
+    request = data.draw(of_type(kind))
+    expected = packed(request_map(request_id, request))
+    assert messages.pack_request(request_id, request) == expected
+    assert packed(messages.request_header(request_id, request)) == expected
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data(), request_id=IDS)
+def test_a_reply_is_packed_as_msgpack_packs_it(
+    kind: type[messages.Message], data: st.DataObject, request_id: int
+) -> None:
+    reply = data.draw(of_type(kind))
+    expected = packed({"id": request_id} | as_map(reply))
+    assert messages.pack_reply(request_id, reply) == expected
+    assert packed(messages.reply_header(request_id, reply)) == expected
+
+
+@pytest.mark.parametrize("kind", [messages.TopicDescription, messages.ExplainedSegment])
+@given(data=st.data())
+def test_a_page_is_packed_as_msgpack_packs_it(kind: type[messages.Message], data: st.DataObject) -> None:
+    page = data.draw(st.lists(of_type(kind), max_size=20))
+    assert messages.pack_page(page) == packed(as_map(page))
+
+
+@given(data=st.data(), fill=st.booleans())
+def test_the_longest_replies_are_packed_as_msgpack_packs_them(data: st.DataObject, *, fill: bool) -> None:
+    """Of more than 15 fields, fewer or more than 15 travel."""
+    reply = data.draw(of_type(messages.ExplainReply))
+    left = {field.name: 0 if fill else None for field in fields(messages.ExplainReply) if field.default is None}
+    reply = msgspec.structs.replace(reply, **left)
+    assert (len(as_map(reply)) > 15) == fill
+    assert messages.pack_reply(1, reply) == packed({"id": 1} | as_map(reply))
+    assert messages.pack_fields(reply) == packed(as_map(reply))
+
+
+def test_a_field_that_holds_its_default_travels_all_the_same() -> None:
+    header = decode_map(messages.pack_request(1, messages.FetchRequest([messages.FetchPartition("t", 0)])), "header")
+    assert header == {
+        "id": 1,
+        "api": "fetch",
+        "v": 1,
+        "max_bytes": 50 * 1024 * 1024,
+        "min_bytes": 1,
+        "max_wait_ms": 30_000,
+        "partitions": [{"topic": "t", "partition": 0, "max_bytes": 1024 * 1024}],
+    }
+    assert decode_map(messages.pack_reply(1, messages.TopicsReply()), "header") == {
+        "id": 1,
+        "more": False,
+        "unknown": [],
+    }
+
+
+def test_a_list_that_a_field_begins_with_is_its_own() -> None:
+    first, second = messages.TopicsReply(), messages.TopicsReply()
+    first.unknown.append(UnknownTopicError("no topic t"))
+    assert (len(first.unknown), second.unknown, messages.TopicsReply().unknown) == (1, [], [])
+
+
+class Name(str):
+    """Text of a caller's own type."""
+
+    __slots__ = ()
+
+
+class Number(int):
+    """A whole number of a caller's own type."""
+
+
+class Names(list[Any]):
+    """A list of a caller's own type."""
+
+
+def test_values_of_types_made_of_plain_ones_travel_as_these() -> None:
+    request = messages.AppendRequest(Names([messages.AppendPartition(Name("t"), Number(3), 5)]), "os")
+    plain = messages.AppendRequest([messages.AppendPartition("t", 3, 5)], "os")
+    assert messages.pack_request(1, request) == messages.pack_request(1, plain)
+    assert type(request.to_wire()["partitions"][0]["topic"]) is str
+    refused = UnknownTopicError("no", topic=Name("t"), seen=Names([b"raw", bytearray(b"raw"), Number(1)]))
+    assert decode_map(
+        messages.pack_reply(1, messages.AppendReply([messages.AppendResult("t", 0, error=refused)])), "header"
+    ) == {
+        "id": 1,
+        "partitions": [{"topic": "t", "partition": 0, "error": error_to_wire(refused) | {"seen": [b"raw", b"raw", 1]}}],
+    }
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_a_number_too_large_for_msgpack_is_an_overflow(number: int) -> None:
+    with pytest.raises(OverflowError):
+        messages.pack_request(1, messages.AppendRequest([messages.AppendPartition("t", number, 0)]))
+
+
+# --- The same outcome -------------------------------------------------------------------------------------------------
+
+
+def outcome(decode: Callable[[], Any]) -> Any:
+    """What came of it: a message field by field, or an error with all that it says."""
+    try:
+        return comparable_request(decode())
+    except SeglogError as error:
+        return comparable(error)
+
+
+def comparable_request(found: Any) -> Any:
+    """A request by its own fields, because one that came in a frame has those of the envelope, too."""
+    if isinstance(found, messages.OpenedRequest):
+        return found.request_id, comparable_request(found.request), comparable((found.api, found.ack))
+    if isinstance(found, messages.Request):
+        kind = messages.REQUESTS[found.api]
+        assert isinstance(found, kind)
+        return kind, {field.name: comparable(getattr(found, field.name)) for field in fields(kind)}
+    return comparable(found)
+
+
+def named_ack(header: dict[str, Any], request: Any) -> Any:
+    """The ack of an append as it is, of any other request and of an error as it stands there."""
+    return request.ack if isinstance(request, messages.AppendRequest) else header.get("ack")
+
+
+def by_the_map(data: bytes) -> Any:
+    """What ``open_request`` is to find: the header as a map, then its id, then the request."""
+
+    def found() -> Any:
+        header = decode_map(data, "header")
+        request_id = messages.request_id_of(header)
+        try:
+            request: Any = messages.decode_request(header)
+        except SeglogError as error:
+            request = error
+        return messages.OpenedRequest(request_id, request, header.get("api"), named_ack(header, request))
+
+    return outcome(found)
+
+
+@pytest.mark.parametrize("kind", list(messages.REQUESTS.values()))
+@given(data=st.data(), request_id=IDS)
+def test_a_request_of_any_order_and_width_is_opened_as_it_was(
+    kind: type[messages.Request], data: st.DataObject, request_id: int
+) -> None:
+    request = data.draw(of_type(kind))
+    header = request_map(request_id, request)
+    shuffled = dict(data.draw(st.permutations(list(header.items()))))
+    for found in (packed(header), packed(shuffled), widely(shuffled)):
+        opened = messages.open_request(found)
+        assert (opened.request_id, opened.api) == (request_id, kind.api)
+        assert comparable_request(opened.request) == comparable_request(request)
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data(), request_id=IDS)
+def test_a_reply_of_any_order_and_width_is_decoded_as_it_was(
+    kind: type[messages.Message], data: st.DataObject, request_id: int
+) -> None:
+    reply = data.draw(of_type(kind))
+    header = {"id": request_id} | as_map(reply)
+    shuffled = dict(data.draw(st.permutations(list(header.items()))))
+    expected = comparable(messages.decode_reply(header, kind))
+    for found in (packed(header), packed(shuffled), memoryview(bytearray(widely(shuffled)))):
+        assert comparable(messages.decode_reply(found, kind)) == expected
+        assert messages.reply_id_of(found) == request_id
+
+
+@given(header=HEADERS, api=st.sampled_from(list(messages.REQUESTS)), envelope=st.booleans())
+@example(header={"ack": math.nan}, api="hello", envelope=True)
+@example(header={"ack": [math.nan]}, api="append", envelope=True)
+@settings(max_examples=examples(500))
+def test_any_map_is_opened_as_it_is_decoded(header: dict[str, Any], api: str, *, envelope: bool) -> None:
+    data = packed(header | ({"id": 1, "api": api, "v": 1} if envelope else {}))
+    assert outcome(lambda: messages.open_request(data)) == by_the_map(data)
+
+
+@given(header=HEADERS, kind=st.sampled_from(REPLIES))
+@settings(max_examples=examples(500))
+def test_any_map_is_a_reply_or_the_error_that_it_is_as_a_map(
+    header: dict[str, Any], kind: type[messages.Message]
+) -> None:
+    data = packed(header)
+    assert outcome(lambda: messages.decode_reply(data, kind)) == outcome(
+        lambda: messages.decode_reply(decode_map(data, "header"), kind)
+    )
+
+
+TELLING: Final = bytes.fromhex("00017f80819091a1c0c1c3c4cacbcfd3d4d9dcdddedfe0ff")
+"""Bytes that begin something in msgpack."""
+
+
+@st.composite
+def damaged(draw: st.DrawFn, headers: st.SearchStrategy[dict[str, Any]]) -> bytes:
+    """A packed header with bytes changed, put in and taken out, or an entry more than once."""
+    header = draw(headers)
+    entries = [packed(name) + packed(value) for name, value in header.items()]
+    if entries:
+        entries += draw(st.just([]) | st.lists(st.sampled_from(entries), max_size=2))
+    data = bytearray(b"\xde" + len(entries).to_bytes(2, "big") + b"".join(entries))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(data) - 1))
+        byte = draw(st.sampled_from(TELLING) | st.integers(0, 255))
+        match draw(st.integers(0, 3)):
+            case 0:
+                data[at] = byte
+            case 1:
+                data.insert(at, byte)
+            case 2:
+                data[at] = (data[at] + draw(st.sampled_from([-1, 1]))) % 256  # a length, or a name by one letter
+            case _:
+                del data[at : at + draw(st.integers(1, 3))]
+                data = data or bytearray(b"\x80")
+    return bytes(data)
+
+
+REQUEST_MAPS: Final = st.sampled_from(list(messages.REQUESTS.values())).flatmap(
+    lambda kind: st.builds(request_map, IDS, of_type(kind))
+)
+
+
+@given(data=damaged(REQUEST_MAPS))
+@settings(max_examples=examples(2000))
+def test_a_damaged_request_is_opened_as_its_map_is_decoded(data: bytes) -> None:
+    """Any bytes give a request, an error to answer it with, or the error that ends the connection."""
+    found = outcome(lambda: messages.open_request(data))
+    assert found == by_the_map(data)
+
+
+REPLY_MAPS: Final = st.sampled_from(REPLIES).flatmap(
+    lambda kind: st.tuples(st.just(kind), damaged(st.builds(lambda reply: {"id": 1} | as_map(reply), of_type(kind))))
+)
+
+
+@given(made=REPLY_MAPS)
+@settings(max_examples=examples(2000))
+def test_a_damaged_reply_is_a_reply_or_an_error(made: tuple[type[messages.Message], bytes]) -> None:
+    kind, data = made
+    messages.reply_id_of(data)
+    try:
+        reply = messages.decode_reply(data, kind)
+    except SeglogError:
+        return
+    assert type(reply) is kind
+    try:
+        header = decode_map(data, "header")
+    except RemoteProtocolError:
+        return  # what nobody asks for need not be text or have text for its keys
+    assert comparable(reply) == comparable(messages.decode_reply(header, kind))
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_an_error_and_a_page_or_an_error(data: bytes) -> None:
+    assert outcome(lambda: messages.open_request(data)) == by_the_map(data)
+    outcome(lambda: messages.decode_descriptions(data))
+
+
+def test_of_entries_with_one_name_the_last_counts_and_no_other_is_held_against_it() -> None:
+    entries = [
+        *[("api", "flush"), ("id", "none"), ("v", 9), ("partitions", 5)],
+        *[("id", 3), ("api", "append"), ("v", 1), ("partitions", [])],
+    ]
+    data = b"\x88" + b"".join(packed(name) + packed(value) for name, value in entries)
+    opened = messages.open_request(data)
+    assert (opened.request_id, opened.api) == (3, "append")
+    assert comparable_request(opened.request) == comparable_request(messages.AppendRequest([]))
+
+
+# --- What it costs ----------------------------------------------------------------------------------------------------
+
+ENVELOPE: Final = b"\xa2id\x01\xa3api\xa6append\xa1v\x01"
+HOSTILE: Final = {
+    "a list of four billion": b"\xaapartitions\xdd\xff\xff\xff\xff",
+    "a list of a billion in a list": b"\xaapartitions\x91\xdd\x3f\xff\xff\xff",
+    "a map of four billion": b"\xa9topic_ids\xdf\xff\xff\xff\xff",
+    "a text of four billion": b"\xa3ack\xdb\xff\xff\xff\xff",
+    "bytes of four billion": b"\xa3ack\xc6\xff\xff\xff\xff",
+    "an extension of four billion": b"\xa3ack\xc9\xff\xff\xff\xff\x05",
+    "an unknown list of four billion": b"\xa5newer\xdd\xff\xff\xff\xff",
+    "an unknown text of four billion": b"\xa5newer\xdb\xff\xff\xff\xff",
+    "lists in lists": b"\xaapartitions" + b"\x91" * 100_000,
+    "lists in lists that are unknown": b"\xa5newer" + b"\x91" * 100_000,
+    "maps in maps": b"\xaapartitions\x91" + b"\x81\xa5topic" * 100_000,
+}
+
+
+@each_case("what", HOSTILE)
+@each_case("is_first", [False, True])
+def test_announced_sizes_and_endless_nesting_take_no_memory(what: str, *, is_first: bool) -> None:
+    field = HOSTILE[what]
+    data = b"\x84" + (field + ENVELOPE if is_first else ENVELOPE + field)
+    messages.open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="the header is not valid msgpack"):
+            messages.open_request(data)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data) + 200_000
+    finally:
+        tracemalloc.stop()
+    assert messages.reply_id_of(data) in {None, 1}
+    with pytest.raises(RemoteProtocolError):
+        messages.decode_reply(data, messages.AppendReply)
+
+
+VERY_MANY: Final[dict[str, dict[str, Any]]] = {
+    "lists": {"api": "topics", "names": [[]] * 900_000},
+    "lists of names": {"api": "topics", "names": [["abc"]] * 180_000},
+    "nothings": {"api": "topics", "names": [None] * 900_000},
+    "different keys": {"api": "topics"} | {f"{number:05x}": None for number in range(140_000)},
+    "different settings": {"api": "create_topic", "topic": "t", "config": {f"{n:05x}": "" for n in range(140_000)}},
+    "maps in what is unknown": {"api": "topics", "newer": [{"a": 1}] * 200_000},
+    "partitions": {"api": "fetch", "partitions": [{"topic": "t", "partition": 1, "offset": 1}] * 30_000},
+    "a long api": {"api": "x" * 1_000_000},
+    "lists for an api": {"api": [[]] * 900_000},
+    "lists for a version": {"api": "topics", "v": [[]] * 900_000},
+    "lists for an ack": {"api": "append", "partitions": [], "ack": [[]] * 900_000},
+}
+
+
+@each_case("what", VERY_MANY)
+def test_a_mebibyte_that_is_no_request_is_refused_without_making_a_map_of_it(what: str) -> None:
+    """A map of it takes up to 100 ms, during which no other connection is served, and tens of mebibytes."""
+    data = packed({"id": 1, "v": 1} | VERY_MANY[what])
+    assert MAP_BYTES_MAX < len(data) < 1024 * 1024 + 200
+    messages.open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
+    tracemalloc.start()
+    try:
+        opened = messages.open_request(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert opened.request_id == 1
+    assert isinstance(opened.request, SeglogError)
+    assert len(opened.request.message) < 500
+    assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
+
+
+@given(data=damaged(REQUEST_MAPS))
+@settings(max_examples=examples(500))
+def test_a_large_damaged_request_is_refused_or_ends_its_connection(data: bytes) -> None:
+    entry = packed("newer") + packed("x" * MAP_BYTES_MAX)
+    large = b"\xde" + (int.from_bytes(data[1:3], "big") + 1).to_bytes(2, "big") + data[3:] + entry
+    try:
+        opened = messages.open_request(large)
+    except RemoteProtocolError:
+        return
+    assert isinstance(opened.request, SeglogError)
+    assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"\x91" * 5_000, "lists and maps are nested too deeply"), (b"\x81\xc1\x01", "a byte begins no value")],
+)
+def test_the_reason_is_in_words_where_msgpack_has_none(data: bytes, reason: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"the header is not valid msgpack: {reason}"):
+        messages.open_request(data)
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@each_case("name", ["partitions", "ack", "topic_ids", "newer", "v", "api"])
+def test_values_nested_to_the_limit_of_msgpack_are_answered_like_any_other(name: str) -> None:
+    data = packed({"id": 1, "api": "append", "v": 1, "partitions": []} | {name: nested(1000)})
+    opened = messages.open_request(data)
+    refused = opened.request
+    assert opened.request_id == 1
+    assert isinstance(refused, SeglogError)
+    assert refused.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
+    assert len(refused.message) < 600
+
+
+@each_case("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
+def test_a_packed_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="id"):
+        messages.open_request(packed({"id": request_id, "api": "hello", "v": 1, "protocol": "seglog"}))
+    assert messages.open_request(packed({"id": 0, "api": "hello", "v": 1, "protocol": "seglog"})).request_id == 0
+
+
+@each_case("more", [{}, {"names": ["x" * MAP_BYTES_MAX]}], ids=["small", "large"])
+@each_case("header", [{"api": "none"}, {"api": "topics", "v": 99}, {"api": "topics", "newer": 1}])
+def test_a_refusal_does_not_hold_the_frames_that_hold_it(header: dict[str, Any], more: dict[str, Any]) -> None:
+    """A cycle of a request, its bytes and its error would be kept until the collector finds it."""
+    refused = messages.open_request(packed({"id": 1, "v": 1} | header | more)).request
+    assert isinstance(refused, SeglogError)
+    assert (refused.__traceback__, refused.__context__, refused.__cause__) == (None, None, None)
+
+
+def test_a_newer_field_in_an_older_version_is_refused() -> None:
+    header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "verify": True}]}
+    refused = messages.open_request(packed(header)).request
+    assert isinstance(refused, SeglogError)
+    assert refused.message == "a field of fetch in version 3 is unknown in version 1, which was asked"
+    assert isinstance(messages.open_request(packed(header | {"v": 3})).request, messages.FetchRequest)
+
+
+def test_what_was_opened_is_the_request_and_can_be_told_from_others() -> None:
+    hello = messages.open_request(messages.pack_request(1, messages.HelloRequest("seglog", "me"))).accepted()
+    assert isinstance(hello, messages.HelloRequest)
+    assert (hello.protocol, hello.client, hello.api, hello.version) == ("seglog", "me", "hello", 1)

@@ -1,0 +1,572 @@
+"""Messages: every one there and back, what is refused, what is ignored, and any map at all."""
+
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scripts.message_tables import REQUIRED, fields, message_classes
+from seglog_protocol import messages
+from seglog_protocol.errors import (
+    WIRE_ERRORS,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RemoteProtocolError,
+    SeglogError,
+    UnknownTopicError,
+    UnsupportedApiError,
+    UnsupportedVersionError,
+    error_to_wire,
+)
+from seglog_protocol.frames import FrameReader, decode_map, encode_frame, encode_value
+from tests.support import each_case, examples
+
+ALL: Final = message_classes()
+REPLIES: Final = [kind for kind in ALL if kind.__name__.endswith("Reply")]
+
+FEW: Final = settings(max_examples=examples(25))
+"""For properties of one field, tried for each."""
+
+INT64: Final = st.integers(-messages.INT64_MAX - 1, messages.INT64_MAX)
+ERRORS: Final = st.builds(
+    lambda kind, message, facts: kind(message, **facts),
+    st.sampled_from(WIRE_ERRORS),
+    st.text(),
+    st.dictionaries(st.sampled_from(["newer", "self", "args", "place"]), INT64 | st.text()),
+)
+
+
+def of_type(hint: Any) -> st.SearchStrategy[Any]:
+    """What a field of this type may hold. Local, because registering types with Hypothesis is for the whole run."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is list:
+        return st.lists(of_type(arguments[0]), max_size=4)
+    if origin is dict:
+        return st.dictionaries(st.text(max_size=8), of_type(arguments[1]), max_size=4)
+    if origin is types.UnionType:
+        return st.one_of([of_type(kind) for kind in arguments])
+    if isinstance(hint, type) and issubclass(hint, messages.Message):
+        return messages_of(hint)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return st.builds(hint, **{name: of_type(kind) for name, kind in get_type_hints(hint).items()})
+    own = {int: INT64, float: st.floats(allow_nan=False), SeglogError: ERRORS}
+    own |= {str: st.text(max_size=64), bytes: st.binary(max_size=64)}  # some have a limit
+    return own[hint] if hint in own else st.from_type(hint)
+
+
+def messages_of(kind: type[messages.Message]) -> st.SearchStrategy[Any]:
+    """Any message of a kind, every field of it within its range, also further in."""
+    strategies = dict[str, st.SearchStrategy[Any]]()
+    for field in fields(kind):
+        strategies[field.name] = of_type(field.type) if field.range is None else st.integers(*field.range)
+        if field.range is not None and field.default is None:
+            strategies[field.name] |= st.none()
+    return st.builds(kind, **strategies)
+
+
+def through_bytes(header: dict[str, Any]) -> dict[str, Any]:
+    reader = FrameReader()
+    reader.receive_data(encode_frame(header))
+    frame = reader.next_frame()
+    assert frame is not None
+    return frame.header
+
+
+def comparable(message: Any) -> Any:
+    """A message as plain data: errors are equal when kind, message, facts and retriable are, and all NaN are."""
+    if isinstance(message, SeglogError):
+        return type(message), comparable(error_to_wire(message))
+    if isinstance(message, messages.Message):
+        return type(message), {f.name: comparable(getattr(message, f.name)) for f in fields(type(message))}
+    if isinstance(message, (list, tuple)):
+        return [comparable(item) for item in message]
+    if isinstance(message, dict):
+        return {key: comparable(item) for key, item in message.items()}
+    return "NaN" if message != message else message  # noqa: PLR0124 - which NaN alone is
+
+
+# --- There and back ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALL)
+@FEW
+@given(data=st.data())
+def test_every_message_comes_back_as_it_was(kind: type[messages.Message], data: st.DataObject) -> None:
+    message = data.draw(of_type(kind))
+    wire = decode_map(encode_value(message.to_wire()), "message")
+    assert comparable(_decoded_codes(kind.from_wire(wire))) == comparable(_decoded_codes(message))
+    assert None not in wire.values(), "what has no value does not travel"
+
+
+@pytest.mark.parametrize(("mechanism", "token"), [("X" * 65, b""), ("X", bytes(messages.TOKEN_BYTES_MAX + 1))])
+def test_a_step_of_a_login_has_a_limit(mechanism: str, token: bytes) -> None:
+    messages.AuthenticateRequest.from_wire({"mechanism": "X" * 64, "token": bytes(messages.TOKEN_BYTES_MAX)})
+    with pytest.raises(InvalidRequestError):
+        messages.AuthenticateRequest.from_wire({"mechanism": mechanism, "token": token})
+
+
+def _decoded_codes(message: messages.Message) -> messages.Message:
+    """Errors that share a code decode to one kind: compare after one trip on both sides."""
+    return type(message).from_wire(message.to_wire())
+
+
+@pytest.mark.parametrize("kind", list(messages.REQUESTS.values()))
+@given(data=st.data(), request_id=st.integers(0, messages.INT64_MAX))
+def test_every_request_comes_back_with_its_id(
+    kind: type[messages.Request], data: st.DataObject, request_id: int
+) -> None:
+    request = data.draw(of_type(kind))
+    header = through_bytes(messages.request_header(request_id, request))
+    assert messages.request_id_of(header) == request_id
+    assert messages.decode_request(header) == request
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data(), request_id=st.integers(0, messages.INT64_MAX))
+def test_every_reply_comes_back_with_its_id(kind: type[messages.Message], data: st.DataObject, request_id: int) -> None:
+    reply = data.draw(of_type(kind))
+    header = through_bytes(messages.reply_header(request_id, reply))
+    assert header["id"] == request_id
+    assert comparable(messages.decode_reply(header, kind)) == comparable(_decoded_codes(reply))
+
+
+def test_no_field_of_any_message_hides_a_key_of_the_envelope() -> None:
+    for request in messages.REQUESTS.values():
+        assert not {"id", "api", "v"} & {field.name for field in fields(request)}
+    for reply in REPLIES:
+        assert not {"id", "error"} & {field.name for field in fields(reply)}
+
+
+def test_every_request_has_a_reply_and_a_version() -> None:
+    assert {kind.__name__.replace("Request", "Reply") for kind in messages.REQUESTS.values()} == {
+        r.__name__ for r in REPLIES
+    }
+    assert {api: [1, request.version] for api, request in messages.REQUESTS.items()} == messages.API_VERSIONS
+
+
+def test_defaults_are_what_a_missing_field_means() -> None:
+    header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 5}]}
+    assert messages.decode_request(header) == messages.FetchRequest(
+        [messages.FetchPartition("t", 0, 5, None, 1024 * 1024)], 50 * 1024 * 1024
+    )
+    assert messages.decode_request({"id": 1, "api": "append", "v": 1, "partitions": []}) == messages.AppendRequest(
+        [], "disk"
+    )
+    assert messages.decode_request({"id": 1, "api": "topics", "v": 1}) == messages.TopicsRequest(
+        None, "", 1000, config=False
+    )
+
+
+def test_nil_is_the_same_as_nothing_where_nothing_is_allowed() -> None:
+    header = {"id": 1, "api": "topics", "v": 1, "names": None}
+    assert messages.decode_request(header) == messages.TopicsRequest()
+    with pytest.raises(InvalidRequestError) as caught:
+        messages.decode_request({"id": 1, "api": "topics", "v": 1, "after": None})
+    assert caught.value.field == "after"
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+HELLO: Final = {"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}
+
+
+def refused_field(changed: dict[str, Any]) -> str:
+    with pytest.raises(InvalidRequestError) as caught:
+        messages.decode_request(through_bytes(changed))
+    assert caught.value.code == "INVALID_REQUEST"
+    assert len(caught.value.message) < 600
+    return caught.value.field
+
+
+@each_case("api", messages.REQUESTS)
+def test_an_unknown_field_of_a_request_is_refused_by_name(api: str) -> None:
+    assert refused_field({"id": 1, "api": api, "v": 1, "newer": 1}) == "newer"
+
+
+def test_an_unknown_field_further_in_is_refused_too() -> None:
+    item = {"topic": "t", "partition": 0, "size": 5, "newer": 1}
+    assert refused_field({"id": 1, "api": "append", "v": 1, "partitions": [item]}) == "newer"
+
+
+def test_unknown_fields_of_a_reply_are_ignored_at_every_depth() -> None:
+    result = {
+        "topic": "t",
+        "partition": 0,
+        "size": 0,
+        "gaps": [{"start": 1, "end": 2, "reason": "new", "x": 1}],
+        "y": 2,
+    }
+    reply = messages.decode_reply({"id": 1, "partitions": [result], "z": {"deep": [1]}}, messages.FetchReply)
+    assert reply.partitions[0].gaps == [messages.Gap(1, 2, "new")]
+
+
+@pytest.mark.parametrize("kind", ALL)
+@FEW
+@given(data=st.data())
+def test_a_missing_field_is_named(kind: type[messages.Message], data: st.DataObject) -> None:
+    wire = data.draw(of_type(kind)).to_wire()
+    for field in fields(kind):
+        if field.default is REQUIRED:
+            lacking = {name: value for name, value in wire.items() if name != field.name}
+            with pytest.raises(InvalidRequestError, match=field.name) as caught:
+                kind.from_wire(lacking)
+            assert caught.value.field == field.name
+
+
+WRONG: Final = [True, 1, -1, 2**63, 1.5, "text", b"bytes", [], [1], [[]], {}, {"a": []}, {1: 2}, {"a": None}]
+
+
+@each_case("kind", ALL)
+def test_a_value_of_a_wrong_type_is_refused_by_name(kind: type[messages.Message]) -> None:
+    for field in fields(kind):
+        name, refused = field.name, 0
+        for value in WRONG:
+            try:
+                message = kind.from_wire({name: value})
+            except InvalidRequestError as error:
+                refused += error.field.partition(".")[0] == name or name in {"partitions", "gaps", "config", "unknown"}
+            else:
+                assert type(getattr(message, name)) is type(value) or field.type == SeglogError, (name, value)
+        assert refused >= len(WRONG) - 7, name
+
+
+@each_case(
+    "wire",
+    [
+        HELLO | {"client": True},
+        HELLO | {"protocol": b"seglog"},
+        HELLO | {"client": None},
+        {"id": 1, "api": "topics", "v": 1, "config": 1},
+        {"id": 1, "api": "topics", "v": 1, "limit": True},
+        {"id": 1, "api": "topics", "v": 1, "limit": 5.0},
+        {"id": 1, "api": "topics", "v": 1, "names": "t"},
+        {"id": 1, "api": "topics", "v": 1, "names": [1]},
+        {"id": 1, "api": "append", "v": 1, "partitions": [], "ack": "all"},
+        {"id": 1, "api": "append", "v": 1, "partitions": [], "ack": ["disk"]},
+        {"id": 1, "api": "append", "v": 1, "partitions": {"topic": "t"}},
+        {"id": 1, "api": "append", "v": 1, "partitions": ["t"]},
+        {"id": 1, "api": "append", "v": 1, "partitions": [{"topic": "t", "partition": False, "size": 1}]},
+        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": None}},
+        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": [1]}},
+        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": [["a", 1]]},
+    ],
+)
+def test_a_bool_is_no_int_an_int_no_float_and_bytes_no_text(wire: dict[str, Any]) -> None:
+    assert refused_field(wire)
+
+
+@each_case("value", [1, 1.5, "1", True, -(2**63)])
+def test_a_configuration_value_may_be_of_any_plain_type(value: Any) -> None:
+    header = through_bytes({"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": value}})
+    request = messages.decode_request(header)
+    assert isinstance(request, messages.CreateTopicRequest)
+    assert type(request.config["a"]) is type(value)
+
+
+def ranges() -> Iterator[tuple[type[messages.Message], str, int, int]]:
+    for kind in ALL:
+        for field in fields(kind):
+            if field.range is not None:
+                yield kind, field.name, *field.range
+
+
+@pytest.mark.parametrize(("kind", "name", "low", "high"), list(ranges()))
+@FEW
+@given(data=st.data())
+def test_a_range_holds_to_the_last_number(
+    kind: type[messages.Message], name: str, low: int, high: int, data: st.DataObject
+) -> None:
+    wire = data.draw(of_type(kind)).to_wire()
+    for value in (low, high):
+        assert getattr(kind.from_wire(wire | {name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidRequestError, match=f"from {low} to {high}") as caught:
+            kind.from_wire(wire | {name: value})
+        assert caught.value.field == name
+
+
+@each_case("api", ["nothing", "", "Hello", b"hello", None, 1, ["hello"], {}, "x" * 100_000])
+def test_an_unknown_api_is_an_error_that_lists_those_there_are(api: Any) -> None:
+    with pytest.raises(UnsupportedApiError, match="create_topic") as caught:
+        messages.decode_request({"id": 1, "api": api, "v": 1})
+    assert len(caught.value.message) < 600
+    assert len(caught.value.api) <= 60
+
+
+@each_case("version", [0, 2, -1, True, 1.0, "1", None, 2**64 - 1, "x" * 100_000])
+def test_another_version_is_an_error_that_says_which_are_spoken(version: Any) -> None:
+    with pytest.raises(UnsupportedVersionError, match="versions 1 to 1") as caught:
+        messages.decode_request(HELLO | {"v": version})
+    assert (caught.value.api, caught.value.minimum, caught.value.maximum) == ("hello", 1, 1)
+    assert len(caught.value.message) < 600
+
+
+def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() -> None:
+    with pytest.raises(UnsupportedVersionError):
+        messages.decode_request({"id": 1, "api": "hello", "v": 2, "newer": 1})
+
+
+FETCH: Final = {"id": 1, "api": "fetch", "partitions": []}
+
+
+def test_a_request_is_sent_in_the_lowest_version_that_fits() -> None:
+    """A request is sent in the lowest version that has what it says so that older brokers take it."""
+    assert messages.request_header(1, messages.FetchRequest([]))["v"] == 1
+    assert messages.request_header(1, messages.FetchRequest([], topic_ids={}))["v"] == 2
+    named = messages.request_header(1, messages.FetchRequest([], topic_ids={"t": "i"}))
+    assert named["topic_ids"] == {"t": "i"}
+    assert messages.decode_request(through_bytes(named)) == messages.FetchRequest([], topic_ids={"t": "i"})
+
+
+def test_a_newer_field_in_an_older_version_is_refused_and_nothing_else_is() -> None:
+    with pytest.raises(InvalidRequestError, match="a field of fetch in version 2 is unknown in version 1"):
+        messages.decode_request(FETCH | {"v": 1, "topic_ids": {}})
+    for header in ({"v": 1}, {"v": 2}, {"v": 1, "topic_ids": None}, {"v": 2, "topic_ids": None}):
+        assert messages.decode_request(FETCH | header) == messages.FetchRequest([])
+    with pytest.raises(UnsupportedVersionError, match="versions 1 to 4") as caught:
+        messages.decode_request(FETCH | {"v": 5})
+    assert (caught.value.minimum, caught.value.maximum) == (1, 4)
+
+
+@each_case("topic_ids", [[], "t", {"t": 1}, {"t": None}, {1: "i"}])
+def test_topic_ids_are_text_by_text(topic_ids: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="topic_ids"):
+        messages.decode_request(FETCH | {"v": 2, "topic_ids": topic_ids})
+
+
+@each_case("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
+def test_a_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="id"):
+        messages.request_id_of({"id": request_id})
+    assert messages.request_id_of({"id": 0}) == 0
+    assert messages.request_id_of({"id": messages.INT64_MAX}) == messages.INT64_MAX
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@each_case("name", ["client", "protocol", "api", "v", "newer"])
+def test_values_nested_to_the_limit_of_msgpack_are_refused_like_any_other(name: str) -> None:
+    """``repr`` of a list 1,000 deep raises RecursionError, which would read as a bug of the broker's."""
+    header = through_bytes(HELLO | {name: nested(1000)})
+    with pytest.raises((InvalidRequestError, UnsupportedApiError, UnsupportedVersionError)) as caught:
+        messages.decode_request(header)
+    assert len(caught.value.message) < 600
+
+
+def test_an_error_about_a_very_long_name_is_short_enough_to_be_sent() -> None:
+    long = "x" * 1_000_000
+    assert len(refused_field(HELLO | {long: 1})) <= 60
+    assert len(refused_field(HELLO | {"client": [long]})) <= 60
+    config = {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {long: None}}
+    assert len(refused_field(config)) <= 60
+
+
+# --- Replies that carry errors ----------------------------------------------------------------------------------------
+
+
+def test_a_reply_that_is_an_error_is_raised_with_its_facts() -> None:
+    error = OffsetOutOfRangeError("no", topic="t", requested=9, earliest=1, latest=5, reason="beyond_end", newer=[1])
+    header = through_bytes(messages.reply_header(7, error))
+    assert header["id"] == 7
+    with pytest.raises(OffsetOutOfRangeError, match="no") as caught:
+        messages.decode_reply(header, messages.FetchReply)
+    assert (caught.value.requested, caught.value.earliest, caught.value.latest) == (9, 1, 5)
+    assert caught.value.partition == -1, "not said"
+    assert caught.value.facts["newer"] == [1]
+
+
+def test_an_error_of_one_partition_does_not_fail_the_others() -> None:
+    reply = messages.AppendReply(
+        [messages.AppendResult("t", 0, error=UnknownTopicError("no", topic="t")), messages.AppendResult("u", 1, 5)]
+    )
+    decoded = messages.decode_reply(through_bytes(messages.reply_header(1, reply)), messages.AppendReply)
+    assert isinstance(decoded.partitions[0].error, UnknownTopicError)
+    assert decoded.partitions[0].error.topic == "t"
+    assert decoded.partitions[1] == messages.AppendResult("u", 1, 5)
+
+
+@each_case("error", ["boom", 5, [], {}, {"code": 1, "message": "m"}, {"code": "A"}, {"message": "m"}])
+def test_an_error_that_is_none_is_not_taken_for_an_empty_reply(error: Any) -> None:
+    with pytest.raises(RemoteProtocolError):
+        messages.decode_reply({"id": 1, "error": error}, messages.TopicsReply)
+
+
+@each_case(
+    ("header", "kind"),
+    [
+        ({"id": 1}, messages.HelloReply),
+        ({"id": 1, "topic": 5}, messages.DeleteTopicReply),
+        ({"id": 1, "partitions": [{"topic": "t"}]}, messages.FetchReply),
+        ({"id": 1, "partitions": [{"topic": "t", "partition": 0, "error": "boom"}]}, messages.FetchReply),
+        ({"id": 1, "partitions": [{"topic": "t", "partition": 0, "size": 2**64 - 1}]}, messages.FetchReply),
+    ],
+)
+def test_a_reply_that_is_not_understood_is_the_brokers_error_not_ours(
+    header: dict[str, Any], kind: type[messages.Message]
+) -> None:
+    with pytest.raises(RemoteProtocolError, match="not understood"):
+        messages.decode_reply(header, kind)
+
+
+# --- The page of topics -----------------------------------------------------------------------------------------------
+
+
+@given(page=st.lists(of_type(messages.TopicDescription), max_size=3))
+def test_a_page_of_topics_comes_back_as_it_was(page: list[messages.TopicDescription]) -> None:
+    assert messages.decode_descriptions(encode_value([entry.to_wire() for entry in page])) == page
+
+
+@given(page=st.lists(of_type(messages.ExplainedSegment), max_size=3))
+def test_a_page_of_segments_comes_back_as_it_was(page: list[messages.ExplainedSegment]) -> None:
+    assert messages.decode_segments(encode_value([entry.to_wire() for entry in page])) == page
+
+
+def test_unknown_fields_of_a_description_are_ignored() -> None:
+    known = messages.TopicDescription("t", "id", 1, 2, 3)
+    assert messages.decode_descriptions(encode_value([known.to_wire() | {"newer": 1}])) == [known]
+
+
+@each_case("payload", [b"", b"\xc0", b"\x80", b"\x91\x01", b"\x91\x80", b"\x91\x81\x01\x01", b"\xc1"])
+def test_a_payload_that_is_no_page_is_the_brokers_error(payload: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="list of topics"):
+        messages.decode_descriptions(payload)
+    with pytest.raises(RemoteProtocolError, match="list of segments"):
+        messages.decode_segments(payload)
+
+
+# --- Any map at all ---------------------------------------------------------------------------------------------------
+
+_FIELDS: Final = {field.name for kind in ALL for field in fields(kind)}
+NAMES: Final = st.sampled_from(sorted(_FIELDS | {"id", "api", "v", "error", "newer"}))
+ANY: Final = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(NAMES, inner, max_size=4)
+        | st.dictionaries(st.binary(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=15,
+)
+HEADERS: Final = st.dictionaries(NAMES, ANY, max_size=6)
+
+
+@given(header=HEADERS, api=st.sampled_from(list(messages.REQUESTS)) | ANY, version=st.just(1) | ANY)
+def test_any_header_gives_a_request_or_an_error_that_can_be_answered(
+    header: dict[str, Any], api: Any, version: Any
+) -> None:
+    """Any bytes give messages or one typed error."""
+    try:
+        request = messages.decode_request(through_bytes(header | {"api": api, "v": version}))
+    except (UnsupportedApiError, UnsupportedVersionError, InvalidRequestError) as error:
+        through_bytes(messages.reply_header(1, error))  # can be sent
+    else:
+        assert type(request) is messages.REQUESTS[api]
+
+
+@given(header=HEADERS, kind=st.sampled_from(REPLIES))
+def test_any_header_gives_a_reply_or_an_error(header: dict[str, Any], kind: type[messages.Message]) -> None:
+    try:
+        reply = messages.decode_reply(through_bytes(header), kind)
+    except SeglogError:
+        return
+    assert type(reply) is kind
+
+
+@given(payload=st.binary(max_size=100))
+def test_any_payload_gives_a_page_of_topics_or_the_brokers_error(payload: bytes) -> None:
+    try:
+        page = messages.decode_descriptions(payload)
+    except RemoteProtocolError:
+        return
+    assert all(type(entry) is messages.TopicDescription for entry in page)
+
+
+def test_messages_compare_by_value_and_show_their_fields() -> None:
+    if TYPE_CHECKING:  # an ignore that is not needed is an error, so mypy does refuse this
+        messages.OffsetsRequest([]).partitions = []  # type: ignore[misc]
+    assert repr(messages.AppendPartition("t", 0, size=1)) == "AppendPartition(topic='t', partition=0, size=1)"
+    assert messages.HelloRequest("seglog") == messages.HelloRequest("seglog")
+    alike: list[messages.Message] = [messages.AppendPartition("t", 0, 1), messages.FetchResult("t", 0, 1)]
+    assert alike[0] != alike[1]
+
+
+# --- Packed in parts --------------------------------------------------------------------------------------------------
+
+
+@given(messages_of(messages.FetchReply), st.integers(0, messages.INT64_MAX))
+def test_fields_that_are_packed_beforehand_make_the_same_header(reply: messages.Message, request_id: int) -> None:
+    packed = messages.pack_reply_header(request_id, messages.pack_fields(reply))
+    assert packed == encode_value(messages.reply_header(request_id, reply))
+
+
+# --- How much one request may name ------------------------------------------------------------------------------------
+
+
+@each_case(
+    ("field", "header"),
+    [
+        ("partitions", {"api": "flush", "partitions": [{"topic": "t", "partition": 0}]}),
+        ("partitions", {"api": "append", "partitions": [{"topic": "t", "partition": 0, "size": 0}]}),
+        ("names", {"api": "topics", "names": ["t"]}),
+        ("reset", {"api": "alter_topic", "topic": "t", "reset": ["retention.ms"]}),
+        ("topic_ids", {"api": "fetch", "v": 2, "partitions": [], "topic_ids": {"t": "x"}}),
+        ("config", {"api": "create_topic", "topic": "t", "config": {"a": 1}}),
+    ],
+)
+def test_a_list_or_map_of_a_request_has_ten_thousand_items_and_not_one_more(field: str, header: dict[str, Any]) -> None:
+    value = header[field]
+
+    def of(count: int) -> Any:
+        return value * count if isinstance(value, list) else {str(number): "1" for number in range(count)}
+
+    messages.decode_request({"id": 1, "v": 1} | header | {field: of(messages.ITEMS_MAX)})
+    with pytest.raises(InvalidRequestError, match="several requests") as raised:
+        messages.decode_request({"id": 1, "v": 1} | header | {field: of(messages.ITEMS_MAX + 1)})
+    assert raised.value.field == field
+
+
+def test_a_reply_may_be_longer_than_a_request() -> None:
+    reply = messages.TopicsReply(unknown=[UnknownTopicError("no", topic="t")] * (messages.ITEMS_MAX + 1))
+    assert (
+        len(messages.decode_reply(messages.reply_header(1, reply), messages.TopicsReply).unknown)
+        == messages.ITEMS_MAX + 1
+    )
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data())
+def test_any_reply_is_packed_in_pieces_as_it_would_be_at_once(
+    kind: type[messages.Message], data: st.DataObject
+) -> None:
+    reply = data.draw(of_type(kind))
+    packed: list[bytes] = []
+
+    def packing() -> Iterator[None]:
+        packed.append((yield from messages.pack_long_fields(reply, 2)))
+
+    for _ in packing():
+        pass
+    assert packed == [messages.pack_fields(reply)]
+
+
+@each_case("count", [0, 1, 255, 256, 257, 1000])
+def test_a_long_reply_is_packed_in_pieces_as_it_would_be_at_once(count: int) -> None:
+    reply = messages.OffsetsReply(
+        [messages.OffsetsResult("t", number, 0, number) for number in range(count)], {"t": "x"}
+    )
+    packed: list[bytes] = []
+
+    def packing() -> Iterator[None]:
+        packed.append((yield from messages.pack_long_fields(reply, 256)))
+
+    assert len(list(packing())) == count // 256
+    assert packed == [messages.pack_fields(reply)]

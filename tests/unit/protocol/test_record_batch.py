@@ -1,0 +1,209 @@
+"""Batch headers: Kafka's own bytes, rewriting in place, and finding batches in a buffer."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from seglog_protocol.batch_builder import NewRecord, encode_batch
+from seglog_protocol.checksum import crc32c
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import (
+    INT32_MAX,
+    INT64_MAX,
+    BatchHeader,
+    add_sequence,
+    iter_batches,
+    parse_header,
+    rewrite_log_append_time,
+    rewrite_offset_and_epoch,
+    subtract_sequence,
+    verify_crc,
+    why_implausible,
+)
+from seglog_protocol.records import Record, decode_records
+from tests.support import each_case
+from tests.unit.protocol import golden
+
+
+def test_the_checksum_has_the_published_check_value_and_goes_on_from_a_former_one() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(memoryview(b"..123456789")[6:], crc32c(bytearray(b"1234"))) == 0xE3069283
+    assert crc32c(b"") == 0
+
+
+def test_two_records_are_read_as_kafka_wrote_them() -> None:
+    header = parse_header(golden.TWO_RECORDS)
+    assert header == BatchHeader(0, 85, -1, 2, 3851219455, 0, 1, 283843, 283843, -1, -1, -1, 2)
+    assert (header.size, header.last_offset, header.next_offset) == (97, 1, 2)
+    assert (header.codec, header.last_sequence, header.delete_horizon) == (Codec.NONE, -1, None)
+    assert golden.read(golden.TWO_RECORDS) == golden.TWO_RECORDS_READ
+
+
+# --- Rewriting in place -----------------------------------------------------------------------------------------------
+
+
+def test_log_append_time_is_written_in_place_and_whole_as_in_kafka() -> None:
+    records: list[NewRecord] = [(10, b"k", b"v", ()), (12, b"k", b"w", ())]
+    batch = bytearray(encode_batch(records))
+    rewrite_offset_and_epoch(batch, 0, 100, 7)
+    checksum = parse_header(batch).crc
+    rewrite_log_append_time(batch, 0, 5000)
+    assert batch == golden.LOG_APPEND_TIME
+    assert parse_header(batch).crc != checksum
+    assert encode_batch(records, base_offset=100, leader_epoch=7, log_append_time=5000) == batch
+    assert golden.read(batch) == [Record(100, 5000, b"k", b"v", ()), Record(101, 5000, b"k", b"w", ())]
+
+
+@given(
+    offset=st.integers(0, INT64_MAX - 2),
+    epoch=st.integers(0, INT32_MAX),
+    before=st.binary(max_size=20),
+    after=st.binary(max_size=20),
+)
+def test_offset_and_epoch_leave_the_checksum_valid_and_the_neighbours_alone(
+    offset: int, epoch: int, before: bytes, after: bytes
+) -> None:
+    buffer = bytearray(before + golden.TWO_RECORDS + after)
+    rewrite_offset_and_epoch(memoryview(buffer), len(before), offset, epoch)
+    header = parse_header(buffer, len(before))
+    assert (header.base_offset, header.leader_epoch) == (offset, epoch)
+    assert header.crc == parse_header(golden.TWO_RECORDS).crc
+    assert verify_crc(buffer, len(before), header)
+    assert buffer[: len(before)] == before
+    assert buffer[len(before) + header.size :] == after
+    batch = memoryview(buffer)[len(before) :][: header.size]
+    assert [record.offset for record in decode_records(header, batch)] == [offset, offset + 1]
+
+
+def test_every_flipped_bit_behind_the_checksum_is_noticed() -> None:
+    for position in range(17, len(golden.TWO_RECORDS)):
+        for bit in range(8):
+            batch = bytearray(golden.TWO_RECORDS)
+            batch[position] ^= 1 << bit
+            assert not verify_crc(batch, 0, parse_header(batch))
+
+
+def test_a_batch_that_reaches_beyond_the_buffer_does_not_match_its_checksum() -> None:
+    header = parse_header(golden.TWO_RECORDS)
+    assert not verify_crc(golden.TWO_RECORDS[:-1], 0, header)
+    assert not verify_crc(golden.TWO_RECORDS, 1, header)
+    assert not verify_crc(golden.TWO_RECORDS, 0, header._replace(batch_length=-1))
+
+
+def test_a_header_of_fewer_bytes_is_the_callers_mistake() -> None:
+    with pytest.raises(ValueError, match="61"):
+        parse_header(golden.TWO_RECORDS[:60])
+    with pytest.raises(ValueError, match="61"):
+        parse_header(golden.TWO_RECORDS, 37)
+
+
+# --- Iterating --------------------------------------------------------------------------------------------------------
+
+ALL_GOLDEN = [
+    golden.TWO_RECORDS,
+    golden.COMMIT_MARKER,
+    golden.IDEMPOTENT,
+    golden.IDEMPOTENT_COMPACTED,
+    golden.IDEMPOTENT_EMPTIED,
+    golden.LOG_APPEND_TIME,
+]
+
+
+def test_batches_come_out_as_they_stand_in_the_buffer_without_a_copy() -> None:
+    buffer = bytearray(b"".join(ALL_GOLDEN))
+    found = list(iter_batches(buffer))
+    assert [bytes(view) for _, view in found] == ALL_GOLDEN
+    assert [header for header, _ in found] == [parse_header(batch) for batch in ALL_GOLDEN]
+    assert all(view.obj is buffer for _, view in found)
+
+
+def test_a_tail_cut_at_any_byte_ends_the_batches_quietly() -> None:
+    buffer = b"".join(ALL_GOLDEN)
+    for cut in range(len(buffer) + 1):
+        whole, size = 0, 0
+        while whole < len(ALL_GOLDEN) and size + len(ALL_GOLDEN[whole]) <= cut:
+            size += len(ALL_GOLDEN[whole])
+            whole += 1
+        assert [bytes(view) for _, view in iter_batches(buffer[:cut])] == ALL_GOLDEN[:whole]
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 11])
+def test_a_few_zero_bytes_behind_the_last_batch_are_a_torn_tail(zeros: int) -> None:
+    assert len(list(iter_batches(golden.TWO_RECORDS + bytes(zeros)))) == 1
+
+
+@each_case("zeros", [12, 17, 18, 300])
+def test_more_zero_bytes_are_no_batch_and_the_error_says_where(zeros: int) -> None:
+    with pytest.raises(CorruptRecordError) as caught:
+        list(iter_batches(golden.TWO_RECORDS + bytes(zeros)))
+    assert caught.value.position == len(golden.TWO_RECORDS)
+
+
+@each_case("magic", [0, 1, 3, 127, 128, 255])
+def test_another_magic_is_refused_even_before_the_batch_is_whole(magic: int) -> None:
+    batch = bytearray(golden.TWO_RECORDS)
+    batch[16] = magic
+    for size in (17, 60, len(batch)):
+        with pytest.raises(CorruptRecordError, match="magic"):
+            list(iter_batches(batch[:size]))
+
+
+@each_case("batch_length", [-(2**31), -1, 0, 13, 14, 48])
+def test_a_length_too_small_for_a_batch_is_refused(batch_length: int) -> None:
+    batch = golden.TWO_RECORDS[:8] + batch_length.to_bytes(4, "big", signed=True) + golden.TWO_RECORDS[12:]
+    with pytest.raises(CorruptRecordError):
+        list(iter_batches(batch))
+
+
+@each_case(
+    ("field", "value", "reason"),
+    [
+        ("magic", 1, "old message format 1"),
+        ("magic", 3, "magic is 3"),
+        ("batch_length", 48, "length is 48"),
+        ("base_offset", -1, "base offset"),
+        ("last_offset_delta", -1, "last offset delta"),
+        ("base_offset", INT64_MAX - 1, "no room"),
+        ("record_count", -1, "records"),
+        ("record_count", 3, "3 records in 2 offsets"),
+    ],
+)
+def test_an_impossible_header_field_is_named(field: str, value: int, reason: str) -> None:
+    header = parse_header(golden.TWO_RECORDS)._replace(**{field: value})
+    found = why_implausible(header)
+    assert found is not None
+    assert reason in found
+    with pytest.raises(CorruptRecordError):
+        decode_records(header, golden.TWO_RECORDS)
+
+
+@given(data=st.binary(max_size=300), prefix=st.sampled_from([b"", golden.TWO_RECORDS]))
+def test_any_buffer_gives_batches_or_corruption(data: bytes, prefix: bytes) -> None:
+    found = 0
+    batches = iter_batches(prefix + data)
+    while True:
+        try:
+            header, view = next(batches)
+        except (StopIteration, CorruptRecordError):
+            break
+        assert header.size == len(view)
+        found += len(view)
+    assert len(prefix) <= found <= len(prefix + data)
+
+
+@given(sequence=st.integers(0, INT32_MAX), step=st.integers(0, INT32_MAX))
+@example(sequence=INT32_MAX, step=1)
+@example(sequence=0, step=1)
+def test_sequences_wrap_as_in_kafka(sequence: int, step: int) -> None:
+    added = sequence + step if sequence <= INT32_MAX - step else step - (INT32_MAX - sequence) - 1
+    subtracted = sequence - step if sequence >= step else INT32_MAX - (step - sequence) + 1
+    assert add_sequence(sequence, step) == added
+    assert subtract_sequence(sequence, step) == subtracted
+
+
+def test_the_last_sequence_of_a_batch_wraps() -> None:
+    assert add_sequence(INT32_MAX, 1) == 0
+    assert subtract_sequence(0, 1) == INT32_MAX
+    batch = encode_batch([(0, None, b"", ())] * 21, producer_id=1, producer_epoch=0, base_sequence=INT32_MAX - 10)
+    assert parse_header(batch).last_sequence == 9

@@ -1,0 +1,173 @@
+"""Refusals: the sentence for whatever a map may have wrong, and of several things the first."""
+
+import copy
+import pickle
+from typing import Any, Final
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_protocol.errors import InvalidRequestError, RemoteProtocolError
+from seglog_protocol.messages import (
+    AppendReply,
+    Message,
+    decode_descriptions,
+    decode_reply,
+    decode_request,
+    decode_segments,
+    open_request,
+)
+from seglog_protocol.messages.headers import MAP_BYTES_MAX
+from tests.support import each_case
+from tests.unit.protocol.test_messages import ALL, FEW, comparable, of_type
+
+PLACE: Final = {"topic": "t", "partition": 0}
+SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
+    ("hello", {}, "protocol", "HelloRequest needs the field 'protocol'"),
+    ("hello", {"protocol": 1}, "protocol", "field 'protocol' must be text, not 1"),
+    ("hello", {"protocol": b"seglog"}, "protocol", "field 'protocol' must be text, not b'seglog'"),
+    ("hello", {"client": None, "protocol": 1}, "client", "field 'client' must be text, not None"),
+    ("hello", {"newer": 1}, "newer", "unknown field 'newer'; HelloRequest has protocol, client"),
+    ("topics", {"config": 1}, "config", "field 'config' must be true or false, not 1"),
+    ("topics", {"limit": True}, "limit", "field 'limit' must be a whole number from 1 to 10000, not True"),
+    ("topics", {"limit": 5.0}, "limit", "field 'limit' must be a whole number from 1 to 10000, not 5.0"),
+    ("topics", {"names": "t"}, "names", "field 'names' must be a list, not 't'"),
+    ("topics", {"names": ["t", 1]}, "names", "field 'names' must be text, not 1"),
+    (
+        "topics",
+        {"names": ["t"] * 10_001},
+        "names",
+        "field 'names' has 10001 items, one request takes 10000: send several requests",
+    ),
+    ("append", {"ack": "all"}, "ack", "field 'ack' must be one of none, os, disk, not 'all'"),
+    ("append", {"partitions": ["t"]}, "partitions", "field 'partitions' must be a map, not 't'"),
+    ("append", {"partitions": [PLACE]}, "size", "AppendPartition needs the field 'size'"),
+    (
+        "append",
+        {"partitions": [PLACE | {"size": -1}]},
+        "size",
+        "field 'size' must be a whole number from 0 to 2147483647, not -1",
+    ),
+    (
+        "append",
+        {"partitions": [PLACE | {"size": 1}, PLACE | {"size": 1, "newer": 1}], "ack": 1},
+        "newer",
+        "unknown field 'newer'; AppendPartition has topic, partition, size",
+    ),
+    ("fetch", {"topic_ids": []}, "topic_ids", "field 'topic_ids' must be a map with text keys, not []"),
+    ("fetch", {"topic_ids": {"t": 1}}, "topic_ids.t", "field 'topic_ids.t' must be text, not 1"),
+    (
+        "fetch",
+        {"partition_counts": {"t": 2**63}},
+        "partition_counts.t",
+        (
+            "field 'partition_counts.t' must be a whole number from -9223372036854775808 to 9223372036854775807, "
+            "not 9223372036854775808"
+        ),
+    ),
+    (
+        "create_topic",
+        {"topic": "t", "config": {"a": [1]}},
+        "config.a",
+        "field 'config.a' must be str or int or float or bool, not [1]",
+    ),
+    (
+        "create_topic",
+        {"config": {"x" * 100: None}},
+        "config." + "x" * 50 + "...",
+        f"field 'config.{'x' * 20}...{'x' * 28}' must be str or int or float or bool, not None",
+    ),
+]
+
+
+@each_case(("api", "fields", "field", "sentence"), SENTENCES, ids=[each[3][:60] for each in SENTENCES])
+def test_a_sentence_says_which_field_is_wrong_and_how(
+    api: str, fields: dict[str, Any], field: str, sentence: str
+) -> None:
+    header = {"id": 1, "api": api, "v": 2 if api in {"append", "fetch"} else 1} | fields
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_request(header)
+    assert (caught.value.message, caught.value.field) == (sentence, field)
+    refused = open_request(msgpack.packb(header)).request
+    assert isinstance(refused, InvalidRequestError)
+    assert (refused.message, refused.facts) == (sentence, {"field": field})
+
+
+MANY: Final = [{"topic": "a-topic-of-twenty-one", "partition": number, "offset": 1} for number in range(1_000)]
+OF_LARGE: Final[list[tuple[dict[str, Any], str, str]]] = [
+    ({"partitions": [*MANY, 5]}, "partitions", " at $.partitions[1000]: Expected a map, got a whole number"),
+    (
+        {"partitions": [*MANY, PLACE | {"topic": 5}]},
+        "topic",
+        " at $.partitions[1000].topic: Expected text, got a whole number",
+    ),
+    (
+        {"partitions": [*MANY, {"topic": "t"}]},
+        "partition",
+        " at $.partitions[1000]: Object missing required field partition",
+    ),
+    ({"partitions": MANY, "newer": [1]}, "newer", ": Object contains unknown field newer"),
+    ({"partitions": MANY, "x" * 500: 1}, "x" * 57 + "...", f": Object contains unknown field `{'x' * 69}"),
+    (
+        {"partitions": MANY, "topic_ids": {"t": 1}},
+        "topic_ids",
+        " at $.topic_ids[...]: Expected text, got a whole number",
+    ),
+]
+
+
+@each_case(("fields", "field", "sentence"), OF_LARGE, ids=[each[2][:60] for each in OF_LARGE])
+def test_of_a_large_header_a_sentence_says_the_place_that_is_wrong(
+    fields: dict[str, Any], field: str, sentence: str
+) -> None:
+    packed = msgpack.packb({"id": 7, "api": "fetch", "v": 2} | fields)
+    assert len(packed) > MAP_BYTES_MAX
+    opened = open_request(packed)
+    refused = opened.request
+    assert isinstance(refused, InvalidRequestError)
+    assert (opened.request_id, opened.api, refused.field) == (7, "fetch", field)
+    assert refused.message == f"of a header of {len(packed)} bytes, this is wrong{sentence}"
+
+
+def test_too_many_items_of_a_large_header_are_told_with_the_limit() -> None:
+    refused = open_request(msgpack.packb({"id": 1, "api": "fetch", "v": 1, "partitions": MANY * 11})).request
+    assert isinstance(refused, InvalidRequestError)
+    assert refused.field == "partitions"
+    assert refused.message == "field 'partitions' has more than 10000 items, one request takes that many: send several"
+
+
+def test_what_a_broker_answers_wrongly_is_named_in_the_same_words() -> None:
+    header = {"id": 1, "partitions": [PLACE | {"error": "boom"}]}
+    sentence = "the broker's answer is not understood: field 'error' must be an error map, not 'boom'"
+    for found in (header, msgpack.packb(header)):
+        with pytest.raises(RemoteProtocolError) as caught:
+            decode_reply(found, AppendReply)
+        assert caught.value.message == sentence
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode_descriptions(msgpack.packb([{"name": 1}]))
+    assert caught.value.message == "the broker's list of topics is not understood: field 'name' must be text, not 1"
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode_segments(msgpack.packb(5))
+    assert (
+        caught.value.message
+        == "the broker's list of segments is not understood: field 'segments' must be a list, not 5"
+    )
+
+
+@pytest.mark.parametrize("kind", ALL)
+@FEW
+@given(data=st.data())
+def test_messages_may_be_copied_and_sent_to_other_processes(kind: type[Message], data: st.DataObject) -> None:
+    message = data.draw(of_type(kind))
+    for again in (pickle.loads(pickle.dumps(message)), copy.copy(message), copy.deepcopy(message)):
+        assert comparable(again) == comparable(message)
+
+
+def test_messages_are_not_changed_and_not_hashed() -> None:
+    reply = AppendReply([])
+    with pytest.raises(AttributeError):
+        reply.partitions = []  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        hash(reply)

@@ -1,0 +1,256 @@
+"""Damage while a broker serves, before any scrub: which records and errors readers near it get.
+
+Every record of an undamaged batch is delivered, once and with its own offset. Every other offset is reported, by an
+error with the offset to continue at or by a gap. Every reader reaches the end.
+"""
+
+import os
+import random
+import struct
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import pytest
+
+from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header
+from tests.appends import append_request
+from tests.logs import ManualClock, contents, flip_bit
+from tests.support import soak_scaled
+
+DIRECTORY: Final = "/data/t-0"
+COUNTS: Final = (1, 3, 1, 8, 2, 1, 5, 1, 1, 4, 2, 3)
+"""Records of each batch: four to a segment, the last four in the one that is appended to."""
+BATCH_READS: Final = 1
+"""A limit that lets one batch into an answer."""
+
+Found = list[tuple[int, bytes | None]]
+
+
+def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return Broker.open(config, fs, clock or ManualClock(), InlineOffload())
+
+
+class Written:
+    """A cleanly stopped log directory, the positions of its batches, and its records."""
+
+    def __init__(self, files: dict[str, bytes], places: list[tuple[str, int, int, int]], records: Found) -> None:
+        self.files = files
+        self.places = places  # of each batch: path, position, first offset, offset behind it
+        self.records = records
+
+
+async def _written(*, index_interval: int = 100) -> Written:
+    fs, clock = ForgetfulFileSystem(), ManualClock()
+    broker = _open(fs, clock)
+    topic = {"segment.ms": 1000, "index.interval.bytes": index_interval}
+    await broker.create_topic(CreateTopicRequest("t", 1, dict(topic)))
+    places, records, offset = [], list[tuple[int, bytes | None]](), 0
+    log = broker.partitions["t", 0].log
+    for number, count in enumerate(COUNTS):
+        if number and number % 4 == 0:
+            clock.now += 2000
+        values = [b"value %d" % (offset + part) for part in range(count)]
+        data = encode_batch([(clock.now, None, value, ()) for value in values])
+        await append_request(
+            broker, AppendRequest([AppendPartition("t", 0, len(data))]), memoryview(bytearray(data))
+        ).wait()
+        places.append((log.active.log_path, log.active.size - len(data), offset, offset + count))
+        records += [(offset + part, value) for part, value in enumerate(values)]
+        offset += count
+    assert len(log.segments) == 3
+    broker.close()
+    return Written(contents(fs), places, records)
+
+
+class _Reader:
+    """A consumer that continues after damage, as with ``--skip-damaged``."""
+
+    def __init__(self, start: int, end: int, partition_bytes: int, version: int = FetchRequest.version) -> None:
+        self.fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], partition_bytes=partition_bytes)
+        self.found: Found = []
+        self.damaged: set[int] = set()
+        self.version = version
+        self.asked = 0
+
+    async def read(self, broker: Broker) -> None:
+        state = self.fetcher.states[0]
+        while not self.fetcher.is_finished:
+            self.asked += 1
+            assert self.asked < 500, f"it goes round in circles at {state.position}"
+            request, generations = self.fetcher.request(0.0, version=self.version), self.fetcher.generations()
+            assert request is not None
+            with await broker.fetch(request) as answer:
+                payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
+                self.fetcher.take(answer.reply, memoryview(payload), request, generations, 0.0)
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        state = self.fetcher.states[0]
+        while True:
+            try:
+                batch = self.fetcher.next_batch()
+            except CorruptRecordError as error:
+                assert error.next_offset > state.position, f"{error} leads nowhere"  # noqa: PT017 - it is expected
+                self.damaged |= set(range(state.position, error.next_offset))
+                state.go_to(error.next_offset)
+                continue
+            if batch is None:
+                return
+            for record in batch.records():
+                self.found.append((record.offset, record.value))
+            self.fetcher.finish(batch)
+
+    @property
+    def told(self) -> set[int]:
+        missing = (range(gap.start, gap.end) for gap in self.fetcher.new_gaps if gap.reason in {"missing", "damaged"})
+        return self.damaged.union(*missing)
+
+
+async def _sweep(broker: Broker, written: Written, broken: set[int], what: str, starts: Iterator[int]) -> None:
+    """Read from each of these offsets, in large pieces and batch by batch."""
+    end = len(written.records)
+    for start in starts:
+        for size in (BATCH_READS, 1 << 20):
+            reader = _Reader(start, end, size)
+            await reader.read(broker)
+            due = [record for record in written.records[start:] if record[0] not in broken]
+            assert reader.found == due, f"{what}, from {start} in pieces of {size}"
+            assert reader.told == {offset for offset in broken if offset >= start}, f"{what}, from {start}"
+
+
+def _flips(position: int) -> Iterator[tuple[int, int]]:
+    for byte in range(HEADER_SIZE):
+        if not 12 <= byte < 16:  # the leader epoch: no checksum covers it, and no reader needs it
+            for bit in range(8):
+                yield position + byte, bit
+    yield position + HEADER_SIZE + 3, 2
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(1, marks=pytest.mark.soak),
+        pytest.param(3, marks=pytest.mark.soak),
+        pytest.param(6, marks=pytest.mark.soak),
+        pytest.param(9, marks=pytest.mark.soak),
+    ],
+)
+async def test_a_flipped_bit_costs_readers_that_batch_and_no_other(number: int) -> None:
+    """Within a segment, at its end, and in the one that is appended to; flipped under a broker that serves it."""
+    written = await _written()
+    path, position, first, behind = written.places[number]
+    count = 0
+    for place, bit in _flips(position):
+        fs = ForgetfulFileSystem()
+        fs.load(written.files)
+        broker = _open(fs)
+        flip_bit(fs, path, place, bit)
+        starts = iter([(0, first, behind - 1, min(behind, len(written.records) - 1))[count % 4]])
+        what = f"byte {place - position}, bit {bit} of the batch at {first}"
+        await _sweep(broker, written, set(range(first, behind)), what, starts)
+        count += 1
+        broker.close()
+    assert count == (HEADER_SIZE - 4) * 8 + 1
+
+
+async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:
+    """Also at the changed offset, where the batch seems to be the right one. Each reader is the first one there."""
+    written = await _written()
+    end = len(written.records)
+    for path, position, first, behind in written.places:
+        for bit in range(end.bit_length()):
+            changed = first ^ 1 << bit
+            starts = {changed - 1, changed, changed + 1, first, behind - 1, behind}
+            for start in sorted(starts & set(range(end))):
+                for size in (BATCH_READS, 1 << 20) if start == changed else (BATCH_READS,):
+                    fs = ForgetfulFileSystem()
+                    fs.load(written.files)
+                    broker = _open(fs)
+                    flip_bit(fs, path, position + 7, bit)
+                    reader = _Reader(start, end, size)
+                    await reader.read(broker)
+                    what = f"{first} became {changed}, read from {start} in pieces of {size}"
+                    wrong = [record for record in reader.found if record not in written.records]
+                    assert not wrong, what
+                    lost = set(range(max(start, first), behind))
+                    due = [record for record in written.records[start:] if record[0] not in lost]
+                    assert reader.found == due, what
+                    assert reader.told == lost, what
+                    broker.close()
+
+
+@pytest.mark.soak
+async def test_a_fetch_near_damage_is_told_where_to_continue() -> None:
+    """At any offset near it."""
+    written = await _written()
+    end = len(written.records)
+    for number in (3, 9):
+        path, position, first, behind = written.places[number]
+        for place, bit in islice(_flips(position), number, None, 4):
+            fs = ForgetfulFileSystem()
+            fs.load(written.files)
+            broker = _open(fs)
+            flip_bit(fs, path, place, bit)
+            for offset in range(max(0, first - 2), min(end, behind + 2)):
+                asked = FetchRequest([FetchPartition("t", 0, offset, max_bytes=1, verify=True)], max_wait_ms=0)
+                with await broker.fetch(asked) as answer:
+                    result = answer.reply.partitions[0]
+                    if result.error is None:
+                        assert not first <= offset < behind
+                        found = answer.slices[0]
+                        header = parse_header(found.file.pread(HEADER_SIZE, found.position))
+                        assert header.base_offset <= offset < header.next_offset
+                    else:
+                        assert isinstance(result.error, CorruptRecordError)
+                        assert (result.error.start_offset, result.error.next_offset) == (first, behind)
+                        assert first <= offset < behind
+            assert broker.hello().problems == [f"t-0: offsets {first} to {behind - 1} are damaged"]
+            broker.close()
+
+
+def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) -> set[int]:
+    """Overwrite a few random ranges of bytes; returns the offsets of the batches in them."""
+    broken = set[int]()
+    for _ in range(chance.randint(1, 3)):
+        path, position, *_ = chance.choice(written.places)
+        size = len(written.files[path])
+        start = chance.randrange(size) if chance.random() < 0.5 else min(size - 1, position + chance.randrange(30))
+        length = min(size - start, chance.choice([1, 1, 2, 8, 60, 200]))
+        file = fs.open(path, writable=True)
+        before = file.pread(length, start)
+        after = chance.randbytes(length) if chance.random() < 0.7 else bytes(length)
+        file.pwritev([after], start)
+        file.close()
+        changed = {start + i for i in range(length) if before[i] != after[i]}
+        for of, at, first, behind in written.places:
+            length_ = struct.unpack(">i", written.files[of][at + 8 : at + 12])[0] + 12
+            inside = set(range(at, at + length_)) - set(range(at + 12, at + 16))
+            if of == path and changed & inside:
+                broken |= set(range(first, behind))
+    return broken
+
+
+@pytest.mark.soak
+async def test_readers_get_all_undamaged_records() -> None:
+    """Whichever bytes are damaged, and errors for the other records."""
+    written = await _written()
+    seed = int(os.environ.get("SEGLOG_DAMAGE_SEED", "0"))
+    for round_ in range(int(os.environ.get("SEGLOG_DAMAGE_ROUNDS") or soak_scaled(100))):
+        chance = random.Random(seed * 1_000_003 + round_)
+        fs = ForgetfulFileSystem()
+        fs.load(written.files)
+        broker = _open(fs)
+        broken = _damage(fs, written, chance)
+        starts = iter([0, chance.randrange(len(written.records))])
+        await _sweep(broker, written, broken, f"round {round_} of seed {seed}, lost {sorted(broken)}", starts)
+        broker.close()

@@ -1,0 +1,89 @@
+"""docs/DURABILITY.md: every failure and every ack has an answer, and every answer tests that exist."""
+
+import ast
+import re
+from functools import cache
+
+from seglog_broker.storage.io.filenames import (
+    ACCOUNTS_FILE,
+    CLEAN_PARTITIONS_FILE,
+    CREATION_FILE,
+    DYNAMIC_CONFIGS_FILE,
+)
+from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
+from seglog_protocol.segment_files import TXN_INDEX_SUFFIX
+from tests.support import REPOSITORY, each_case
+from tests.unit.simulation.test_every_bit import _written
+
+_PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
+_FAILURES = [
+    "The broker is killed",
+    "The operating system crashes",
+    "The power goes",
+    "The disk is full",
+    "A bit flips",
+    "An fsync fails",
+]
+_STORAGE = (REPOSITORY / "docs" / "STORAGE.md").read_text(encoding="utf-8")
+_WITHOUT_CONTENT = {
+    ".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>", "seglog-ballast", "seglog-backup.sock",
+}  # fmt: skip
+"""Empty, a socket, or the same bytes under a name that says that they do not count."""
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+@cache
+def _tests_in(path: str) -> frozenset[str]:
+    tree = ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_failure_has_a_table_and_no_other_section_has() -> None:
+    with_table = [part.partition("\n")[0] for part in _PAGE.split("\n## ")[1:] if "\n| ack |" in part]
+    assert with_table == _FAILURES
+
+
+@each_case("failure", _FAILURES)
+def test_every_ack_has_an_answer_that_tests_prove(failure: str) -> None:
+    section = _PAGE.split(f"\n## {failure}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", section, re.MULTILINE)
+    assert [ack for ack, _, _ in rows] == ["none", "os", "disk"]
+    for ack, answer, proof in rows:
+        assert answer.strip()
+        assert _NAMED.findall(proof), f"{failure}, {ack}: nothing proves it"
+        assert re.sub(r", ", "", _NAMED.sub("", proof)) == ""
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = _NAMED.findall(_PAGE)
+    assert len(named) > 25
+    for path, name in named:
+        assert name.startswith("test_")
+        assert name in _tests_in(path), f"{path} has no {name}"
+    assert len(named) == _PAGE.count("tests/"), "each in the form that is looked for"
+
+
+def _files_with_a_row() -> set[str]:
+    """Files that "A bit flips" has a row for, segments' by their suffix."""
+    section = _PAGE.split("\n## A bit flips\n")[1].split("\n## ")[0]
+    rows = section.split("\n| what the bit is in |")[1].split("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
+
+
+def test_every_file_that_lies_on_the_disk_has_a_row_for_its_bits() -> None:
+    listed = [span for row in re.findall(r"^\| (`.+?) \|", _STORAGE, re.MULTILINE) for span in row.split(", ")]
+    names = {re.sub(r"^(<stem>|<offset>|\*)", "", span.strip("`")) for span in listed if "." in span or "-" in span}
+    files = {name for name in names if re.fullmatch(r"\.?[a-z._<>-]+", name)}
+    assert len(files) > 20
+    assert files - _WITHOUT_CONTENT <= _files_with_a_row()
+
+
+async def test_the_table_has_exactly_the_files_of_every_bit() -> None:
+    """Every file with a row is in the run that flips every bit, and no other."""
+    # each with its own run
+    rarer = {
+        CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE, TXN_INDEX_SUFFIX,
+    }  # fmt: skip
+    written = [await _written(clean=clean) for clean in (True, False)]
+    turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}
+    assert {re.sub(r"^\d+", "", name) for name in turned} | rarer == _files_with_a_row()

@@ -1,0 +1,150 @@
+"""No test patches a name of the broker or of the protocol: what is compiled does not see it.
+
+A compiled module calls its own functions and methods directly, and has its constants built in. So tests change fields
+of objects, give doubles that are subclasses, or reach the real limit.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.support import REPOSITORY, each_case
+
+OURS: Final = ("seglog_broker", "seglog_protocol")
+PATCHES: Final = frozenset({"setattr", "delattr", "setitem", "delitem", "object", "patch"})
+"""Functions of pytest's MonkeyPatch and of ``unittest.mock``."""
+
+MAY_PATCH: Final = re.compile(
+    r"\b(?:setattr|delattr|setitem|delitem|object|patch)\(|^\s*(?!self\.)\w+\.\w+ = ", re.MULTILINE
+)
+"""Occurs in every module that patches: the others need not be parsed."""
+
+_COUNTS: Final = "it counts calls, to see how much is done in one turn of the loop"
+
+ALLOWED: Final = {
+    "tests/unit/broker/api/test_turns.py": _COUNTS,
+    "tests/unit/broker/coordinators/groups/service/test_group_turns.py": _COUNTS,
+    "tests/unit/broker/coordinators/groups/test_consumer_steps.py": "its steps have one item: others come between",
+    "tests/unit/clients/arrow/test_decoding.py": "it decodes a few records at a time, so that many boundaries are met",
+    "tests/unit/clients/directory/test_partition.py": "it notes the renames of a swap in place of making them",
+    "tests/process/faults/metered_daemon.py": "it is a daemon of its own, whose measurements begin anew with each look",
+    "tests/unit/simulation/test_durable_acks.py": "it makes mistakes on purpose, to see that they are caught",
+    "tests/unit/simulation/test_transactions.py": "it makes mistakes on purpose, to see that they are caught",
+}
+"""Test modules that patch all the same, and why."""
+
+CLIENTS: Final = frozenset({"benchmarks", "clients", "deploy", "examples"})
+"""Folders of tests that are not about the broker: what they patch of themselves and of clients is theirs."""
+
+
+def is_ours(module: str | None) -> bool:
+    return module is not None and module.split(".")[0] in OURS
+
+
+def fields() -> frozenset[str]:
+    """The names of all attributes that some object of ours gets by an assignment, and of no method."""
+    found: set[str] = set()
+    methods: set[str] = set()
+    for package in ("broker/seglog_broker", "protocol/seglog_protocol"):
+        for path in (REPOSITORY / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    found.add(node.attr)
+                elif isinstance(node, ast.ClassDef):
+                    methods |= {
+                        item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    }
+                    found |= {
+                        item.target.id
+                        for item in node.body
+                        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+                    }
+    return frozenset(found - methods)
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Names that a module imports, each with the module that it comes from."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {name.asname or name.name.split(".")[0]: name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {name.asname or name.name: node.module for name in node.names}
+    return found
+
+
+def root_of(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def patches(source: str, known: frozenset[str], *, of_objects: bool = True) -> Iterator[int]:
+    """The lines that patch a name of ours; with ``of_objects`` also an object's attribute that is no field."""
+    tree = ast.parse(source)
+    origins = imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and is_ours(origins.get(node.value.id)):
+                yield node.lineno
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called not in PATCHES:
+                continue
+            target = node.args[0]
+            if isinstance(target, (ast.Constant, ast.JoinedStr)):
+                text = target.value if isinstance(target, ast.Constant) else getattr(target.values[0], "value", "")
+                if is_ours(str(text)):
+                    yield node.lineno
+                continue
+            root = root_of(target)
+            if isinstance(root, ast.Name) and root.id in origins:
+                if is_ours(origins[root.id]):
+                    yield node.lineno
+            elif of_objects and called in {"setattr", "delattr", "object"} and isinstance(node.func, ast.Attribute):
+                name = node.args[1] if len(node.args) > 1 else target
+                if not (isinstance(name, ast.Constant) and name.value in known):
+                    yield node.lineno
+
+
+def test_tests_change_fields_and_no_names() -> None:
+    known = fields()
+    found: dict[str, list[int]] = {}
+    for path in sorted((REPOSITORY / "tests").rglob("*.py")):
+        place, source = path.relative_to(REPOSITORY), path.read_text()
+        if not MAY_PATCH.search(source):
+            continue
+        lines = [*patches(source, known, of_objects=not CLIENTS.intersection(place.parts))]
+        if lines:
+            found[str(place)] = lines
+    assert {place: lines for place, lines in found.items() if place not in ALLOWED} == {}
+    assert ALLOWED.keys() <= found.keys(), "one that patches no more needs no permission"
+
+
+@each_case(
+    "line",
+    [
+        'monkeypatch.setattr(budget, "TURN", 1)',
+        'monkeypatch.setattr("seglog_broker.runtime.budget.TURN", 1)',
+        'monkeypatch.setattr(f"seglog_broker.{module}.TURN", 1)',
+        'monkeypatch.setattr(Turns, "spend", None)',
+        'mock.patch.object(budget, "TURN", 1)',
+        'mock.patch("seglog_broker.runtime.budget.TURN", 1)',
+        'patch.setattr(turns, "spend", None)',
+        "patch.setattr(turns, name, None)",
+        "budget.TURN = 1",
+    ],
+)
+def test_what_patches_is_recognised(line: str) -> None:
+    source = f"from seglog_broker.runtime import budget\nfrom seglog_broker.runtime.budget import Turns\n{line}\n"
+    assert [*patches(source, frozenset({"_spent"}))] == [3]
+
+
+@pytest.mark.parametrize(
+    "line", ["turns._spent = 1", 'patch.setattr(turns, "_spent", 1)', 'monkeypatch.setattr(sys, "platform", "x")']
+)
+def test_fields_and_modules_of_python_may_be_changed(line: str) -> None:
+    assert [*patches(f"import sys\n{line}\n", frozenset({"_spent"}))] == []

@@ -1,0 +1,40 @@
+"""docs/TOOLS.md: its commands can be typed, and its tables are those of the code."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from seglog.cli.dispatch import ROOT, parse
+from tests.processes import kafka_daemon, seglog_json
+from tests.support import REPOSITORY, each_case
+
+PAGE = (REPOSITORY / "docs" / "TOOLS.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^(seglog .*)$", "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)), re.MULTILINE)
+
+
+@each_case("command", COMMANDS)
+def test_commands_can_be_typed(command: str) -> None:
+    assert parse(shlex.split(command)[1:]).run is not None
+
+
+def test_every_command_of_the_table_has_a_section_and_exists() -> None:
+    named = re.findall(r"^\| `seglog ([\w-]+)", PAGE, re.MULTILINE)
+    assert set(named) <= set(ROOT.list_commands(click.Context(ROOT)))
+    assert {f"seglog {name}" for name in named if name != "ping"} == set(
+        re.findall(r"^## (seglog .*)$", PAGE, re.MULTILINE)
+    )
+
+
+def test_the_page_of_top_is_one_that_a_test_draws() -> None:
+    capture = REPOSITORY / "tests" / "unit" / "clients" / "cli" / "overview" / "captures" / "healthy-80.txt"
+    assert f"```text\n{capture.read_text(encoding='utf-8')}```" in PAGE
+
+
+def test_the_table_of_checks_has_those_that_the_doctor_makes(tmp_path: Path) -> None:
+    table = PAGE.partition("| check |")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| ([\w ]+) \|", table, re.MULTILINE)
+    with kafka_daemon(tmp_path / "data") as running:
+        made = [check["name"] for check in seglog_json(running.address, "doctor")["checks"]]
+    assert [name for name in listed if name not in {"recovery", "http"}] == list(dict.fromkeys(made))
