@@ -166,7 +166,7 @@ docs: $(STAMP)
 
 # Types of the tests, and of whatever is no product: they take as long as those of the product.
 check-tests: $(STAMP)
-	$(call lane,check-tests,$(BIN)/mypy && $(BIN)/python scripts/house.py --cases)
+	$(call lane,check-tests,$(BIN)/mypy && $(BIN)/python scripts/house.py --all)
 
 fmt: $(STAMP)
 	$(BIN)/ruff check --fix .

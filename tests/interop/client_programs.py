@@ -368,7 +368,7 @@ def spark_with_connector() -> tuple[Path, Path]:
     """The Python that has PySpark, and the folder with the jars of Spark's Kafka connector. Raises AbsentError."""
     python = REPOSITORY / ".venv-spark" / "bin" / "python"
     if not python.exists():
-        raise AbsentError(f"no {python.relative_to(REPOSITORY)}, which make test-spark makes")
+        raise AbsentError(f"no {python.relative_to(REPOSITORY)}, which make spark makes")
     return python, _installed_once("spark")
 
 

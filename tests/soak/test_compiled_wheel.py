@@ -1,7 +1,7 @@
 """The wheel with compiled modules: it is built when asked for, and its modules are those that run.
 
 ``SEGLOG_WHEEL`` names a wheel that is there already, as ``make soak`` does; without it one is built. The tests that the
-sources pass run on its packages in ``make soak-core`` and ``make soak-compiled``.
+sources pass run on its packages in ``make soak-core`` and ``make unit-compiled``.
 """
 
 import json

@@ -1,13 +1,14 @@
 """Records as a data frame of pandas, which is installed with Spark."""
 
-import importlib
 from typing import Any, Final
+
+import pytest
 
 import seglog
 from seglog_protocol.batch_builder import encode_batch
 from tests.unit.clients.fake_broker import fake_broker
 
-PANDAS: Final[Any] = importlib.import_module("pandas")
+PANDAS: Final[Any] = pytest.importorskip("pandas", reason="pandas: it comes with Spark")
 
 
 def test_records_become_a_data_frame() -> None:

@@ -56,7 +56,7 @@ async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bo
     """Begin TLS; False if the connection is to end instead."""
     reason = f"it took longer than {HANDSHAKE_SECONDS} s"
     connection.intake.quiet_since = trio.current_time()  # it may be one that says nothing
-    with trio.move_on_after(HANDSHAKE_SECONDS) as scope:
+    with trio.move_on_after(HANDSHAKE_SECONDS):
         try:
             await handshake
         except TlsRequiredError as error:
@@ -68,9 +68,7 @@ async def _shake_hands(connection: Connection, handshake: Awaitable[None]) -> bo
             connection.intake.quiet_since = math.inf
             connection.session.note_handshake()
             return not connection.session.has_failed
-    if scope.cancelled_caught:  # thousands that began together would end in one turn
-        async with connection.broker.offload.handshake_places.of(connection.transport.host):
-            pass
+    await connection.broker.turn()  # thousands that began together, or leave together, would end in one
     connection.broker.metrics.tls_handshakes_failed += 1
     connection.note_reason(EndReason.TLS_FAILED)
     connection.log.info("tls_handshake_failed", reason=reason)

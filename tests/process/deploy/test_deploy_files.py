@@ -373,7 +373,9 @@ def test_a_reload_checks_the_configuration_first() -> None:
 
 def made(folder: Path, *target: str) -> str:
     """What make would do for ``target``, which may have variables."""
-    return subprocess.run(["make", "-n", *target], cwd=folder, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["make", "--no-print-directory", "-n", *target], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path) -> None:

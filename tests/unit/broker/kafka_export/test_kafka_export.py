@@ -360,6 +360,7 @@ def _crashed(brokers: int, number: int) -> tuple[ForgetfulFileSystem, bool]:
 
 @each_case("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(1), RANDOM(2)], ids=str)
 @each_case("brokers", [1, 2])
+@pytest.mark.soak
 def test_a_crash_at_any_moment_leaves_no_directory_that_starts_and_is_not_whole(
     brokers: int, policy: CrashPolicy
 ) -> None:

@@ -37,6 +37,7 @@ async def test_a_quiet_day_writes_nothing_at_info(autojump_clock: object) -> Non
         ("open", "seglog-partition.json.tmp", "task_postponed", "task_resumed"),
     ],
 )
+@pytest.mark.soak
 async def test_a_problem_has_one_line_while_it_lasts_and_one_when_it_ends(
     autojump_clock: object, operation: str, path: str, begins: str, ends: str
 ) -> None:

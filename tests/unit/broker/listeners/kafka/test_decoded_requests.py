@@ -23,12 +23,6 @@ def creating() -> messages.CreateTopicsRequest:
     return messages.CreateTopicsRequest(topics=[messages.CreateTopicsRequest.CreatableTopic() for _ in range(2_000)])
 
 
-def committing() -> messages.OffsetCommitRequest:
-    cls = messages.OffsetCommitRequest
-    partitions = [cls.OffsetCommitRequestPartition(partition_index=each) for each in range(2_000)]
-    return cls(group_id="g", topics=[cls.OffsetCommitRequestTopic(name="none", partitions=partitions)])
-
-
 def producing() -> messages.ProduceRequest:
     cls = messages.ProduceRequest
     partitions = [cls.PartitionProduceData(index=each) for each in range(3_000)]
@@ -43,7 +37,6 @@ def fetching() -> messages.FetchRequest:
 LARGE: dict[str, tuple[Any, type[Any], int]] = {
     "JoinGroup": (joining(3_000), messages.JoinGroupResponse, 3),
     "CreateTopics": (creating(), messages.CreateTopicsResponse, 2),
-    "OffsetCommit": (committing(), messages.OffsetCommitResponse, 2),
     "Fetch": (fetching(), messages.FetchResponse, 12),
     "Produce": (producing(), messages.ProduceResponse, 7),
 }

@@ -347,6 +347,7 @@ async def test_a_commit_that_comes_while_a_snapshot_is_made_is_decided_after_it(
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 async def test_ids_that_come_once_are_forgotten_when_memory_is_short(autojump_clock: object) -> None:
     """Ten thousand ids that come once take no more than the limit, and none that is in use is forgotten."""
     del autojump_clock
@@ -388,6 +389,7 @@ async def test_open_transactions_fill_the_memory_and_one_more_is_refused() -> No
         assert broker.transactions.memory.used <= 1_048_576
 
 
+@pytest.mark.soak
 async def test_very_many_markers_are_written_in_rounds_and_turns() -> None:
     """An end of a transaction with 2,500 partitions holds up nobody, and is complete when all have their marker."""
     count = 2_500
