@@ -183,7 +183,7 @@ class LogModel(RuleBasedStateMachine):
         """A power cut may have taken the snapshot that told where a transaction began in a segment that has gone."""
         log, batches = self.disk.log, self.transactions.batches
         opened = self.transactions.transactions()[0]
-        if any(log.producers.first_offset_of(producer_id) != first for producer_id, first in opened.items()):
+        if any(log.producers._open.get(producer_id) != first for producer_id, first in opened.items()):
             first = log.segments[0].base_offset
             self.transactions.batches = [each for each in batches if each.offset >= first]
 

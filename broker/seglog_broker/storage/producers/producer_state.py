@@ -72,13 +72,6 @@ class Duplicate(NamedTuple):
     timestamp: int
 
 
-class LastRecord(NamedTuple):
-    """Of an active producer: the offset where its last known batch of data ends, None if it has none, and its epoch."""
-
-    last_data_offset: int | None
-    epoch: int
-
-
 class TransactionEnd(NamedTuple):
     """What a marker ends: the transaction of a producer in this partition.
 
@@ -206,19 +199,6 @@ class ProducerState:
         each transaction of version 2 does, a producer that is not known here has to begin at sequence 0.
         """
         self._expected[producer_id] = _Expected(epoch, begins_at_zero)
-
-    def expect_no_more(self, producer_id: int) -> None:
-        """Take no batches of a transaction of the producer, unless it is open here already."""
-        self._expected.pop(producer_id, None)
-
-    def is_expected(self, producer_id: int, epoch: int) -> bool:
-        """Whether batches of the producer's transaction are taken at this epoch because of ``expect``."""
-        expected = self._expected.get(producer_id)
-        return expected is not None and expected.epoch == epoch
-
-    def first_offset_of(self, producer_id: int) -> int | None:
-        """Where the producer's open transaction begins; None without one."""
-        return self._open.get(producer_id)
 
     def check_end(self, end: TransactionEnd) -> None:
         """Check a marker before it is written. One that is sent again, because the answer to it was lost, is accepted.
@@ -507,13 +487,6 @@ class ProducerState:
             )
             for producer_id, producer in self._producers.items()
         ]
-
-    def last_records(self) -> dict[int, LastRecord]:
-        """What compaction must leave of every producer so that a replay still knows it; a copy."""
-        return {
-            producer_id: LastRecord(producer.last_batch()[1] if producer.batches else None, producer.epoch)
-            for producer_id, producer in self._producers.items()
-        }
 
     def _taken(self, producer_id: int) -> _Producer:
         self._heard_once.pop(producer_id, None)

@@ -1,5 +1,6 @@
 """Batch headers for tests of producer state: only the header of a batch matters to it."""
 
+from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_protocol.record_batch import CONTROL_BIT, MAGIC, TRANSACTIONAL_BIT, BatchHeader
 
 NOW = 1_700_000_000_000
@@ -20,6 +21,11 @@ def data(
     return BatchHeader(
         at, 49, 0, MAGIC, 0, attributes, count - 1, timestamp, timestamp, producer_id, epoch, sequence, count
     )
+
+
+def last_records(state: ProducerState) -> dict[int, tuple[int, int]]:
+    """By producer the last offset of its data, -1 without any, and its epoch."""
+    return {entry.producer_id: (entry.last_offset, entry.producer_epoch) for entry in state.entries()}
 
 
 def plain(count: int = 1, *, at: int = 0) -> BatchHeader:
