@@ -1,31 +1,27 @@
 """``seglog spark report``: records and bytes of a topic or an archive, per partition and period."""
 
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.common import print_json, zone_of
-from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.exits import OK, UsageError
 from seglog.cli.tables import aligned, print_lines
 from seglog.cli.terminal import print_line
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.moments import format_time
 from seglog_spark.jobs.inputs import Opened, open_input
-from seglog_spark.jobs.lag import Lag, lag_of
 from seglog_spark.jobs.manifest import write_whole
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged, period_of, table, write_parquet
-from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of
+from seglog_spark.jobs.running import Runner, open_client, size_of
 from seglog_spark.offsets import OffsetRange
-
-PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 def grouped(rows: Any, by: Sequence[str]) -> Any:
@@ -72,39 +68,21 @@ def run(options: Options) -> int:
             client = stack.enter_context(open_client(options))
         opened = open_input(options, client)
         ranges = opened.ranges(options)
-        lags = [] if options.lag_of is None else lag_of(folder_of(options.lag_of, "--lag-of"), opened.ends)
         progress.say(f"{count_of(sum(r.size for r in ranges), 'offset')} of {opened.source.topic}")
         rows = count(opened, ranges, options.by, stack.enter_context(Runner(options, progress)))
-    if options.plot is not None:
-        from seglog_spark.jobs.plot import draw  # noqa: PLC0415 - matplotlib is needed here only
-
-        draw(Path(options.plot), opened.source.topic, rows, period_of(options.by) or "", lags)
-        progress.say(f"drew {options.plot}")
-    _print_result(options, kind, opened.source.topic, rows, lags, progress)
+    _print_result(options, kind, opened.source.topic, rows, progress)
     return OK
 
 
 def _check(options: Options, kind: str) -> None:
-    """Raise UsageError for contradictory options and InputError for a missing package, before anything is begun."""
+    """Raise UsageError for contradictory options, before anything is begun."""
     if kind == "parquet" and options.out is None:
         raise UsageError("--format parquet needs --out FILE: Parquet is not written to a terminal")
-    if options.lag_of is not None and options.archive is not None:
-        raise UsageError("--lag-of compares a reader with the end of a topic: name the --topic, not an archive")
-    if options.plot is not None:
-        if Path(options.plot).suffix not in PICTURES:
-            raise UsageError(f"--plot {options.plot}: the name of a picture ends with {' or '.join(PICTURES)}")
-        if period_of(options.by) is None:
-            raise UsageError("--plot draws over time: add hour, day, month or year to --by")
-        if importlib.util.find_spec("matplotlib") is None:
-            raise InputError("--plot draws with the package matplotlib, which is missing: pip install 'seglog[plot]'")
-    for name in (options.out, options.plot):
-        if name is not None and not Path(name).absolute().parent.is_dir():
-            raise UsageError(f"there is no folder for {name}")
+    if options.out is not None and not Path(options.out).absolute().parent.is_dir():
+        raise UsageError(f"there is no folder for {options.out}")
 
 
-def _print_result(
-    options: Options, kind: str, topic: str, rows: Sequence[ReportRow], lags: Sequence[Lag], progress: Progress
-) -> None:
+def _print_result(options: Options, kind: str, topic: str, rows: Sequence[ReportRow], progress: Progress) -> None:
     total = merged(rows) if rows else None
     summary = {
         "job": "report",
@@ -116,8 +94,6 @@ def _print_result(
         "max_timestamp": None if total is None else total.max_timestamp,
         "null_keys": 0 if total is None else total.null_keys,
         "partitions": [row.to_json(("partition",)) for row in by_partition(rows).values()],
-        "lag": [found._asdict() | {"lag": found.lag} for found in lags],
-        "plot": None if options.plot is None else str(Path(options.plot).absolute()),
         "out": None if options.out is None else str(Path(options.out).absolute()),
         "seconds": progress.seconds,
     }
@@ -137,11 +113,6 @@ def _print_result(
     if options.out is None:
         print_lines([*lines, ""])
     print_line(_sentence(topic, total, options))
-    for found in lags:
-        print_line(
-            f"{topic}-{found.partition}: {options.lag_of} is at {found.position:,}, "
-            f"{count_of(found.lag, 'offset')} behind the end"
-        )
 
 
 def _sentence(topic: str, total: ReportRow | None, options: Options) -> str:

@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from seglog import connect
-from seglog.cli import main
 from seglog.client import Client
 from seglog_spark.jobs import report
 from seglog_spark.jobs.manifest import load
-from seglog_spark.jobs.report import PICTURES
 from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command
 from tests.spark.conftest import require_spark
 from tests.spark.drivers import killed_in_the_end
@@ -29,7 +27,7 @@ from tests.support import REPOSITORY
 pytestmark = pytest.mark.timeout(900)
 
 JOBS = ("archive", "replay", "compact", "report")
-NO_SPARK = "import sys; sys.modules |= dict.fromkeys(('pyspark', 'pyarrow', 'matplotlib')); "
+NO_SPARK = "import sys; sys.modules |= dict.fromkeys(('pyspark', 'pyarrow')); "
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -40,12 +38,6 @@ def test_help_is_there_without_spark(name: str) -> None:
     )
     assert f"Usage: seglog spark {name}" in done.stdout
     assert "--master URL" in done.stdout
-
-
-def test_help_names_every_kind_of_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spark", "report", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"FILE{suffix}" in shown for suffix in PICTURES)
 
 
 def test_without_spark_a_job_names_what_to_install(tmp_path: Path) -> None:

@@ -358,23 +358,17 @@ def test_a_report_on_the_real_events_equals_a_plain_count(job: Job, client: Clie
             row[2] = min(row[2], event["ts"])
             row[3] = max(row[3], event["ts"])
             row[4] += key is None
-    picture, archive = tmp_path / "commits.svg", tmp_path / "archive"
+    archive = tmp_path / "archive"
     job("archive", "--topic", topic, "--out", str(archive))
     with client.producer(topic, ack="os") as producer:
         producer.send("one more", partition=2, timestamp=START_MS)
-    report = job("report", "--topic", topic, "--until", "2024-12-01", "--plot", str(picture), "--lag-of", str(archive))
+    report = job("report", "--topic", topic, "--until", "2024-12-01")
     row = plain.setdefault((2, START_MS), [0, 0, START_MS, 0, 0])
     row[:] = [row[0] + 1, row[1] + 8, min(row[2], START_MS), max(row[3], START_MS), row[4] + 1]
     assert as_plain(report["rows"]) == plain
     total = sum(row[0] for row in plain.values())
     assert report["records"] == total == 101_230
-    assert [found["lag"] for found in report["lag"]] == [0, 0, 1]
     assert sum(found["records"] for found in report["partitions"]) == total
-    drawn = picture.read_text()
-    assert f"{topic}: 101,230 records" in drawn
-    assert "records per month" in drawn
-    assert "lag 1<" in drawn
-
     rows = tmp_path / "rows.parquet"
     by_year = ("report", "--in", str(archive), "--by", "year", "--format", "parquet", "--out", str(rows))
     assert job(*by_year)["records"] == total - 1
@@ -417,8 +411,7 @@ def test_summaries_name_whole_paths(
     monkeypatch.chdir(tmp_path)
     assert job("archive", "--topic", topic, "--out", "a")["out"] == str(tmp_path / "a")
     assert job("compact", "--in", "a", "--out", "c")["out"] == str(tmp_path / "c")
-    report = job("report", "--in", "a", "--out", "r", "--plot", "p.pdf")
-    assert (report["out"], report["plot"]) == (str(tmp_path / "r"), str(tmp_path / "p.pdf"))
+    assert job("report", "--in", "a", "--out", "r")["out"] == str(tmp_path / "r")
 
 
 def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, topic: str, tmp_path: Path) -> None:
@@ -438,8 +431,6 @@ def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, 
         (("compact", "--topic", topic, "--out", here, "--job-id", "x"), 2, "--job-id is for writing to a topic"),
         (("report", "--topic", topic, "--by", "hour,day"), 2, "names two periods"),
         (("report", "--topic", topic, "--format", "parquet"), 2, "needs --out FILE"),
-        (("report", "--topic", topic, "--plot", "x.jpeg"), 2, "the name of a picture ends with"),
-        (("report", "--topic", topic, "--lag-of", here), 1, "is not an archive (no _manifest.json)"),
     ):
         assert command(*arguments)[0] == code, arguments
         _, out, said = command(*arguments)
