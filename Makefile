@@ -38,7 +38,7 @@ CHOSEN := $(addprefix tests/process/, \
   faults/test_recovery.py::test_readyz_answers_503_with_the_progress_until_all_is_recovered \
   faults/test_idempotent_producers.py::test_the_same_on_trio \
   kafka/test_kafka_login_captures.py::test_a_client_is_let_in_by_what_it_sent \
-  examples/test_programs.py::test_the_producer_sends_its_records_and_says_where_the_last_one_is \
+  test_documents.py::test_commands_and_programs_print_what_the_document_says[README.md] \
   examples/test_programs.py::test_the_consumer_prints_every_record_and_the_gaps_between_them \
   clients/cli/test_round_trip.py::test_keyed_text_with_headers_and_tombstones_in_and_out)
 
@@ -86,7 +86,7 @@ unit-broker: $(STAMP)
 unit-others: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker tests/unit $(CHOSEN))
+	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker tests/unit $(foreach one,$(CHOSEN),'$(one)'))
 
 # What starts daemons and commands; they wait for each other more than they compute.
 process: $(STAMP)

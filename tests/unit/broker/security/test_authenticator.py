@@ -115,6 +115,7 @@ async def _torment(broker: Authenticator, mechanism: str, source: random.Random)
 
 @pytest.mark.trio
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"])
+@pytest.mark.soak
 async def test_whatever_a_client_sends_is_answered_or_refused(mechanism: str) -> None:
     """Thousands of tokens near right ones: no other error, no secret in any, and nobody gets in by accident."""
     seed = random.randrange(2**32)

@@ -118,6 +118,7 @@ async def test_topics(autojump_clock: object, bits: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), list(extremes(BROKER_KEYS)))
+@pytest.mark.soak
 async def test_a_broker(autojump_clock: object, name: str, value: int) -> None:
     with capture_logs() as logged:
         try:

@@ -209,6 +209,7 @@ def _without_leftovers(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         if (fault, kind, is_secure) != ("refuse", KafkaPython, True)
     ],
 )
+@pytest.mark.soak
 def test_a_program_survives(fault: str, kind: Any, is_secure: bool) -> None:
     users: dict[str, str] | None = {} if is_secure else None
     with Broker(memory=True, log_retention_ms=-1, users=users, tls=is_secure) as broker:

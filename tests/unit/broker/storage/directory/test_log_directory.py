@@ -566,6 +566,7 @@ def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
 @pytest.mark.parametrize("created_again", [False, True])
 @pytest.mark.parametrize("room_again", [False, True])
 @pytest.mark.parametrize("gone", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.soak
 def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_again: bool, gone: bool) -> None:
     """Also where the next start has no more room, and is killed, too; and where a directory is gone before."""
     fs, directory = _with_topic(partitions=3)
@@ -727,6 +728,7 @@ def test_a_stop_without_an_inode_is_clean_and_the_next_start_finds_all(stops: in
 
 
 @pytest.mark.parametrize("stops", [0, 1])
+@pytest.mark.soak
 def test_a_stop_without_an_inode_that_finds_no_room_at_any_step_loses_nothing(stops: int) -> None:
     fs, directory = _without_inodes(stops=stops, partitions=3)
     expected = {key: facts[:2] + facts[3:] for key, facts in _facts(directory).items()}  # epochs may begin anew
