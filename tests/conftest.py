@@ -3,7 +3,11 @@
 import gc
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
+from heapq import nlargest
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -84,7 +88,14 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What soak tests have counted, which processes beside each other cannot print when they do."""
+    """Prints where the time went, and the counts of soak tests, which processes beside each other cannot print."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if type(report) is pytest.TestReport:
+            seconds["/".join(report.nodeid.split("/")[1:-1][:3])] += report.duration
+    if seconds:
+        most = ", ".join(f"{where} {taken:.0f} s" for where, taken in nlargest(8, seconds.items(), key=itemgetter(1)))
+        terminalreporter.write_line(f"of {sum(seconds.values()):.0f} s of tests: {most}")
     for report in terminalreporter.getreports("passed"):
         if "soak" in report.keywords and report.capstdout:
             terminalreporter.write_sep("-", report.nodeid)

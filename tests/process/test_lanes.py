@@ -147,6 +147,7 @@ def test_what_soak_tests_count_is_printed_at_the_end(pytestconfig: pytest.Config
         return pytest.TestReport(name, where, dict.fromkeys(keywords, 1), "passed", None, "call", sections)
 
     reporter = mock.Mock()
+    reporter.stats = {}
     reporter.getreports.return_value = [passed("long", "soak"), passed("short", "slow")]
     ours = str(REPOSITORY / "tests" / "conftest.py")
     (conftest,) = (one for one in pytestconfig.pluginmanager.get_plugins() if getattr(one, "__file__", "") == ours)
