@@ -100,11 +100,11 @@ spark: $(SPARK_STAMP)
 unit-compiled: $(STAMP) $(COMPILED_STAMP)
 	$(call lane,unit-compiled,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'not soak' $(DEEP) tests/unit)
 
-# One test at a time, the longest first.
+# One test at a time for each core, the longest first: most of them wait for daemons.
 soak-core: $(STAMP) $(COMPILED_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
-	$(call lane,soak-core,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'soak' $(DEEP) --ignore tests/soak/alone \
-	  tests/soak tests/process tests/unit)
+	$(call lane,soak-core,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'soak' $(DEEP) -n auto --dist load --maxschedchunk 1 \
+	  --ignore tests/soak/alone tests/soak tests/process tests/unit)
 
 soak-spark: $(SPARK_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
