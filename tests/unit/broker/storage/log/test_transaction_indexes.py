@@ -88,7 +88,7 @@ class Transactional:
         log = self.disk.log
         log.truncation.truncate_to(self.dice.randint(log.log_start_offset, log.log_end_offset))
         for producer_id in range(PRODUCERS):
-            log.producers._expected.pop(producer_id)
+            log.producers._expected.pop(producer_id, None)
         self.model.cut_to(log.log_end_offset)
         self._recovery_point = min(self._recovery_point, log.log_end_offset)
 

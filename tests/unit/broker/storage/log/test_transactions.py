@@ -81,7 +81,7 @@ def test_a_batch_of_a_transaction_is_taken_only_when_the_coordinator_expects_it(
     disk.log.producers.expect(PRODUCER, 0)
     assert append(disk, PRODUCER, 0) == 0
     assert append(disk, PRODUCER, 1) == 1
-    disk.log.producers._expected.pop(PRODUCER)
+    disk.log.producers._expected.pop(PRODUCER, None)
     assert append(disk, PRODUCER, 2) == 2, "the transaction is open in this partition"
 
 
