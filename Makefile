@@ -79,7 +79,7 @@ soak: $(STAMP) $(SPARK_STAMP)
 	@$(MAKE) $(AT_ONCE) unit-compiled soak-core soak-spark
 	@$(MAKE) --no-print-directory soak-alone
 
-# Halves for two cores, each collected once. Here and in the next, what a broken start of the daemon would spoil comes last.
+# Halves for two cores, without workers: each test file is collected once.
 unit-broker: $(STAMP)
 	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' tests/unit/broker)
 

@@ -75,6 +75,7 @@ def each_case(
         for case in cases
     ]
     every = [dict(zip(words, values, strict=True)) for values in given]
+    assert every, "a test without a case would pass"
     said = list(map(ids, (case[words[0]] for case in every)) if callable(ids) else ids or range(len(every)))
 
     def decorate(test: Callable[..., Any]) -> Any:

@@ -156,11 +156,13 @@ def create_token(
 ) -> messages.CreateDelegationTokenResponse:
     """No token, for the owner that was asked for, or for who asks."""
     kind, _, name = context.session.principal.partition(":")
-    has_owner = request.owner_principal_name and request.owner_principal_type is not None
+    owner_kind, owner = kind, name
+    if request.owner_principal_name and request.owner_principal_type is not None:
+        owner_kind, owner = request.owner_principal_type, request.owner_principal_name
     return messages.CreateDelegationTokenResponse(
         error_code=_why_no_token(context),
-        principal_type=(request.owner_principal_type or "") if has_owner else kind,
-        principal_name=(request.owner_principal_name or "") if has_owner else name,
+        principal_type=owner_kind,
+        principal_name=owner,
         token_requester_principal_type=kind,
         token_requester_principal_name=name,
         issue_timestamp_ms=_NEVER,
