@@ -159,10 +159,12 @@ wheels:
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# Every document and the client's reference as pages, in build/docs: open index.html there, no server is needed.
+# Every document and the client's reference as pages, in build/docs: open index.html there, no server is needed. Those that
+# are made of the code, of configuration, metrics, events and messages, are texts in build/pages as well.
 .PHONY: docs
 docs: $(STAMP)
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m scripts.pages
+	$(BIN)/python -m mkdocs build --strict
 
 # Types of the tests, and of whatever is no product: they take as long as those of the product.
 check-tests: $(STAMP)

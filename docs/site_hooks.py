@@ -2,8 +2,8 @@
 
 The documents link to each other, and to sources, by their places in the repository. mkdocs knows ``docs/`` only. So the
 documents beside README.md become pages, a source that is linked becomes a text file of the site, and a link to a folder
-becomes its text. MODULES.md has every module with the first sentence of its docstring. The index of the
-search becomes a script.
+becomes its text. MODULES.md has every module with the first sentence of its docstring. A page that is made of the
+code takes the place of its beginning in docs/. The index of the search becomes a script.
 """
 
 import ast
@@ -15,6 +15,8 @@ from typing import Any, Final
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from scripts.pages import WRITTEN
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 DOCUMENTS: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -40,6 +42,11 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, abs_src_path=str(REPOSITORY / name)))
     files.append(File.generated(config, "MODULES.md", content=modules()))
     return files
+
+
+def on_page_read_source(*, page: Page, config: MkDocsConfig) -> str | None:  # noqa: ARG001
+    """The text of a page that is made of the code; None of any other, which mkdocs reads itself."""
+    return WRITTEN[page.file.src_uri]() if page.file.src_uri in WRITTEN else None
 
 
 def modules() -> str:

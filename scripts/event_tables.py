@@ -1,21 +1,20 @@
-"""Writes what docs/EVENTS.md has of the code: each event of the daemon's log with its levels and its facts.
+"""The page docs/EVENTS.md: each event of the daemon's log with its levels and facts, from the code, and its meaning.
 
-    python scripts/event_tables.py
-
-The last column, what an event means, is written by hand and kept, as is the table that an event stands in. A new event
-comes to the end of the last table with an empty meaning, which a test refuses, as it refuses a page that this would
-change.
+What stands above the tables is in docs/EVENTS.md; the meaning of an event, and the table that it belongs to, is in
+events.toml beside this script. A test refuses an event without a meaning. ``scripts.pages`` writes the page.
 """
 
 import ast
-import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = REPOSITORY / "docs" / "EVENTS.md"
 BROKER: Final = REPOSITORY / "broker" / "seglog_broker"
+
+WRITTEN_FROM_HERE: Final = "<!-- written from here on -->\n"
+"""Ends what a file of docs/ has of a page."""
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _METHODS: Final = {**{level: level for level in LEVELS}, "exception": "error"}
@@ -32,46 +31,25 @@ class Event(NamedTuple):
     facts: tuple[str, ...]
 
 
-def main() -> int:
-    """Write the page; the exit code."""
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-def rewritten(page: str) -> str:
-    """The page with what the code says; meanings, the order of tables and all other text are kept."""
+def page() -> str:
+    """The whole page, ending with a line feed."""
     events = events_of_code()
-    known = set(meanings(page))
-    new = [row_of(name, events[name], "") for name in sorted(events.keys() - known)]
-    lines: list[str] = []
-    for line in page.splitlines():
-        name, meaning = _cells(line)
-        if name is None:
-            lines.append(line)
-        elif name in events:
-            lines.append(row_of(name, events[name], meaning))
-    last = max(number for number, line in enumerate(lines) if line.startswith("|"))
-    lines[last + 1 : last + 1] = new
-    return "\n".join(lines) + "\n"
+    text = (REPOSITORY / "docs" / "EVENTS.md").read_text(encoding="utf-8").partition(WRITTEN_FROM_HERE)[0]
+    for heading, meanings in meanings_by_table().items():
+        text += f"## {heading}\n\n| event | level | facts | meaning |\n|---|---|---|---|\n"
+        text += "".join(row_of(name, events[name], meaning) for name, meaning in meanings.items()) + "\n"
+    return text.rstrip("\n") + "\n"
 
 
-def meanings(page: str) -> dict[str, str]:
-    """The last column of all tables, by event."""
-    return {name: meaning for name, meaning in map(_cells, page.splitlines()) if name is not None}
+def meanings_by_table() -> dict[str, dict[str, str]]:
+    """What each event means, by the heading of its table, in the order of the page."""
+    return tomllib.loads(Path(__file__).with_name("events.toml").read_text(encoding="utf-8"))
 
 
 def row_of(name: str, event: Event, meaning: str) -> str:
-    """The row of an event."""
+    """The row of an event, as a line."""
     facts = ", ".join(f"`{fact}`" for fact in event.facts)
-    return f"| `{name}` | {', '.join(event.levels)} | {facts} | {meaning} |".replace("|  |", "| |")
-
-
-def _cells(line: str) -> tuple[str | None, str]:
-    """(event, meaning) of a row; (None, "") for any other line."""
-    if not line.startswith("| `"):
-        return None, ""
-    cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-    return cells[0].strip("`"), cells[-1]
+    return f"| `{name}` | {', '.join(event.levels)} | {facts} | {meaning} |\n".replace("|  |", "| |")
 
 
 # --- The code ---------------------------------------------------------------------------------------------------------
@@ -174,7 +152,3 @@ def _keys(node: ast.Dict) -> Iterable[str]:
 def _name(node: ast.AST) -> str:
     """The last part of a dotted name, empty for what is none."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,14 @@
-"""Writes what docs/MESSAGES.md has of the structs: what each message is, and its fields with types, ranges, defaults.
+"""The page docs/MESSAGES.md: each message of the native protocol and its fields, from the structs, with their meanings.
 
-    python scripts/message_tables.py
-
-The last column of a table, what a field means, is written by hand and kept. A new field gets an empty one, which a test
-refuses, as it refuses a page that this would change.
+What stands above the tables is in docs/MESSAGES.md, the meaning of a field in messages.toml beside this script, and the
+exchange in bytes with the tests, which hold it against a broker. A test refuses a field without a meaning.
+``scripts.pages`` writes the page.
 """
 
 import inspect
 import json
 import re
-import sys
+import tomllib
 import types
 from functools import reduce
 from operator import or_
@@ -18,11 +17,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 
 import msgspec
 
+from scripts.event_tables import WRITTEN_FROM_HERE
 from seglog_protocol import messages
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import INT64_MAX, Message, Request
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "MESSAGES.md"
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+EXCHANGE: Final = REPOSITORY / "tests" / "unit" / "protocol" / "exchange.txt"
 
 REQUIRED: Final = object()
 
@@ -40,32 +41,25 @@ class Field(NamedTuple):
     default: Any
 
 
-def main() -> int:
-    """Write the page; the exit code."""
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-def rewritten(page: str) -> str:
-    """The page with what the structs say; meanings, examples and all other text are kept."""
+def page() -> str:
+    """The whole page, ending with a line feed."""
+    text = (REPOSITORY / "docs" / "MESSAGES.md").read_text(encoding="utf-8").partition(WRITTEN_FROM_HERE)[0]
     kinds = {kind.__name__: kind for kind in message_classes()}
-    return re.sub(
-        r"(?ms)^#### (\w+)\n(.*?)(?=^#)",
-        lambda found: f"#### {found[1]}\n\n{block(kinds[found[1]], meanings(found[2]))}\n",
-        page,
-    )
+    for api, messages_of_api in meanings_by_api().items():
+        text += f"## {api}\n\n"
+        text += "".join(f"#### {name}\n\n{block(kinds[name], meant)}\n" for name, meant in messages_of_api.items())
+    return text + EXCHANGE.read_text(encoding="utf-8")
+
+
+def meanings_by_api() -> dict[str, dict[str, dict[str, str]]]:
+    """What each field means, by api and message, in the order of the page."""
+    return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))
 
 
 def message_classes() -> list[type[Message]]:
     """Every message, and every map within one, in the order of their definition."""
     kinds = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message)]
     return [kind for kind in kinds if kind not in {Message, Request}]
-
-
-def meanings(text: str) -> dict[str, str]:
-    """The last column of a table, by field."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    return {cells[0].strip("`"): cells[-1] for cells in rows[2:]}
 
 
 def block(kind: type[Message], meant: dict[str, str]) -> str:
@@ -144,7 +138,3 @@ def default_in_words(field: Field) -> str:
 def range_in_words(field: Field) -> str:
     """The range of a number, empty for any."""
     return "" if field.range is None else " to ".join(_LIMITS.get(limit, f"{limit}") for limit in field.range)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from scripts import pages
+from scripts.pages import WRITTEN
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -215,7 +217,7 @@ def test_the_quick_start_shows_segments_and_a_seek(tmp_path: Path) -> None:
 
 @each_case("document", DOCUMENTS, ids=_name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)\s]+)\)", _page(document)):
         if not re.match(r"[a-z]+:", target):
             path, _, anchor = target.partition("#")
             found = document.parent / path if path else document
@@ -224,8 +226,28 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 
 
 def _anchors(document: Path) -> set[str]:
-    titles = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", _page(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@cache
+def _page(document: Path) -> str:
+    """The text of a document, whole where the file has the beginning alone."""
+    is_written = document.parent.name == "docs" and document.name in WRITTEN
+    return WRITTEN[document.name]() if is_written else document.read_text(encoding="utf-8")
+
+
+def test_the_file_of_a_written_page_says_how_to_have_it_and_links_to_what_is_there(tmp_path: Path) -> None:
+    pages.main(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == WRITTEN.keys()
+    for name in WRITTEN:
+        beginning, whole = _read(f"docs/{name}"), (tmp_path / name).read_text(encoding="utf-8")
+        assert "`make docs`" in beginning
+        assert f"`build/pages/{name}`" in beginning
+        assert len(whole) > 5 * len(beginning)
+        assert whole.partition("\n")[0] == beginning.partition("\n")[0]
+        for target in re.findall(r"\]\(([^)#\s]+)", beginning):
+            assert (REPOSITORY / "docs" / target).exists(), f"{name} links to {target}"
 
 
 def _our_text() -> Iterator[tuple[str, str]]:
@@ -243,8 +265,8 @@ def _our_text() -> Iterator[tuple[str, str]]:
 
 
 def test_nothing_but_tests_knows_of_places_outside_the_repository() -> None:
-    # The configuration has to know the name, so as not to take it for a key; its page is written from there.
-    may_name_the_variable = {"CONTRIBUTING.md", "broker/seglog_broker/config/sources.py", "docs/CONFIG.md"}
+    # The configuration has to know the name, so as not to take it for a key.
+    may_name_the_variable = {"CONTRIBUTING.md", "broker/seglog_broker/config/sources.py"}
     seen = 0
     for name, text in _our_text():
         seen += 1

@@ -1,8 +1,8 @@
 """Configuration of the broker and of its topics: Kafka's keys, checked, each value with its origin.
 
 ``load_config`` makes the one ``BrokerConfig`` of a process out of file, environment and flags, and
-``BrokerConfig.topic_config`` makes a ``TopicConfig`` for each topic. docs/CONFIG.md is written from the same tables by
-``python -m seglog_broker.config``.
+``BrokerConfig.topic_config`` makes a ``TopicConfig`` for each topic. ``python -m seglog_broker.config`` prints
+the page CONFIG.md from the same tables.
 """
 
 from seglog_broker.config.broker_config import BrokerConfig

@@ -1,4 +1,4 @@
-"""Print docs/CONFIG.md: ``python -m seglog_broker.config > docs/CONFIG.md``."""
+"""``python -m seglog_broker.config`` prints the page CONFIG.md."""
 
 import sys
 

@@ -5,7 +5,7 @@ A request travels as ``{"id", "api", "v", ...fields}``, its reply as ``{"id", ..
 request fields (a new field means ``v`` + 1 of that api); clients ignore unknown reply fields. Results and errors are
 per partition: one bad partition never fails the others. A field that is None is left out.
 
-docs/MESSAGES.md has each of them; ``scripts/message_tables.py`` writes its tables.
+The page MESSAGES.md has each of them; ``scripts/message_tables.py`` makes it.
 """
 # ruff: noqa: I001 - a name is exported by an alias of the same name; they stand by module
 

@@ -1,4 +1,4 @@
-"""``python -m seglog_broker.api.monitoring`` prints docs/METRICS.md."""
+"""``python -m seglog_broker.api.monitoring`` prints the page METRICS.md."""
 
 import sys
 

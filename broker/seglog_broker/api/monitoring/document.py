@@ -1,4 +1,4 @@
-"""docs/METRICS.md, made of the table of families."""
+"""The page METRICS.md, made of the table of families."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,8 +15,7 @@ asked for. The sizes of topics, the dirty ratio, the lag of groups in seconds an
 background, every ten seconds or so.
 
 Names end in their base unit, and those of counters in `_total`. A counter counts from the start of the broker. A
-name never changes its meaning. This page is made of the table in the code: `python -m seglog_broker.api.monitoring
-> docs/METRICS.md`.
+name never changes its meaning. `python -m seglog_broker.api.monitoring` prints this page from the table in the code.
 """
 
 _SCOPES: Final = {
@@ -60,7 +59,7 @@ were families; `_total` counts from the start, `_seconds_max` is the longest sin
 
 
 def page() -> str:
-    """The text of docs/METRICS.md."""
+    """The text of it."""
     return "\n".join(_lines())
 
 

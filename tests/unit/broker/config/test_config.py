@@ -846,11 +846,6 @@ def test_a_warning_names_the_setting_and_its_origin() -> None:
 # --- Documents --------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_keys_is_what_the_tables_say() -> None:
-    page = (ROOT / "docs" / "CONFIG.md").read_text(encoding="utf-8")
-    assert page == render_document(), "write it anew: python -m seglog_broker.config > docs/CONFIG.md"
-
-
 def test_every_name_appears_in_the_page() -> None:
     page = render_document()
     for name in (CONFIG_NAMES | set(TOPIC_NAMES)) - {"log.flush.scheduler.interval.ms"}:

@@ -1,4 +1,4 @@
-"""The broker's metrics: each changes when it should, and docs/METRICS.md lists exactly these."""
+"""The broker's metrics: each changes when it should, and the page METRICS.md lists exactly these."""
 
 import re
 from collections import Counter
@@ -8,6 +8,7 @@ from typing import TypeVar, TypeVarTuple, get_args
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.monitoring.document import page
 from seglog_broker.listeners.request_errors import count_errors
 from seglog_broker.runtime.loop_metrics import LoopMetrics
 from seglog_broker.runtime.stall_watch import StallWatch, watch_stalls
@@ -18,7 +19,6 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from tests.appends import append_request
 from tests.logs import ManualClock, batch
-from tests.support import REPOSITORY
 from tests.unit.broker.brokers import open_broker
 
 T = TypeVar("T")
@@ -48,8 +48,7 @@ def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
 
 def documented() -> set[str]:
     """Every metric on the page; those with a label once for each label."""
-    page = (REPOSITORY / "docs" / "METRICS.md").read_text(encoding="utf-8")
-    section = page.partition("\n## Names of the request `metrics`\n")[2].partition("\n## ")[0]
+    section = page().partition("\n## Names of the request `metrics`\n")[2].partition("\n## ")[0]
     labels = {
         "api": list(messages.REQUESTS),
         "ack": list(get_args(messages.Ack)),
