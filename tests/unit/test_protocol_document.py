@@ -14,10 +14,10 @@ import trio.testing
 from scripts import message_tables
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
-from seglog_broker.api.topics import DESCRIBED_MAX
-from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.config.values import PROTOCOLS
+from seglog_broker.engine.topics import DESCRIBED_MAX
+from seglog_broker.engine.turns import RESULTS_MAX
 from seglog_broker.listeners import acceptor, acks, hangup
 from seglog_broker.listeners.native import fetches, hello
 from seglog_broker.runtime import request_memory

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.api.append import AppendService
-from seglog_broker.api.append_turns import AppendTurns
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
@@ -32,9 +30,7 @@ from seglog_broker.api.monitoring.problems import PART_COST, Problems
 from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.monitoring.transaction_sources import TransactionSources
-from seglog_broker.api.pending_appends import AppendContext
 from seglog_broker.api.producer_ids import ProducerIdService
-from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.api.users import UserService
 from seglog_broker.api.waiting_fetch import WaitingFetches
@@ -44,6 +40,10 @@ from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.transactions.service.native import NativeTransactions
 from seglog_broker.coordinators.transactions.service.service import TransactionService
+from seglog_broker.engine.append import AppendService
+from seglog_broker.engine.append_turns import AppendTurns
+from seglog_broker.engine.pending_appends import AppendContext
+from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust

@@ -17,7 +17,6 @@ from seglog_broker.api.describe_configs import (
     unknown_resource,
 )
 from seglog_broker.api.dynamic_configs import DynamicConfigs
-from seglog_broker.api.topics import TopicService
 from seglog_broker.config import OriginKind
 from seglog_broker.config.dynamic_config import (
     ALL_BROKERS,
@@ -36,6 +35,7 @@ from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.values import Value, split_list
+from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig

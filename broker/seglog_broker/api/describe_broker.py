@@ -9,10 +9,10 @@ import resource
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from seglog_broker.api import append
 from seglog_broker.config import BrokerConfig, ServedListener, advertised_listener, join_address
 from seglog_broker.config.listeners import security_warnings
 from seglog_broker.config.report import machine_warnings, memory_bytes
+from seglog_broker.engine import append
 from seglog_broker.runtime import descriptors
 from seglog_broker.runtime.interpreter import build_of, describe_interpreter
 from seglog_broker.runtime.live_config import LiveConfig

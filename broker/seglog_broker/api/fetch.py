@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from seglog_broker.api.turns import LOOKUPS_A_TURN, SegmentTimes, lookup_cost
+from seglog_broker.engine.turns import LOOKUPS_A_TURN, SegmentTimes, lookup_cost
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter, Watching
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer, gaps_of_read

@@ -1,6 +1,6 @@
 """Flushes: everything in some partitions, to the disk."""
 
-from seglog_broker.api.turns import LOOKUPS_A_TURN
+from seglog_broker.engine.turns import LOOKUPS_A_TURN
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seglog_broker.api.turns import LOOKUPS_A_TURN, SegmentTimes, lookup_cost
+from seglog_broker.engine.turns import LOOKUPS_A_TURN, SegmentTimes, lookup_cost
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
 from seglog_broker.storage.io.handle_pool import HandlePool

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from seglog_broker.api.list_offsets import ListOffsetsService
-from seglog_broker.api.turns import LOOKUPS_A_TURN, RESULTS_MAX, SegmentTimes, lookup_cost
+from seglog_broker.engine.turns import LOOKUPS_A_TURN, RESULTS_MAX, SegmentTimes, lookup_cost
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import InvalidRequestError, SeglogError, without_frames

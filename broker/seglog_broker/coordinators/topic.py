@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.records import ProducerIdAndEpoch, encode_record
 from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import trio
 
-from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.engine.pending_appends import Acknowledged
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.wire import Wire

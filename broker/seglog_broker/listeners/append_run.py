@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.pending_appends import Acknowledged, AppendsPart
+from seglog_broker.engine.pending_appends import Acknowledged, AppendsPart
 from seglog_broker.listeners.ready_sockets import ReadySockets, Served, Together
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX

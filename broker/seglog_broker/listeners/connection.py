@@ -28,7 +28,7 @@ from typing import Any, Final
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.pending_appends import Acknowledged, PendingAppends
+from seglog_broker.engine.pending_appends import Acknowledged, PendingAppends
 from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun, Producing

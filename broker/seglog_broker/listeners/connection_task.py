@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import trio
 
-from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.engine.pending_appends import Acknowledged
 from seglog_broker.listeners import ack_task, admission, hangup, socket_loop
 from seglog_broker.listeners.connection import Connection, Job, State, UnfinishedAppend, Wait
 from seglog_broker.listeners.end_reasons import EndReason

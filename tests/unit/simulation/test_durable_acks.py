@@ -20,8 +20,8 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.partitions import durability
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.directory.opening import open_log_directory

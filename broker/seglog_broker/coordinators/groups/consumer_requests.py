@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from seglog_broker.coordinators.client_patterns import PatternError
 from seglog_broker.coordinators.groups.assignors import Assignment
-from seglog_broker.coordinators.groups.client_patterns import PatternError
 from seglog_broker.coordinators.groups.consumer_member import AWAY_EPOCH, JOINING_EPOCH
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
 from seglog_broker.coordinators.groups.membership import Limits

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from seglog_broker.coordinators.groups.client_patterns import PatternError
+from seglog_broker.coordinators.client_patterns import PatternError
 from seglog_broker.coordinators.groups.consumer_records import MatchedTopics
 from seglog_broker.coordinators.groups.consumer_requests import Matching
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.engine.pending_appends import Acknowledged
 from seglog_broker.listeners.admission import take_share
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for

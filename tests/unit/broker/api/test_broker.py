@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.turns import LOOKUPS_A_TURN
+from seglog_broker.engine.turns import LOOKUPS_A_TURN
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush

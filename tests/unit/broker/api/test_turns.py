@@ -15,9 +15,9 @@ from seglog_broker.api import flush
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.fetch import WATCHED_A_TURN
-from seglog_broker.api.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
-from seglog_broker.api.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
+from seglog_broker.engine.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
+from seglog_broker.engine.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints, partition_logs

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.pending_appends import Acknowledged
+from seglog_broker.engine.pending_appends import Acknowledged
 from seglog_broker.listeners import ack_task
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
 from seglog_broker.listeners.native.long_replies import encode_long_append_replies

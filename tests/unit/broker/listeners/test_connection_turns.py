@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.turns import LOOKUPS_A_TURN
 from seglog_broker.config import load_config
+from seglog_broker.engine.turns import LOOKUPS_A_TURN
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection, State
 from seglog_broker.listeners.native.wire import NativeWire

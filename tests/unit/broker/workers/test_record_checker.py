@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.pending_appends import NEXT_COST
+from seglog_broker.engine.pending_appends import NEXT_COST
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records

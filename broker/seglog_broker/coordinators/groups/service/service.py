@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.api.append import AppendService
-from seglog_broker.api.topics import TopicService
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
@@ -21,6 +19,8 @@ from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
+from seglog_broker.engine.append import AppendService
+from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
+from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_requests import Matching
 from seglog_broker.coordinators.groups.service.machines import Group

@@ -7,11 +7,9 @@ from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.api.append import AppendService
-from seglog_broker.api.topics import TopicService
 from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
-from seglog_broker.coordinators.groups.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
@@ -35,6 +33,8 @@ from seglog_broker.coordinators.transactions.service.expiry import IdExpiry
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.memory import TransactionMemory
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging, OpenTransactions
+from seglog_broker.engine.append import AppendService
+from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.idle_writers import IdleWriters

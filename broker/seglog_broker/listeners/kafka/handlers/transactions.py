@@ -30,7 +30,7 @@ ListTransactions
 
 from typing import Final
 
-from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
+from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import STATES
 from seglog_broker.coordinators.transactions.service.service import TransactionFilter

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
+from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups import topics
-from seglog_broker.coordinators.groups.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import (

@@ -15,7 +15,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.api.pending_appends import PendingAppends
+from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX, ResultPart

@@ -11,12 +11,12 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC

@@ -10,10 +10,10 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from seglog_broker.api.pending_appends import PendingAppends
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
+from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.partitions.recoveries import Recovery
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.groups.client_patterns import ClientPattern
+from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.service.topic_matching import PATTERNS_MAX
 from seglog_broker.testing.forgetful import ForgetfulFileSystem

@@ -9,8 +9,8 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.topics import DELETED_A_TURN
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.engine.topics import DELETED_A_TURN
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing import forgetful

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seglog_broker.api.pending_appends import FilesWanted, PendingAppends, RecordWork
+from seglog_broker.engine.pending_appends import FilesWanted, PendingAppends, RecordWork
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.offload import Offload

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.coordinators.groups import client_patterns
-from seglog_broker.coordinators.groups.client_patterns import TEXT_BYTES_MAX, ClientPattern, PatternError
+from seglog_broker.coordinators import client_patterns
+from seglog_broker.coordinators.client_patterns import TEXT_BYTES_MAX, ClientPattern, PatternError
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_expressions import ANSWERS, EXPRESSIONS, NAMES
 from tests.support import each_case, examples

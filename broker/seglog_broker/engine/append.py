@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog_broker.api.pending_appends import AppendContext, PendingAppends
+from seglog_broker.engine.pending_appends import AppendContext, PendingAppends
 from seglog_broker.storage.log.batch_checks import may_be_early
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendRequest

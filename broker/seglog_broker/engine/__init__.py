@@ -1,0 +1,1 @@
+"""Appends and topics as every caller needs them, coordinators and listeners alike."""
