@@ -87,19 +87,21 @@ def each_case(
         def passed_on(subtests: pytest.Subtests, fixtures: dict[str, Any]) -> dict[str, Any]:
             return {**fixtures, "subtests": subtests} if "subtests" in there else fixtures
 
-        @wraps(test)
+        @wraps(test, updated=())
         def run(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
             for name, case in zip(said, every, strict=True):
                 with subtests.test(msg=f"{', '.join(words)}: {name}"):
                     test(**passed_on(subtests, fixtures), **case)
 
-        @wraps(test)
+        @wraps(test, updated=())
         async def run_async(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
             for name, case in zip(said, every, strict=True):
                 with subtests.test(msg=f"{', '.join(words)}: {name}"):
                     await test(**passed_on(subtests, fixtures), **case)
 
         one: Any = run_async if iscoroutinefunction(test) else run
+        # Marks are passed on, and nothing else: to Hypothesis' plugin, each case is a property, and all of them are not.
+        one.pytestmark = list(getattr(test, "pytestmark", []))
         one.__signature__ = Signature(wanted)
         return one
 

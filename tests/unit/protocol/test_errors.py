@@ -15,7 +15,7 @@ from tests.support import each_case
 EVERY: Final = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.SeglogError)
 ]
-ON_THE_WIRE: Final = pytest.mark.parametrize("kind", errors.WIRE_ERRORS)
+ON_THE_WIRE: Final = each_case("kind", errors.WIRE_ERRORS)
 
 SHARED_CODES: Final = {
     "INVALID_REQUEST": errors.InvalidRequestError,  # also RemoteProtocolError: to the asker it is all the same

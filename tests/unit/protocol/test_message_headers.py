@@ -67,7 +67,7 @@ def widely(value: Any) -> bytes:
 # --- The same bytes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(messages.REQUESTS.values()))
+@each_case("kind", list(messages.REQUESTS.values()))
 @given(data=st.data(), request_id=IDS)
 def test_a_request_is_packed_as_msgpack_packs_it(
     kind: type[messages.Request], data: st.DataObject, request_id: int
@@ -78,7 +78,7 @@ def test_a_request_is_packed_as_msgpack_packs_it(
     assert packed(messages.request_header(request_id, request)) == expected
 
 
-@pytest.mark.parametrize("kind", REPLIES)
+@each_case("kind", REPLIES)
 @given(data=st.data(), request_id=IDS)
 def test_a_reply_is_packed_as_msgpack_packs_it(
     kind: type[messages.Message], data: st.DataObject, request_id: int
@@ -89,7 +89,7 @@ def test_a_reply_is_packed_as_msgpack_packs_it(
     assert packed(messages.reply_header(request_id, reply)) == expected
 
 
-@pytest.mark.parametrize("kind", [messages.TopicDescription, messages.ExplainedSegment])
+@each_case("kind", [messages.TopicDescription, messages.ExplainedSegment])
 @given(data=st.data())
 def test_a_page_is_packed_as_msgpack_packs_it(kind: type[messages.Message], data: st.DataObject) -> None:
     page = data.draw(st.lists(of_type(kind), max_size=20))
@@ -207,7 +207,7 @@ def by_the_map(data: bytes) -> Any:
     return outcome(found)
 
 
-@pytest.mark.parametrize("kind", list(messages.REQUESTS.values()))
+@each_case("kind", list(messages.REQUESTS.values()))
 @given(data=st.data(), request_id=IDS)
 def test_a_request_of_any_order_and_width_is_opened_as_it_was(
     kind: type[messages.Request], data: st.DataObject, request_id: int
@@ -221,7 +221,7 @@ def test_a_request_of_any_order_and_width_is_opened_as_it_was(
         assert comparable_request(opened.request) == comparable_request(request)
 
 
-@pytest.mark.parametrize("kind", REPLIES)
+@each_case("kind", REPLIES)
 @given(data=st.data(), request_id=IDS)
 def test_a_reply_of_any_order_and_width_is_decoded_as_it_was(
     kind: type[messages.Message], data: st.DataObject, request_id: int

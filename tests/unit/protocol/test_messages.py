@@ -92,7 +92,7 @@ def comparable(message: Any) -> Any:
 # --- There and back ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ALL)
+@each_case("kind", ALL)
 @FEW
 @given(data=st.data())
 def test_every_message_comes_back_as_it_was(kind: type[messages.Message], data: st.DataObject) -> None:
@@ -114,7 +114,7 @@ def _decoded_codes(message: messages.Message) -> messages.Message:
     return type(message).from_wire(message.to_wire())
 
 
-@pytest.mark.parametrize("kind", list(messages.REQUESTS.values()))
+@each_case("kind", list(messages.REQUESTS.values()))
 @given(data=st.data(), request_id=st.integers(0, messages.INT64_MAX))
 def test_every_request_comes_back_with_its_id(
     kind: type[messages.Request], data: st.DataObject, request_id: int
@@ -125,7 +125,7 @@ def test_every_request_comes_back_with_its_id(
     assert messages.decode_request(header) == request
 
 
-@pytest.mark.parametrize("kind", REPLIES)
+@each_case("kind", REPLIES)
 @given(data=st.data(), request_id=st.integers(0, messages.INT64_MAX))
 def test_every_reply_comes_back_with_its_id(kind: type[messages.Message], data: st.DataObject, request_id: int) -> None:
     reply = data.draw(of_type(kind))
@@ -204,7 +204,7 @@ def test_unknown_fields_of_a_reply_are_ignored_at_every_depth() -> None:
     assert reply.partitions[0].gaps == [messages.Gap(1, 2, "new")]
 
 
-@pytest.mark.parametrize("kind", ALL)
+@each_case("kind", ALL)
 @FEW
 @given(data=st.data())
 def test_a_missing_field_is_named(kind: type[messages.Message], data: st.DataObject) -> None:
@@ -274,7 +274,7 @@ def ranges() -> Iterator[tuple[type[messages.Message], str, int, int]]:
                 yield kind, field.name, *field.range
 
 
-@pytest.mark.parametrize(("kind", "name", "low", "high"), list(ranges()))
+@each_case(("kind", "name", "low", "high"), list(ranges()))
 @FEW
 @given(data=st.data())
 def test_a_range_holds_to_the_last_number(
@@ -542,7 +542,7 @@ def test_a_reply_may_be_longer_than_a_request() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", REPLIES)
+@each_case("kind", REPLIES)
 @given(data=st.data())
 def test_any_reply_is_packed_in_pieces_as_it_would_be_at_once(
     kind: type[messages.Message], data: st.DataObject

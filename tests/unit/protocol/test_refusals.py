@@ -156,7 +156,7 @@ def test_what_a_broker_answers_wrongly_is_named_in_the_same_words() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ALL)
+@each_case("kind", ALL)
 @FEW
 @given(data=st.data())
 def test_messages_may_be_copied_and_sent_to_other_processes(kind: type[Message], data: st.DataObject) -> None:
