@@ -100,7 +100,7 @@ def each_case(
                     await test(**passed_on(subtests, fixtures), **case)
 
         one: Any = run_async if iscoroutinefunction(test) else run
-        # Marks are passed on, and nothing else: to Hypothesis' plugin, each case is a property, and all of them are not.
+        # Only marks are passed on: to Hypothesis' plugin each case is a property, not the test of all of them.
         one.pytestmark = list(getattr(test, "pytestmark", []))
         one.__signature__ = Signature(wanted)
         return one

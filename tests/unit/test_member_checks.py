@@ -189,7 +189,7 @@ def test_a_seed_makes_the_same_faults_again() -> None:
     assert made(7) != made(8)
 
 
-@pytest.mark.parametrize("seed", some_seeds(20, quick=6))
+@each_case("seed", some_seeds(20, quick=6))
 def test_every_round_kills_the_broker_and_all_members_have_their_turns(seed: int) -> None:
     made = rounds_of(random.Random(seed), ("red", "blue"), members=4, rounds=10)
     assert [[step.do for step in steps].count("kill broker") for steps in made] == [1] * 10

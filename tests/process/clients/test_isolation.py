@@ -16,6 +16,7 @@ from seglog_protocol.messages import Request
 from tests.interop.golden import load_case, unpack, unpack_open_transactions
 from tests.processes import Daemon, daemon
 from tests.processes import seglog as seglog_command
+from tests.support import each_case
 from tests.unit.clients.faces import Connect, Face, fetched
 from tests.unit.clients.fake_broker import Answer
 
@@ -55,9 +56,9 @@ async def offsets_read(
         return found, consumer.positions(), consumer.records_behind(), list(consumer.gaps)
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize(("topic", "partition"), PARTITIONS)
-@pytest.mark.parametrize("partition_bytes", [1, 1 << 20])
+@each_case("isolation", ISOLATIONS)
+@each_case(("topic", "partition"), PARTITIONS)
+@each_case("partition_bytes", [1, 1 << 20])
 async def test_a_consumer_reads_what_kafkas_reads(
     client: Any, topic: str, partition: int, isolation: Isolation, partition_bytes: int
 ) -> None:
@@ -84,7 +85,7 @@ async def test_a_member_of_a_group_reads_the_same(client: Any, isolation: Isolat
     assert positions == {0: STABLE if isolation == "read_committed" else END, 1: 138}
 
 
-@pytest.mark.parametrize("start", [0, 30, 75, 150, STABLE, STABLE + 5])
+@each_case("start", [0, 30, 75, 150, STABLE, STABLE + 5])
 async def test_from_the_middle_of_a_transaction_on_nothing_else_is_read(client: Any, start: int) -> None:
     found, _, behind, gaps = await offsets_read(client, TOPIC, partitions=[0], start=start, isolation="read_committed")
     assert found == [offset for offset in expected(TOPIC, 0, "read_committed") if offset >= start]

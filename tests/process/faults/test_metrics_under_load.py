@@ -21,6 +21,7 @@ from seglog_protocol.messages import MetricBuckets, MetricFamily
 from tests.process.deploy.workload import damage
 from tests.process.faults.secured_daemon import Secured, secured
 from tests.processes import Daemon, daemon, wait_until
+from tests.support import each_case
 
 RECORDS: Final = 300
 """Sent to ``plain``, one request each, at ack disk."""
@@ -280,7 +281,7 @@ def test_every_documented_family_has_an_expectation() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [family.name for family in FAMILIES])
+@each_case("name", [family.name for family in FAMILIES])
 def test_a_metric_is_what_the_load_makes_plausible(loaded: tuple[Daemon, Seen], name: str) -> None:
     _, seen = loaded
     assert EXPECTED[name](seen, name), seen.families[name]
@@ -390,6 +391,6 @@ def _has_come(client: Client) -> bool:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", IN_TROUBLE)
+@each_case("name", IN_TROUBLE)
 def test_a_metric_of_trouble_is_what_was_done(troubled: Seen, name: str) -> None:
     assert IN_TROUBLE[name](troubled, name), troubled.families[name]

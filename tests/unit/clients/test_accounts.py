@@ -58,8 +58,8 @@ async def test_a_password_does_not_cross_the_wire_by_scram(connect: Connect) -> 
     assert not any(PASSWORD.encode() in token for token in tokens)
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
-@pytest.mark.parametrize("user", ALICE)
+@each_case("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+@each_case("user", ALICE)
 async def test_a_mechanism_may_be_named_and_names_may_be_odd(connect: Connect, mechanism: str, user: str) -> None:
     with secure_broker(passwords=ALICE, mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")) as broker:
         async with connect(broker.address, user=user, password=PASSWORD, mechanism=mechanism) as client:

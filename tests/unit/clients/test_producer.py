@@ -34,6 +34,7 @@ from seglog_protocol.messages import (
     Request,
 )
 from seglog_protocol.record_batch import parse_header
+from tests.support import each_case
 from tests.unit.clients.faces import Face, heard, together
 from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, FakePartition, fake_broker, on_append
 from tests.unit.clients.hand_clock import HandClock
@@ -406,7 +407,7 @@ async def test_what_cannot_be_sent_is_refused_before_it_is_kept(face: Face) -> N
                 await client.producer("t", **options)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "wrong"),
     [
         (5, "a mapping, or pairs of a name and a value, not 5"),

@@ -9,6 +9,7 @@ from seglog_protocol.errors import (
     UnknownUserError,
     UserExistsError,
 )
+from tests.support import each_case
 from tests.unit.clients.faces import Connect
 from tests.unit.clients.secure_broker import secure_broker
 
@@ -62,7 +63,7 @@ async def test_what_is_there_and_what_is_not(connect: Connect) -> None:
                 await client.create_user("carol", PASSWORD, iterations=4095)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "password", "said"),
     [
         ("", PASSWORD, "cannot name an account"),

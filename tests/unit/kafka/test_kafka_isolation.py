@@ -31,6 +31,7 @@ from tests.interop.golden import (
 )
 from tests.interop.golden_differences import DIFFERENCES
 from tests.logs import ManualClock, append_one, batch
+from tests.support import each_case
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, fetch, latest
 from tests.unit.broker.listeners.kafka.kafka_peer import kafka as serving_kafka
 from tests.unit.broker.storage.log.transactions import fetch_committed, read_committed, without_aborted
@@ -71,7 +72,7 @@ def test_a_fetch_names_the_aborted_transactions_that_kafka_names(opened: list[tu
             assert fetched.aborted == [each for each in told["aborted"] if each[1] < end], (name, told)
 
 
-@pytest.mark.parametrize("bytes_max", [1, 1000, 1 << 20])
+@each_case("bytes_max", [1, 1000, 1 << 20])
 def test_the_committed_records_are_those_of_kafkas_consumer(
     opened: list[tuple[str, PartitionLog, Any]], bytes_max: int
 ) -> None:

@@ -43,7 +43,7 @@ from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC
 from seglog_protocol.kafka.messages import TransactionLogValue
 from seglog_protocol.messages import Ack, AppendRequest
 from seglog_protocol.record_batch import BatchHeader
-from tests.support import ON_SOURCES, some_seeds
+from tests.support import ON_SOURCES, each_case, some_seeds
 from tests.unit.simulation.transactions.simulation import simulate
 
 ENDS: Final = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
@@ -52,7 +52,7 @@ SEEDS_UNTIL_CAUGHT: Final = 200
 """A crash has to come between two syncs of one round for some: one run in forty finds them."""
 
 
-@pytest.mark.parametrize("seed", some_seeds(100, quick=3))
+@each_case("seed", some_seeds(100, quick=3))
 def test_whatever_happens_a_transaction_is_there_as_a_whole_or_not_at_all(seed: int) -> None:
     world = simulate(seed)
     attempts = list(world.ledger.all_attempts())

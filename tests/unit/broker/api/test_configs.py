@@ -319,7 +319,7 @@ async def outcome(broker: Broker, case: Case, **how: bool) -> int:
 CASES: Final = [("incremental", case) for case in INCREMENTAL] + [("replacing", case) for case in REPLACING]
 
 
-@pytest.mark.parametrize(("kind", "case"), CASES, ids=[f"{kind}: {case.title}" for kind, case in CASES])
+@each_case(("kind", "case"), CASES, ids=[f"{kind}: {case.title}" for kind, case in CASES])
 async def test_an_alteration_ends_as_it_does_in_kafka_or_differs_with_a_reason(
     broker: Broker, kind: str, case: Case
 ) -> None:

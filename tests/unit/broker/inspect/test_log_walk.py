@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from seglog_broker.config import TopicConfig
 from seglog_broker.inspect.log_walk import InvalidBytes, LogWalk, walk_file
 from seglog_broker.storage.io.filesystem import Buffer
@@ -15,7 +13,7 @@ from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import DIRECTORY, LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit
-from tests.support import some_seeds
+from tests.support import each_case, some_seeds
 
 _BASES = (0, 10, 20)
 _HELD_END = 27
@@ -72,7 +70,7 @@ def _walked(fs: ForgetfulFileSystem, held_end: int = _HELD_END) -> LogWalk:
     return walk
 
 
-@pytest.mark.parametrize("seed", some_seeds(300, quick=40))
+@each_case("seed", some_seeds(300, quick=40))
 def test_whatever_happened_a_walk_says_what_recovery_says(seed: int) -> None:
     rng = random.Random(seed)
     disk = _filled()
@@ -110,7 +108,7 @@ def test_a_hole_within_a_segment_is_told_with_its_place() -> None:
     assert walk.holes == [DamagedRange(13, 15, 10, 300, 300, reason="missing")]
 
 
-@pytest.mark.parametrize("seed", some_seeds(100, quick=20))
+@each_case("seed", some_seeds(100, quick=20))
 def test_dump_and_check_say_the_same_of_damage_that_leaves_offsets_as_they_are(seed: int) -> None:
     rng = random.Random(seed)
     disk = _filled()

@@ -110,7 +110,7 @@ async def test_a_token_may_name_whom_it_acts_as_and_carry_what_kafkas_clients_ad
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize(
+@each_case(
     ("change", "why"),
     [
         ({"exp": NOW - 31}, "expired"),

@@ -14,6 +14,7 @@ from seglog_broker.security.sasl import Exchange, Identity
 from seglog_broker.storage.directory.accounts import SALT_BYTES_MAX, Change
 from seglog_protocol.errors import AuthenticationError
 from seglog_protocol.scram import HASHES, salted
+from tests.support import each_case
 from tests.unit.broker.security.exchanges import (
     authenticator,
     changes_for,
@@ -173,7 +174,7 @@ async def test_a_client_that_would_have_bound_the_channel_is_let_in() -> None:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize(
+@each_case(
     ("token", "why"),
     [
         (b"", "malformed"),

@@ -57,6 +57,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from tests.processes import clean_environment, seglog_command, signalled_at_import
+from tests.support import each_case
 from tests.unit.clients.fake_broker import SILENCE, Answer, FakeBroker, Script, fake_broker
 
 Run = Callable[..., tuple[int, str, str]]
@@ -774,7 +775,7 @@ def test_a_picture_is_written_into_a_file_or_to_standard_output(run: Run, broker
 # --- What can go wrong ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         [],

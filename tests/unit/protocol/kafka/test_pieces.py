@@ -130,7 +130,7 @@ def filled(made: Any, cls: Any, path: Sequence[Field], counts: Sequence[int]) ->
     return made
 
 
-@pytest.mark.parametrize("api", apis().values(), ids=lambda api: api.request)
+@each_case("api", apis().values(), ids=lambda api: api.request)
 def test_the_smallest_elements_of_a_request_take_no_more_than_what_is_counted_for_its_bytes(api: Any) -> None:
     message, cls = definition(api.request), getattr(messages, api.request)
     for version in {api.versions.start, api.versions.stop - 1}:

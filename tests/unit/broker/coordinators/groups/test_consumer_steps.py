@@ -13,7 +13,7 @@ from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbea
 from seglog_protocol import steps
 from seglog_protocol.errors import CoordinatorNotAvailableError, GroupError
 from seglog_protocol.steps import Steps, finished
-from tests.support import some_seeds
+from tests.support import each_case, some_seeds
 from tests.unit.broker.coordinators.groups.consumer_coordinator import GROUP, ConsumerCoordinator, Topics, replayed
 
 SEEDS = 150
@@ -163,7 +163,7 @@ class Run(ConsumerCoordinator):
         assert has == sorted((topic.topic_id, number) for topic in found for number in range(topic.partitions))
 
 
-@pytest.mark.parametrize("seed", some_seeds(SEEDS, quick=30))
+@each_case("seed", some_seeds(SEEDS, quick=30))
 def test_requests_that_go_on_beside_each_other(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(steps, "ITEMS_A_STEP", 1)
     monkeypatch.setattr(consumer_core, "ITEMS_A_STEP", 1)

@@ -19,6 +19,7 @@ from seglog_broker.listeners.kafka.apis import APIS
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import context_of, serve
 
@@ -104,12 +105,12 @@ async def test_the_leader_learns_of_the_generation_and_its_members(groups: FakeG
     ]
 
 
-@pytest.mark.parametrize("version", [0, 6, 7, 9])
-@pytest.mark.parametrize(("error", "code"), GROUP_ERRORS)
+@each_case("version", [0, 6, 7, 9])
+@each_case(("error", "code"), GROUP_ERRORS)
 async def test_a_join_without_a_generation_has_kafkas_code_and_the_members_id(
     groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
 ) -> None:
-    groups.joined = JoinResult("m-new", error=error)
+    groups.joined, groups.error = JoinResult("m-new", error=error), None
     told = await serve(groups, join_request(member_id=""), version)
     assert (told.error_code, told.generation_id, told.member_id, told.leader) == (code, -1, "m-new", "")
     assert told.protocol_name == (None if version >= 7 else "")
@@ -158,12 +159,12 @@ async def test_a_sync_brings_assignments_and_gets_one(groups: FakeGroups, versio
     assert (told.protocol_type, told.protocol_name) == protocol
 
 
-@pytest.mark.parametrize("version", range(6))
-@pytest.mark.parametrize(("error", "code"), GROUP_ERRORS)
+@each_case("version", range(6))
+@each_case(("error", "code"), GROUP_ERRORS)
 async def test_a_sync_without_an_assignment_has_kafkas_code(
     groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
 ) -> None:
-    groups.synced = SyncResult(error=error)
+    groups.synced, groups.error = SyncResult(error=error), None
     told = await serve(groups, sync_request(version), version)
     assert (told.error_code, bytes(told.assignment)) == (code, b"")
     groups.error = error
@@ -205,8 +206,8 @@ async def test_a_heartbeat_is_noted(groups: FakeGroups, version: int) -> None:
     assert groups.asked == [("heartbeat", "g", "m-1", 3, "i-1" if version >= 3 else None)]
 
 
-@pytest.mark.parametrize("version", range(5))
-@pytest.mark.parametrize(("error", "code"), GROUP_ERRORS[1:])
+@each_case("version", range(5))
+@each_case(("error", "code"), GROUP_ERRORS[1:])
 async def test_a_heartbeat_tells_the_member_what_to_do(
     groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
 ) -> None:

@@ -12,6 +12,7 @@ from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_protocol.kafka import messages, write_request
 from seglog_protocol.kafka.structs import Request
 from tests.logs import batch
+from tests.support import each_case
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, fetch, latest, produce
 
 COUNT: Final = 6
@@ -80,7 +81,7 @@ async def fill(served: KafkaServed) -> None:
         await answer_to(peer, request, 12, 1)
 
 
-@pytest.mark.parametrize(("make", "version"), CASES)
+@each_case(("make", "version"), CASES)
 async def test_a_request_that_repeats_gets_the_same_bytes(
     served: KafkaServed, make: Callable[[KafkaServed, int], Request], version: int
 ) -> None:
