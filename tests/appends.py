@@ -10,8 +10,10 @@ from seglog_protocol.messages import AppendReply, AppendRequest
 class Appends(Protocol):
     """Appends in progress."""
 
-    is_written: bool
     spent: float
+
+    @property
+    def is_written(self) -> bool: ...
 
     @property
     def replies(self) -> Sequence[AppendReply | SeglogError] | None: ...

@@ -41,7 +41,7 @@ from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.transactions.service.native import NativeTransactions
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.engine.append import AppendService
-from seglog_broker.engine.append_turns import AppendTurns
+from seglog_broker.engine.append_waits import AppendWaits
 from seglog_broker.engine.pending_appends import AppendContext
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
@@ -173,7 +173,7 @@ class Broker:
             self.partitions,
             directory,
             clock,
-            AppendTurns(self.scheduler, self.idle_writers, offload).write_rest,
+            AppendWaits(self.scheduler, self.idle_writers, offload),
             self.flush_wanted,
             self.metrics,
         )

@@ -6,6 +6,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.engine.append_waits import AppendWaits, Outcome, RecordWork, Wait, Wanted
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.commit_round import Round
 from seglog_broker.partitions.durability import when_durable
@@ -63,55 +64,6 @@ RECOMPRESSION_COST: Final = 500
 
 SUGGESTION_COST: Final = 500
 """To look for the topic that an unknown name was perhaps meant to be."""
-
-
-class RecordWork:
-    """A batch whose records take too long for the loop: they are to be checked, recompressed, or both.
-
-    With ``error`` they are looked at only to be named in it.
-    """
-
-    __slots__ = ("batch", "config", "error", "outcome", "partition", "rules", "wanted")
-
-    def __init__(
-        self,
-        batch: memoryview,
-        rules: RecordRules | None,
-        wanted: Recompression | None,
-        partition: Partition,
-        config: TopicConfig,
-        error: InvalidTimestampError | None = None,
-    ) -> None:
-        """``config`` is that of ``partition`` by which the batch was judged so far."""
-        self.batch = batch
-        self.rules = rules
-        self.wanted = wanted
-        self.partition = partition
-        self.config = config
-        self.error = error
-        self.outcome: Outcome = None
-
-
-Outcome = SeglogError | bytearray | None
-"""What became of a ``RecordWork``: its error, the recompressed batch, or None where the batch stays as it is."""
-
-
-class FilesWanted:
-    """The next partition needs a file to be opened, and others have to be closed first."""
-
-
-FILES: Final = FilesWanted()
-
-Wanted = RecordWork | FilesWanted | None
-"""What an append waits for: work on records, FILES, or None where other tasks are to run."""
-
-
-class _Paused(Exception):  # noqa: N818 - no error
-    """The writing stops here for what is ``wanted``; all that was gathered before is written."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        super().__init__()
-        self.wanted = wanted
 
 
 _PRODUCER_OF_ANOTHER: Final = "the records were meant for the former topic; to send to this one make a new producer"
@@ -190,22 +142,21 @@ def _records_cost(header: BatchHeader) -> float:
 class AppendContext:
     """The parts of the broker that appends use."""
 
-    __slots__ = ("clock", "directory", "flush_wanted", "gathered", "metrics", "table", "write_rest")
+    __slots__ = ("clock", "directory", "flush_wanted", "gathered", "metrics", "table", "waits")
 
     def __init__(
         self,
         table: PartitionTable,
         directory: LogDirectory,
         clock: Clock,
-        write_rest: "Callable[[PendingAppends], Awaitable[None]]",
+        waits: AppendWaits,
         flush_wanted: FlushSignal,
         metrics: Metrics,
     ) -> None:
-        """``write_rest`` is that of ``AppendTurns``."""
         self.table = table
         self.directory = directory
         self.clock = clock
-        self.write_rest = write_rest
+        self.waits = waits
         self.flush_wanted = flush_wanted
         self.metrics = metrics
         self.gathered = _Gathered()  # for all, because it is empty whenever an append pauses
@@ -256,7 +207,6 @@ class PendingAppends(Acknowledged):
         "_waits",
         "ack",
         "for_broker",
-        "is_written",
         "may_wait_for_files",
         "spent",
         "stopped_for",
@@ -274,9 +224,8 @@ class PendingAppends(Acknowledged):
     ) -> None:
         """The arguments are those of ``AppendService.append``."""
         self.ack: Ack = requests[0].ack
-        self.is_written = False
         self.spent = 0.0  # on writing, in microseconds (``budget``)
-        self.stopped_for: Wanted = None  # unless it is written
+        self.stopped_for: Wanted | None = None  # until it is written
         self.may_wait_for_files = not at_once  # until that was in vain
         self.for_broker = for_broker
         self._context = context
@@ -308,26 +257,28 @@ class PendingAppends(Acknowledged):
 
     def write_rest(self) -> Awaitable[None]:
         """Write the rest, and let other tasks run in between. If cancelled, batches that are written stay."""
-        return self._context.write_rest(self)
+        return self._context.waits.write_rest(self)
+
+    @property
+    def is_written(self) -> bool:
+        """True if nothing is left to be written."""
+        return self.stopped_for is None
 
     def go_on(self, outcome: Outcome) -> None:
-        """Write as much as is possible without letting other tasks run; ``outcome`` is that of a RecordWork."""
+        """Write as much as is possible without letting other tasks run; ``outcome`` is that of ``stopped_for``."""
         work = self.stopped_for
         self._context.gathered.leave(self._context.clock.now_ms())
         looked_at: RecordWork | None = None
         if isinstance(work, RecordWork):
             looked_at = self._judged(work, outcome)
-        try:
-            self._write(looked_at)
-        except _Paused as paused:
-            self.stopped_for = paused.wanted
-        else:
-            self.stopped_for = None
-            self.is_written = True
+        elif work is Wait.FILES:
+            self.may_wait_for_files = outcome is True
+        self.stopped_for = self._write(looked_at)
+        if self.stopped_for is None:
             self._payloads.clear()  # their buffers may be large, and an ack takes its time
 
-    def _write(self, looked_at: RecordWork | None) -> None:
-        """Write what is not written yet; ``looked_at`` is the work on the next batch that was done. Raises _Paused.
+    def _write(self, looked_at: RecordWork | None) -> Wanted | None:
+        """Write up to the first wait, which is returned; ``looked_at`` is the work on the next batch that was done.
 
         Each batch has one result, so that their number says where to go on.
         """
@@ -349,7 +300,7 @@ class PendingAppends(Acknowledged):
             for item in rest:
                 if may_pause and self.spent - spent_before >= budget.TURN:
                     self._append_gathered()
-                    raise _Paused(None)
+                    return Wait.TURN
                 end = position + item.size
                 try:
                     if request.topic_ids is not None and table.is_recreated(request.topic_ids, item.topic):
@@ -370,7 +321,7 @@ class PendingAppends(Acknowledged):
                             and directory.handles.is_scarce
                             and not partition.log.active.log.holds_writer
                         ):
-                            raise _Paused(FILES)
+                            return Wait.FILES
                         gathered.begin(partition)
                         self.spent += budget.BATCH
                     else:
@@ -380,11 +331,15 @@ class PendingAppends(Acknowledged):
                     try:
                         header = check_batch(batch, gathered.config, gathered.now)
                     except InvalidTimestampError as error:
-                        if may_pause and not error.records:
-                            self._look_for_early(partition, error, batch)
-                        raise
+                        early = self._work_on_early(partition, error, batch) if may_pause else None
+                        if early is None:
+                            raise
+                        return early
                     if gathered.looks_at_records:
-                        header, batch = self._look_at_records(partition, header, batch, looked_at)
+                        judged = self._look_at_records(partition, header, batch, looked_at)
+                        if isinstance(judged, RecordWork):
+                            return judged
+                        header, batch = judged
                     if gathered.is_stamped:
                         header = stamp(batch, gathered.now)
                     directory.space.check(header.batch_length + LOG_OVERHEAD)
@@ -395,6 +350,7 @@ class PendingAppends(Acknowledged):
                     gathered.add(batch, header, results)
                 position, looked_at = end, None
         self._append_gathered()
+        return None
 
     def _begin(self, number: int, request: AppendRequest, size: int) -> bool:
         """Begin a request with a payload of ``size`` bytes. False if it is refused as a whole."""
@@ -442,22 +398,25 @@ class PendingAppends(Acknowledged):
         results.append(self._failed(item, error, work.partition))
         return None
 
-    def _look_for_early(self, partition: Partition, error: InvalidTimestampError, batch: memoryview) -> None:
-        """Have the records named that have a time in the future, if a batch was refused for one by its header."""
+    def _work_on_early(
+        self, partition: Partition, error: InvalidTimestampError, batch: memoryview
+    ) -> RecordWork | None:
+        """The work that names the records with a time in the future, if a batch was refused for one by its header."""
         gathered = self._context.gathered
         was_looked_at = len(batch) <= RECORDS_IN_LINE_BYTES and not parse_header(batch).codec_id
-        if was_looked_at or not may_be_early(batch, 0, gathered.config, gathered.now):
-            return
+        if error.records or was_looked_at or not may_be_early(batch, 0, gathered.config, gathered.now):
+            return None
         self._append_gathered()
         rules = early_rules(gathered.config, gathered.now)
-        raise _Paused(RecordWork(batch, rules, None, partition, gathered.config, error))
+        return RecordWork(batch, rules, None, partition, gathered.config, error)
 
     def _look_at_records(
         self, partition: Partition, header: BatchHeader, batch: memoryview, looked_at: RecordWork | None
-    ) -> tuple[BatchHeader, memoryview]:
+    ) -> tuple[BatchHeader, memoryview] | RecordWork:
         """Check the records of a checked batch and recompress it, as the topic wants it; what it is then.
 
-        Raises the error of the batch, or _Paused where that takes long. The rules in force afterwards decide.
+        Where that takes long, the work is returned instead, and the rules in force after it decide. Raises the batch's
+        error.
         """
         gathered = self._context.gathered
         if looked_at is not None and looked_at.config is gathered.config:
@@ -478,7 +437,7 @@ class PendingAppends(Acknowledged):
             if small is not None:
                 return parse_header(small), memoryview(small)
         self._append_gathered()
-        raise _Paused(RecordWork(batch, rules, wanted, partition, gathered.config))
+        return RecordWork(batch, rules, wanted, partition, gathered.config)
 
     def _is_repeated(self, partition: Partition, header: BatchHeader) -> bool:
         """Whether the log has the batch of an idempotent producer, so that it is not written again.
