@@ -14,30 +14,13 @@ from typing import Final
 
 from benchmarks import (
     append,
-    arrow,
-    asyncio_clients,
-    beside_backup,
-    beside_compaction,
     clients,
-    cold,
     compaction,
-    density,
-    destinations,
-    durable,
     fetch,
     group_commits,
     group_loading,
     group_rebalance,
-    hand_over,
-    headers,
-    idle,
-    kafka_codec,
-    kafka_door,
     latency,
-    many_partitions,
-    mirror,
-    polls,
-    record_codecs,
     scrape,
     secure,
     seek,
@@ -45,8 +28,6 @@ from benchmarks import (
     spark_writing,
     stalls,
     starting,
-    testing_kit,
-    testing_suite,
     transactions,
 )
 from benchmarks.harness import REPOSITORY, Bench, Benchmark, BenchmarkError, Row, deadline
@@ -57,39 +38,20 @@ from seglog_protocol.errors import SeglogError
 
 BENCHMARKS: Final = (
     append.BENCHMARK,
-    durable.BENCHMARK,
     fetch.BENCHMARK,
     latency.BENCHMARK,
-    polls.BENCHMARK,
-    idle.BENCHMARK,
     seek.BENCHMARK,
     starting.BENCHMARK,
-    testing_kit.BENCHMARK,
-    testing_suite.BENCHMARK,
     clients.BENCHMARK,
-    asyncio_clients.BENCHMARK,
-    record_codecs.BENCHMARK,
-    headers.BENCHMARK,
-    kafka_codec.BENCHMARK,
-    kafka_door.BENCHMARK,
     secure.BENCHMARK,
     scrape.BENCHMARK,
-    many_partitions.BENCHMARK,
-    hand_over.BENCHMARK,
     group_commits.BENCHMARK,
     group_rebalance.BENCHMARK,
     group_loading.BENCHMARK,
     transactions.BENCHMARK,
-    arrow.BENCHMARK,
     spark.BENCHMARK,
     spark_writing.BENCHMARK,
-    density.BENCHMARK,
-    cold.BENCHMARK,
     compaction.BENCHMARK,
-    beside_compaction.BENCHMARK,
-    beside_backup.BENCHMARK,
-    destinations.BENCHMARK,
-    mirror.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5
@@ -175,9 +137,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=REPOSITORY / "build" / "benchmarks",
         help="on the disk to measure; about 5 GB are used for a while (build/benchmarks)",
     )
-    parser.add_argument(
-        "--peers-python", metavar="PYTHON", help="an interpreter that can import aiokafka, kafka-python"
-    )
+    parser.add_argument("--peers-python", metavar="PYTHON", help="an interpreter that can import confluent_kafka")
     parser.add_argument(
         "--beside-kafka",
         type=Path,

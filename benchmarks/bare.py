@@ -7,11 +7,8 @@ into: no parsing, no checks, no index.
 import argparse
 import os
 import select
-import selectors
 import socket
 from typing import Final
-
-from seglog_broker.storage.io.fsync_queue import sync_in_kernel
 
 RECEIVE_BYTES: Final = 1024 * 1024
 PIECES_PER_WRITE: Final = 1024  # IOV_MAX
@@ -27,27 +24,18 @@ def main() -> None:
         ("write", "receive, write, answer"),
         ("sync", "receive, write, fdatasync, answer"),
         ("writes", "receive from many, write, answer"),
+        ("syncs", "receive from many, write, one fdatasync, answer"),
         ("relay", "hand on what the first connection sends to the second, writing it too"),
     ):
         loops.add_parser(name, help=help_text).add_argument("path")
     sendfile = loops.add_parser("sendfile", help="answer every request with the next chunk of each file")
     sendfile.add_argument("--chunk", type=int, required=True)
     sendfile.add_argument("paths", nargs="+")
-    loops.add_parser("wake", help="answer all waiting connections when the first one speaks")
-    syncs = loops.add_parser("syncs", help="receive from many, write to many files, sync them at once, answer")
-    syncs.add_argument("--files", type=int, required=True)
-    syncs.add_argument("directory")
     options = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listener.getsockname()[1], flush=True)
-    if options.loop == "wake":
-        wake(listener)
-        return
-    if options.loop == "writes":
-        write_from_many(listener, options.path)
-        return
-    if options.loop == "syncs":
-        sync_together(listener, options.directory, options.files)
+    if options.loop in {"writes", "syncs"}:
+        write_from_many(listener, options.path, sync=options.loop == "syncs")
         return
     while True:
         connection = accept(listener)
@@ -120,13 +108,14 @@ def write(connection: socket.socket, path: str, *, sync: bool) -> None:
         os.close(file)
 
 
-def write_from_many(listener: socket.socket, path: str) -> None:
-    """One writev a read, to one file, and the answers, for any number of connections."""
+def write_from_many(listener: socket.socket, path: str, *, sync: bool) -> None:
+    """One writev a read, to one file, and with ``sync`` one fdatasync for all that has arrived; then the answers."""
     file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
     writers: dict[int, tuple[socket.socket, _Writer]] = {}
     with select.epoll() as poll:
         poll.register(listener.fileno(), select.EPOLLIN)
         while True:
+            answers: list[tuple[socket.socket, int]] = []
             for descriptor, _ in poll.poll():
                 if descriptor == listener.fileno():
                     connection = accept(listener)
@@ -143,7 +132,11 @@ def write_from_many(listener: socket.socket, path: str) -> None:
                         os.ftruncate(file, 0)  # what is not on the disk yet need not get there
                         os.lseek(file, 0, os.SEEK_SET)
                 elif ended:
-                    connection.sendall(REPLY * ended)
+                    answers.append((connection, ended))
+            if sync and answers:
+                os.fdatasync(file)
+            for connection, ended in answers:
+                connection.sendall(REPLY * ended)
 
 
 def send_files(connection: socket.socket, paths: list[str], chunk: int) -> None:
@@ -176,97 +169,6 @@ def relay(sender: socket.socket, receiver: socket.socket, path: str) -> None:
             receiver.sendall(buffer[:size])
     finally:
         os.close(file)
-
-
-def wake(listener: socket.socket) -> None:
-    """The first connection speaks; all others that have asked since are answered, and then the first one."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        speaker: socket.socket | None = None
-        waiting: list[socket.socket] = []
-        while True:
-            for key, _ in selector.select():
-                sock = key.fileobj
-                assert isinstance(sock, socket.socket)
-                if sock is listener:
-                    connection = accept(listener)
-                    speaker = speaker or connection
-                    selector.register(connection, selectors.EVENT_READ)
-                    continue
-                if not sock.recv(RECEIVE_BYTES):
-                    selector.unregister(sock)
-                    sock.close()
-                elif sock is speaker:
-                    for waiter in waiting:
-                        waiter.send(REPLY)
-                    waiting.clear()
-                    sock.send(REPLY)
-                else:
-                    waiting.append(sock)
-
-
-class _Producer:
-    """A connection of ``sync_together``."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.requests = 0
-        self.rest = b""  # the beginning of a request
-
-
-def partition_of(producer: int, number: int, partitions: int) -> int:
-    """Where a producer's ``number``-th request goes: each begins somewhere else and goes round."""
-    return (producer * 13 + number) % partitions
-
-
-def sync_together(listener: socket.socket, directory: str, count: int) -> None:
-    """Whatever has arrived from anybody is written, all files with something new are synced, all are answered."""
-    files = [os.open(f"{directory}/{number}", os.O_CREAT | os.O_RDWR) for number in range(count)]
-    producers: dict[socket.socket, _Producer] = {}
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        while True:
-            answers: list[tuple[socket.socket, int]] = []
-            dirty: dict[int, None] = {}
-            for key, _ in selector.select():
-                sock = key.fileobj
-                assert isinstance(sock, socket.socket)
-                if sock is listener:
-                    connection = accept(listener)
-                    producers[connection] = _Producer(len(producers))
-                    selector.register(connection, selectors.EVENT_READ)
-                elif data := sock.recv(RECEIVE_BYTES):
-                    answers.append((sock, _write_requests(producers[sock], data, files, dirty)))
-                else:
-                    selector.unregister(sock)
-                    sock.close()
-                    del producers[sock]
-                    if not producers:
-                        for file in files:
-                            os.ftruncate(file, 0)  # what is not on the disk yet need not get there
-            for file, code in zip(dirty, sync_in_kernel(list(dirty)), strict=True):
-                if code is None:
-                    os.fdatasync(file)
-            for sock, answered in answers:
-                sock.sendall(REPLY * answered)
-
-
-def _write_requests(producer: _Producer, data: bytes, files: list[int], dirty: dict[int, None]) -> int:
-    """Write the whole requests in ``data``, each to its file; how many there were."""
-    data = producer.rest + data if producer.rest else data
-    position = written = 0
-    while len(data) - position >= 4:
-        end = position + 4 + int.from_bytes(data[position : position + 4], "big")
-        if end > len(data):
-            break
-        file = files[partition_of(producer.number, producer.requests, len(files))]
-        os.write(file, memoryview(data)[position:end])
-        dirty[file] = None
-        producer.requests += 1
-        written += 1
-        position = end
-    producer.rest = data[position:]
-    return written
 
 
 if __name__ == "__main__":

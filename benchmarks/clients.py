@@ -1,72 +1,56 @@
-"""The blocking client: records of 100 bytes through ``send`` and out of a ``for`` loop, for each codec.
+"""The blocking client with compiled modules beside the sources: records of 100 bytes, sent and read in a ``for`` loop.
 
-Then, where ``make compiled`` has left a wheel, the same with compiled modules, beside the sources.
+Each side is a process of its own (``python -m benchmarks.clients ADDRESS COUNT``), whose packages PYTHONPATH names.
+Without the wheel of ``make compiled`` the sources are measured alone.
 """
 
+import json
+import sys
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import seglog
-from benchmarks.batches import FIRST_TIMESTAMP, values
+from benchmarks.batches import values
 from benchmarks.harness import REPOSITORY, Bench, Benchmark, BenchmarkError, Row, take_turns
 from benchmarks.processes import daemon, run_worker
-from seglog_protocol.batch_builder import BatchBuilder
-from seglog_protocol.compression import Codec
-from seglog_protocol.record_batch import parse_header, verify_crc
-from seglog_protocol.records import iter_records
+from seglog_protocol import records
 
-TOPIC: Final = "bench-clients"
-_BATCH_BYTES: Final = 256 * 1024  # the producer's default
+_TOPIC: Final = "bench-clients"
+_WHATS: Final = ("produce", "produce with keys", "consume")
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    """A producer's and a consumer's row for each codec; each round consumes what it has just produced."""
-    contents = values(bench.pick(100_000, 5_000))
-    with daemon(bench) as running, seglog.connect(running.address) as client:
-        for codec in Codec:
-            sides = take_turns(
-                bench.rounds,
-                lambda codec=codec: _through_seglog(client, codec, contents),  # type: ignore[misc]
-                lambda codec=codec: _codec_alone(codec, contents),  # type: ignore[misc]
-            )
-            for which, what in enumerate(("produce", "consume")):
-                yield Row(
-                    f"{what}, {codec.name.lower()}",
-                    "records/s",
-                    [len(contents) / pair[which] for pair in sides[0]],
-                    [len(contents) / pair[which] for pair in sides[1]],
-                    "codec alone",
-                )
-    yield from _compiled_beside_sources(bench)
-
-
-def _compiled_beside_sources(bench: Bench) -> Iterator[Row]:
-    whats = ("produce", "produce with keys", "consume")
+    """Rate, and processor time of the client, for each thing that it does."""
     count = bench.pick(200_000, 5_000)
     with bench.fresh_directory() as packages, daemon(bench) as running:
+        sides = [partial(run_worker, "benchmarks.clients", running.address, str(count))]
         missing = _unpack_compiled_wheel(packages)
-        if missing:
-            for what in whats:
-                yield Row(f"{what}, compiled", "records/s", note=missing)
-            return
-        compiled, sources = take_turns(
-            bench.rounds,
-            partial(run_worker, "benchmarks.client_run", running.address, str(count), packages=packages),
-            partial(run_worker, "benchmarks.client_run", running.address, str(count)),
-        )
+        if not missing:
+            sides.append(partial(run_worker, "benchmarks.clients", running.address, str(count), packages=packages))
+        sources, *others = take_turns(bench.rounds, *sides)
+    compiled: list[Any] = others[0] if others else []
     if any(Path(one["records"]).suffix == ".py" for one in compiled) or Path(sources[0]["records"]).suffix != ".py":
         raise BenchmarkError("the builds that were compared are not a compiled one and the sources")
-    for what in whats:
-        rates = [[count / one[what] for one in side] for side in (compiled, sources)]
-        yield Row(f"{what}, compiled", "records/s", rates[0], rates[1], "the sources")
-        work = f"{what}, processor time"
-        costs = [[one[work] / count * 1e9 for one in side] for side in (compiled, sources)]
-        yield Row(f"{what}, compiled", "ns of CPU a record", costs[0], costs[1], "the sources")
+    for what in _WHATS:
+        for key, unit, of in ((what, "records/s", _rate), (f"{what}, processor time", "ns a record", _cost)):
+            pure = [of(one[key], count) for one in sources]
+            yield Row(f"{what}, sources", unit, pure)
+            yield Row(
+                f"{what}, compiled", unit, [of(one[key], count) for one in compiled], pure, "sources", None, missing
+            )
+
+
+def _rate(seconds: float, count: int) -> float:
+    return count / seconds
+
+
+def _cost(seconds: float, count: int) -> float:
+    return seconds / count * 1e9
 
 
 def _unpack_compiled_wheel(folder: Path) -> str:
@@ -90,48 +74,43 @@ def _source(name: str) -> bytes:
     return path.read_bytes()
 
 
-def _through_seglog(client: "seglog.Client", codec: Codec, contents: Sequence[bytes]) -> tuple[float, float]:
-    """Seconds to produce all, until the last ack (os), and to consume all."""
-    client.create_topic(TOPIC, 1)
-    began = time.perf_counter()
-    with client.producer(TOPIC, ack="os", compression=codec.name.lower()) as producer:
-        for value in contents:
-            producer.send(value)
-    produced = time.perf_counter() - began
-    began = time.perf_counter()
-    with client.consumer(TOPIC) as consumer:
-        count = sum(1 for _ in consumer)
-    consumed = time.perf_counter() - began
-    client.delete_topic(TOPIC)
-    if count != len(contents):
-        raise BenchmarkError(f"{len(contents)} records were acknowledged, {count} came back")
-    return produced, consumed
+# --- The client's process ---------------------------------------------------------------------------------------------
 
 
-def _codec_alone(codec: Codec, contents: Sequence[bytes]) -> tuple[float, float]:
-    """Seconds to make the same batches, and to verify and open them, with nothing around it."""
-    began = time.perf_counter()
-    batches, builder = [], BatchBuilder()
-    for value in contents:
-        if not builder.try_append(FIRST_TIMESTAMP, None, value, size_max=_BATCH_BYTES):
-            batches.append(builder.build(codec))
-            builder = BatchBuilder()
-            builder.append(FIRST_TIMESTAMP, None, value)
-    batches.append(builder.build(codec))
-    made = time.perf_counter() - began
-    began = time.perf_counter()
-    count = 0
-    for batch in batches:
-        header = parse_header(batch)
-        assert verify_crc(batch, 0, header)
-        count += sum(1 for _ in iter_records(header, batch))
-    assert count == len(contents)
-    return made, time.perf_counter() - began
+def main(address: str, count: int) -> dict[str, float | str]:
+    """Seconds and processor time of it to produce ``count`` records until the last ack (os), and to consume them."""
+    contents = values(count)
+    keys = [b"%012d" % (number * 7919) for number in range(count)]  # each hashed, because none comes again
+    measured: dict[str, float | str] = {"records": records.__file__}
+    with seglog.connect(address) as client:
+        client.create_topic(_TOPIC, 1)
+        began = time.perf_counter(), time.process_time()
+        with client.producer(_TOPIC, ack="os") as producer:
+            for value in contents:
+                producer.send(value)
+        _note(measured, "produce", began)
+        began = time.perf_counter(), time.process_time()
+        with client.consumer(_TOPIC) as consumer:
+            found = sum(1 for _ in consumer)
+        _note(measured, "consume", began)
+        began = time.perf_counter(), time.process_time()
+        with client.producer(_TOPIC, ack="os") as producer:
+            for key, value in zip(keys, contents, strict=True):
+                producer.send(value, key)
+        _note(measured, "produce with keys", began)
+        client.delete_topic(_TOPIC)
+    if found != count:
+        raise SystemExit(f"{count} records were acknowledged, {found} came back")
+    return measured
 
 
-BENCHMARK = Benchmark(
-    "clients",
-    "blocking client, one partition, ack os, values of 100 bytes that compress like events",
-    "the record loop, checksum and compression in process, without client, network and broker",
-    run,
-)
+def _note(measured: dict[str, float | str], what: str, began: tuple[float, float]) -> None:
+    wall, processor = began
+    measured[what] = time.perf_counter() - wall
+    measured[f"{what}, processor time"] = time.process_time() - processor
+
+
+BENCHMARK = Benchmark("clients", "blocking client, one partition, ack os, values of 100 bytes", "the sources", run)
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]))))

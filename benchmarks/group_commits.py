@@ -1,27 +1,26 @@
 """Commits of offsets, each committer one at a time: how many a second, beside a real Kafka in the same rounds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from benchmarks.group_wire import (
-    KAFKA_DISK,
-    KAFKA_OS,
     TOPIC,
+    Contest,
+    Measured,
     answers_in,
     commit_frame,
-    pairs_of,
+    measured,
     prepare,
     real_kafka,
     set_flush,
 )
-from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, take_turns
+from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row
 from benchmarks.kafka_door import Door, daemon_with_door
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.kafka_frames import KafkaError
 from benchmarks.peers.servers import PeerServer
 from benchmarks.peers.sides import KafkaServer
-from benchmarks.processes import cpu_seconds
 from benchmarks.raw_client import connect, encode
 from seglog_protocol.messages import CommitOffset, CommitOffsetsRequest, HelloRequest
 
@@ -30,21 +29,8 @@ OFFSETS: Final = 50
 """The offsets that a committer commits, round and round."""
 
 
-class Measured(NamedTuple):
-    """Of one side in one round."""
-
-    commits_per_second: float
-    server_cpu_us: float
-    """Processor time of the server for each commit."""
-
-
-Side = Callable[[], Measured]
-
-
 def _measure(pid: int, port: int, frames: Sequence[Sequence[bytes]], seconds: float, greeting: bytes = b"") -> Measured:
-    cpu = cpu_seconds(pid)
-    answered, elapsed = answers_in(port, frames, seconds, greeting=greeting)
-    return Measured(answered / elapsed, (cpu_seconds(pid) - cpu) / answered * 1e6)
+    return measured(pid, partial(answers_in, port, frames, seconds, greeting=greeting))
 
 
 def measure_kafka(server: KafkaServer, committers: int, seconds: float) -> Measured:
@@ -56,11 +42,6 @@ def measure_kafka(server: KafkaServer, committers: int, seconds: float) -> Measu
 def measure_native(opened: Door, committers: int, seconds: float) -> Measured:
     """Through the native protocol. ``prepare_native`` comes before."""
     return _measure(opened.pid, opened.running.port, _native_frames(committers), seconds, _GREETING)
-
-
-def _measure_flushing(server: PeerServer, flush: bool, committers: int, seconds: float) -> Measured:
-    set_flush(server, flush, _OFFSETS_TOPIC)
-    return measure_kafka(server, committers, seconds)
 
 
 def _groups(committers: int) -> list[str]:
@@ -98,34 +79,16 @@ def prepare_kafka(name: str, server: KafkaServer) -> str:
 
 
 def _run(bench: Bench) -> Iterator[Row]:
-    with daemon_with_door(bench) as opened, real_kafka(bench) as kafka:
+    with daemon_with_door(bench) as opened, real_kafka(bench) as server:
         prepare_native(opened)
-        if isinstance(kafka, PeerServer):
-            prepare(kafka.port, _groups(max(COMMITTERS)))
-            for flush in (False, True):  # Java compiles what runs often
-                _measure_flushing(kafka, flush, 16, bench.pick(8, 0.2))
-        seconds = bench.pick(4, 0.2)
+        if isinstance(server, PeerServer):
+            prepare(server.port, _groups(max(COMMITTERS)))
+        contest = Contest("commits/s", opened, server, measure_kafka, measure_native, [_OFFSETS_TOPIC])
+        contest.warm_up(bench.pick(8, 0.2), 16)
         for committers in COMMITTERS:
-            sides: dict[str, Side] = {
-                "Kafka's listener": partial(measure_kafka, opened, committers, seconds),
-                "native": partial(measure_native, opened, committers, seconds),
-            }
-            if isinstance(kafka, PeerServer):
-                sides[KAFKA_DISK] = partial(_measure_flushing, kafka, True, committers, seconds)
-                sides[KAFKA_OS] = partial(_measure_flushing, kafka, False, committers, seconds)
-            found = dict(zip(sides, take_turns(bench.rounds, *sides.values()), strict=True))
-            yield from _rows(f"{committers} committer{'s' * (committers > 1)}", found)
-        if isinstance(kafka, str):
-            yield Row("beside a real Kafka", "commits/s", note=kafka)
-
-
-def _rows(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Row]:
-    for side, beside in pairs_of(found):
-        what = f"{name}, {side}"
-        rates, rates_beside = ([one.commits_per_second for one in found[each]] for each in (side, beside))
-        yield Row(what, "commits/s", rates, rates_beside, beside)
-        times, times_beside = ([one.server_cpu_us for one in found[each]] for each in (side, beside))
-        yield Row(f"{what}, CPU", "µs", times, times_beside, beside)
+            name = f"{committers} committer{'s' * (committers > 1)}"
+            yield from contest.rows(bench, name, committers, bench.pick(4, 0.2))
+        yield from contest.absence()
 
 
 _OFFSETS_TOPIC: Final = "__consumer_offsets"

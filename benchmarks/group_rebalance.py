@@ -1,27 +1,21 @@
-"""Rebalances of a group of 100 members: the state machine alone, and over connections beside a real Kafka."""
+"""Rebalances of a group of 100 members, each on a connection of its own, beside a real Kafka."""
 
 import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from itertools import count
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Final, NamedTuple
 
 from benchmarks.batches import one_record
 from benchmarks.group_wire import TOPIC, Member, Replies, prepare, real_kafka, settle
-from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, percentile, take_turns
+from benchmarks.harness import Bench, Benchmark, Row, percentile, take_turns
 from benchmarks.kafka_door import daemon_with_door
 from benchmarks.peers.kafka_frames import produce_frame, produced
 from benchmarks.peers.servers import PeerServer
 from benchmarks.processes import cpu_seconds, worker
 from benchmarks.raw_client import connect, open_socket
-from seglog_broker.coordinators.groups.classic import ClassicGroup
-from seglog_broker.coordinators.groups.membership import JoinRequest, LeavingMember, Limits, SyncRequest
-from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Now, Outbox
-from seglog_protocol.errors import GroupError
 
 MEMBERS: Final = 100
 FORMING_MS: Final = 1_000
@@ -29,91 +23,6 @@ FORMING_MS: Final = 1_000
 
 BESIDE_SECONDS: Final = 0.001
 """Between two appends of the one who only appends."""
-
-_DATA: Final = bytes(60)
-
-
-# --- The state machine alone ------------------------------------------------------------------------------------------
-
-
-class _Virtual:
-    """A classic group whose time stands still, and whose records are encoded and forgotten."""
-
-    def __init__(self) -> None:
-        self._outbox = Outbox()
-        self._ids = count(1)
-        self._now = Now(0, 1_700_000_000_000)
-        limits = Limits(initial_rebalance_delay_ms=0)
-        self._group = ClassicGroup("bench", self._outbox, lambda: limits, lambda: str(next(self._ids)))
-        self._joined: list[Any] = []
-        self._synced: list[Any] = []
-
-    @property
-    def members(self) -> list[str]:
-        """Their ids."""
-        return list(self._group.members)
-
-    def join(self, member: str = "") -> None:
-        """One JoinGroup."""
-        request = JoinRequest(
-            member, None, "bench", "/10.0.0.1", 45_000, 300_000, "consumer", (("range", _DATA),), False, False
-        )
-        self._group.join(request, self._joined.append, self._now)
-        self._deliver()
-
-    def leave(self, member: str) -> None:
-        """One LeaveGroup."""
-        self._group.leave([LeavingMember(member, None, None)], self._now)
-        self._deliver()
-
-    def rebalance(self, known: Sequence[str]) -> None:
-        """Members learn of it by their heartbeats, join and sync; the leader assigns."""
-        for member in known:
-            with suppress(GroupError):  # REBALANCE_IN_PROGRESS
-                self._group.heartbeat(member, self._group.generation, None, self._now)
-            self.join(member)
-        results, self._joined = self._joined, []
-        for result in results:
-            if result.error is not None:
-                raise BenchmarkError(f"JoinGroup was answered with {result.error}")
-            assignments = dict.fromkeys(self.members, _DATA) if result.members else {}
-            request = SyncRequest(result.member_id, result.generation, None, None, None, assignments)
-            self._group.sync(request, self._synced.append, self._now)
-            self._deliver()
-        synced, self._synced = self._synced, []
-        if len(synced) != len(self.members) or any(each.error is not None for each in synced):
-            raise BenchmarkError(f"{len(synced)} of {len(self.members)} members have an assignment")
-
-    def _deliver(self) -> None:
-        for record in self._outbox.records:
-            encode_record(record)
-        replies = self._outbox.replies
-        self._outbox.records, self._outbox.replies = [], []
-        for answer, result in replies:
-            answer(result)
-
-
-def _virtual(members: int) -> tuple[float, float]:
-    """Processor seconds of the rebalance when one joins ``members`` others, and when it leaves again."""
-    group = _Virtual()
-    group.join()
-    group.rebalance([])
-    known = group.members
-    for _ in range(members - 1):
-        group.join()
-    group.rebalance(known)
-    known = group.members
-    began = time.process_time()
-    group.join()
-    group.rebalance(known)
-    joined = time.process_time()
-    (new,) = set(group.members) - set(known)
-    group.leave(new)
-    group.rebalance(known)
-    return joined - began, time.process_time() - joined
-
-
-# --- Over connections -------------------------------------------------------------------------------------------------
 
 
 class Rebalanced(NamedTuple):
@@ -193,10 +102,6 @@ def append_until_told(port: int) -> list[float]:
 
 def _run(bench: Bench) -> Iterator[Row]:
     members = bench.pick(MEMBERS, 10)
-    for number in (members, members * 10):
-        virtual = [_virtual(number) for _ in range(bench.rounds)]
-        yield Row(f"one joins {number}, state machine alone, CPU", "ms", [each[0] * 1e3 for each in virtual])
-        yield Row("and leaves, state machine alone, CPU", "ms", [each[1] * 1e3 for each in virtual])
     delay = f"group.initial.rebalance.delay.ms={FORMING_MS}"
     with ExitStack() as stack:
         opened = stack.enter_context(daemon_with_door(bench, "--set", delay))

@@ -3,16 +3,19 @@
 import selectors
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from benchmarks.harness import Bench, BenchmarkError
+from benchmarks.harness import Bench, BenchmarkError, Row, take_turns
+from benchmarks.kafka_door import Door
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.servers import PeerAbsentError, PeerServer, peer_server
 from benchmarks.peers.sides import KafkaServer
+from benchmarks.processes import cpu_seconds
 from benchmarks.raw_client import SOCKET_SECONDS_MAX, open_socket
 from seglog_protocol.kafka import Request, messages, read_response, write_request
 
@@ -312,8 +315,61 @@ def set_flush(server: KafkaServer, flush: bool, *topics: str) -> None:
     time.sleep(_SETTING_SECONDS)
 
 
-def pairs_of(sides: Collection[str]) -> list[tuple[str, str]]:
-    """Each way to seglog with each Kafka that it stands beside; without one, the first two with each other."""
-    ours = [side for side in sides if side not in {KAFKA_DISK, KAFKA_OS}]
-    pairs = [(side, beside) for beside in (KAFKA_DISK, KAFKA_OS) if beside in sides for side in ours]
-    return pairs or [(ours[0], ours[1])]
+class Measured(NamedTuple):
+    """Of one side in one round."""
+
+    per_second: float
+    server_cpu_us: float
+    """Processor time of the server for each."""
+
+
+def measured(pid: int, work: Callable[[], tuple[int, float]]) -> Measured:
+    """The rate of ``work``, which returns a number and its seconds, and what that takes of the process ``pid``."""
+    cpu = cpu_seconds(pid)
+    count, elapsed = work()
+    return Measured(count / elapsed, (cpu_seconds(pid) - cpu) / count * 1e6)
+
+
+class Contest(NamedTuple):
+    """The same work through Kafka's protocol and natively."""
+
+    unit: str
+    opened: Door
+    server: PeerServer | str
+    """A real Kafka, or why there is none."""
+    kafka: Callable[..., Measured]
+    native: Callable[..., Measured]
+    topics: Sequence[str]
+    """What a real Kafka syncs before it answers, where it is to."""
+
+    def warm_up(self, seconds: float, *case: int) -> None:
+        """Java compiles what runs often."""
+        if isinstance(self.server, PeerServer):
+            for flush in (False, True):
+                self._flushing(self.server, flush, *case, seconds)
+
+    def rows(self, bench: Bench, name: str, *case: float) -> Iterator[Row]:
+        """Rate and processor time: ours beside each Kafka, or both of ours beside each other."""
+        sides: dict[str, Callable[[], Measured]] = {
+            "Kafka's listener": partial(self.kafka, self.opened, *case),
+            "native": partial(self.native, self.opened, *case),
+        }
+        pairs = [tuple(sides)]
+        if isinstance(self.server, PeerServer):
+            pairs = [(side, beside) for beside in (KAFKA_DISK, KAFKA_OS) for side in sides]
+            sides[KAFKA_DISK] = partial(self._flushing, self.server, True, *case)
+            sides[KAFKA_OS] = partial(self._flushing, self.server, False, *case)
+        found = dict(zip(sides, take_turns(bench.rounds, *sides.values()), strict=True))
+        for side, beside in pairs:
+            for index, (what, unit) in enumerate(((f"{name}, {side}", self.unit), (f"{name}, {side}, CPU", "µs"))):
+                ours, theirs = ([one[index] for one in found[each]] for each in (side, beside))
+                yield Row(what, unit, ours, theirs, beside)
+
+    def absence(self) -> Iterator[Row]:
+        """A row that says why no Kafka was measured."""
+        if isinstance(self.server, str):
+            yield Row("beside a real Kafka", self.unit, note=self.server)
+
+    def _flushing(self, server: PeerServer, flush: bool, *case: float) -> Measured:
+        set_flush(server, flush, *self.topics)
+        return self.kafka(server, *case)

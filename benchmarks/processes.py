@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.harness import REPOSITORY, Bench, BenchmarkError
 
-READY_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 60
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _FOLDERS: Final = ("broker", "protocol", "clients", ".")
@@ -42,16 +40,6 @@ class Build(NamedTuple):
 def sources() -> Build:
     """This checkout, on this Python."""
     return Build(sys.executable, environment())
-
-
-def raise_open_files_limit(wanted: int) -> None:
-    """Let this process, and those it starts from now on, open ``wanted`` files. BenchmarkError when it may not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= wanted:
-        return
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise BenchmarkError(f"{wanted} open files are needed, this machine allows {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 # --- The daemon -------------------------------------------------------------------------------------------------------
@@ -192,9 +180,9 @@ def daemon(bench: Bench, *arguments: str, build: Build | None = None) -> Iterato
 
 
 @contextmanager
-def bare_server(*arguments: str, module: str = "benchmarks.bare") -> Iterator[int]:
-    """A bare loop, as that module has it, in a process of its own; its port."""
-    with worker(module, *arguments) as process:
+def bare_server(*arguments: str) -> Iterator[int]:
+    """A bare loop in a process of its own; its port."""
+    with worker("benchmarks.bare", *arguments) as process:
         assert process.stdout is not None
         text = process.stdout.readline()
         if not text:

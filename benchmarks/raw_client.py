@@ -3,12 +3,10 @@
 The same functions drive the daemon and the bare servers, so what the client costs is the same on both sides.
 """
 
-import selectors
 import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle, islice
 from typing import Any, Final
 
 from benchmarks.harness import BenchmarkError
@@ -143,38 +141,6 @@ def appends_per_second(sock: socket.socket, frame: bytes, *, depth: int, seconds
             sock.sendall(window[: count * size])
             sent += count
     return answered / (clock() - began)
-
-
-def appends_per_second_of_many(
-    socks: Sequence[socket.socket], frames: Sequence[Sequence[bytes]], *, depth: int, seconds: float, bytes_max: int
-) -> float:
-    """Over each of ``socks`` send its own ``frames``, going round, ``depth`` of them unanswered; answers a second."""
-    count_max = max(depth * len(socks), bytes_max // len(frames[0][0]))
-    clock = time.perf_counter
-    tails = dict.fromkeys(socks, b"")
-    rounds = {sock: cycle(own) for sock, own in zip(socks, frames, strict=True)}
-    answered, sent = 0, depth * len(socks)
-    with selectors.DefaultSelector() as selector:
-        for sock in socks:
-            selector.register(sock, selectors.EVENT_READ)
-        began = clock()
-        ends = began + seconds
-        for sock in socks:
-            sock.sendall(b"".join(islice(rounds[sock], depth)))
-        while answered < sent:
-            for key, _ in selector.select(SOCKET_SECONDS_MAX):
-                ready = key.fileobj
-                assert isinstance(ready, socket.socket)
-                data = tails[ready] + _receive(ready)
-                count = data.count(APPENDED_MARK)
-                if _ERROR_MARK in data:
-                    raise BenchmarkError(f"an append was answered with an error: {data!r:.300}")
-                answered += count
-                tails[ready] = data[1 - len(APPENDED_MARK) :]
-                if count and sent < count_max and clock() < ends:
-                    ready.sendall(b"".join(islice(rounds[ready], count)))
-                    sent += count
-        return answered / (clock() - began)
 
 
 def fetched_bytes_per_second(sock: socket.socket, frames: Sequence[bytes], *, seconds: float) -> float:

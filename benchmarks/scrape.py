@@ -1,31 +1,24 @@
 """A load with a scrape of ``/metrics`` each second, beside the same load without: latency of appends, and long turns.
 
 The broker has very many partitions and groups. Appends come at a fixed rate, one at a time, and one that is late counts
-from when it was due. A third side tells what the machine does of it, whose processors all processes share: the same
-scraper asks a process that makes nothing, which sends a page as it came from the broker, in the same pieces, and takes
-as much processor time for it.
-
-``python -m benchmarks.scrape ask PORT`` is the scraper, ``serve FILE SECONDS`` sends the page; both are processes of
-their own.
+from when it was due. The scraper is a process of its own (``python -m benchmarks.scrape PORT``), so a part of what is
+seen is what any process takes of the machine's processors.
 """
 
 import gzip
 import http.client
-import os
 import select
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from benchmarks.batches import batch_of
 from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, latency_rows, percentile, take_turns
-from benchmarks.processes import Daemon, bare_server, cpu_seconds, daemon, worker
+from benchmarks.processes import Daemon, cpu_seconds, daemon, worker
 from benchmarks.raw_client import append_frame, connect, encode
 from seglog_protocol.messages import Ack, CommitOffset, CommitOffsetsRequest
 
@@ -36,8 +29,6 @@ PARTITIONS: Final = 1_000
 TOPIC: Final = "scraped-%d"
 ROUNDS_EACH: Final = 3
 """Short rounds for each round that is asked for: the machine's moods are longer than a round."""
-_PORT: Final = "127.0.0.1:0"
-_MODULE: Final = "benchmarks.scrape"
 
 
 def _prepare(running: Daemon, topics: int, groups: int) -> None:
@@ -66,13 +57,13 @@ def _latencies(port: int, ack: Ack, seconds: float) -> list[float]:
     return found
 
 
-def _scraped(port: int, http_port: int, ack: Ack, seconds: float, pages: list[float]) -> list[float]:
-    """The same beside a scraper of ``http_port``; how long each page took is noted."""
-    with worker(_MODULE, "ask", str(http_port), stdin=subprocess.PIPE) as scraper:
+def _scraped(running: Daemon, ack: Ack, seconds: float, pages: list[float]) -> list[float]:
+    """The same beside a scraper; how long each page took is noted."""
+    with worker("benchmarks.scrape", str(running.http_port), stdin=subprocess.PIPE) as scraper:
         assert scraper.stdout is not None
         assert scraper.stdin is not None
         scraper.stdout.readline()
-        found = _latencies(port, ack, seconds)
+        found = _latencies(running.port, ack, seconds)
         scraper.stdin.close()
         before = len(pages)
         pages += map(float, scraper.stdout)
@@ -82,32 +73,23 @@ def _scraped(port: int, http_port: int, ack: Ack, seconds: float, pages: list[fl
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    """Rows for each ack level: beside the broker's pages, and beside those of the control; then what a page costs."""
+    """Rows for each ack level; then what a page costs."""
     seconds = bench.pick(10.0, 1.5)
-    topics, groups = bench.pick(10, 1), bench.pick(1_000, 10)
-    with bench.fresh_directory() as directory, daemon(bench, "--set", f"seglog.http.listen={_PORT}") as running:
-        _prepare(running, topics, groups)
+    with daemon(bench, "--set", "seglog.http.listen=127.0.0.1:0") as running:
+        _prepare(running, bench.pick(10, 1), bench.pick(1_000, 10))
         time.sleep(bench.pick(60.0, 0.0))  # until the longest turn of the last minute is none of the preparation
         cost = statistics.median(_page_cost(running) for _ in range(3))
-        page = directory / "page"
-        page.write_bytes(_response(running.http_port))
-        pages: dict[str, list[float]] = {"scraped": [], "control": []}
-        with bare_server("serve", str(page), str(cost), module=_MODULE) as control_port:
-            for ack, rate in RATES.items():
-                plain, *scraped = take_turns(
-                    bench.rounds * bench.pick(ROUNDS_EACH, 1),
-                    partial(_latencies, running.port, ack, seconds),
-                    *(
-                        partial(_scraped, running.port, port, ack, seconds, took)
-                        for port, took in zip((running.http_port, control_port), pages.values(), strict=True)
-                    ),
-                )
-                for what, latencies in zip(pages, scraped, strict=True):
-                    yield from latency_rows(f"{rate}/s, ack {ack}, {what}", latencies, plain, "no scrape")
+        pages: list[float] = []
+        for ack, rate in RATES.items():
+            plain, scraped = take_turns(
+                bench.rounds * bench.pick(ROUNDS_EACH, 1),
+                partial(_latencies, running.port, ack, seconds),
+                partial(_scraped, running, ack, seconds, pages),
+            )
+            yield from latency_rows(f"{rate}/s, ack {ack}", scraped, plain, "no scrape")
         longest = _value(running.http_port, "seglog_loop_longest_turn_seconds")
-        yield Row("processor time of a page", "ms", [cost * 1000], note=f"{page.stat().st_size:,} bytes")
-        for what, took in pages.items():
-            yield Row(f"a page beside the load, {what}, p50", "ms", [percentile(took, 0.5) * 1000])
+        yield Row("processor time of a page", "ms", [cost * 1000], note=f"{len(_page(running.http_port)):,} bytes")
+        yield Row("a page beside the load, p50", "ms", [percentile(pages, 0.5) * 1000])
         yield Row("longest turn of the loop in the last minute", "ms", [longest * 1000])
 
 
@@ -146,49 +128,7 @@ def ask(port: int) -> None:
         print(time.perf_counter() - began, flush=True)
 
 
-# --- The process that makes nothing -----------------------------------------------------------------------------------
-
-
-def _response(port: int) -> bytes:
-    """The bytes that answer a request for the page."""
-    with socket.create_connection(("127.0.0.1", port), 60) as connection:
-        connection.sendall(
-            b"GET /metrics HTTP/1.1\r\nHost: broker\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
-        )
-        return b"".join(iter(lambda: connection.recv(1 << 20), b""))
-
-
-def pieces(response: bytes) -> list[bytes]:
-    """The head of an answer, and each of its chunks as it was sent."""
-    end = response.index(b"\r\n\r\n") + 4
-    found = [response[:end]]
-    while end < len(response):
-        begin, body = end, response.index(b"\r\n", end) + 2
-        end = body + int(response[begin : body - 2], 16) + 2
-        found.append(response[begin:end])
-    return found
-
-
-def serve(page: Path, seconds: float) -> None:
-    """Print a port, and answer whatever is asked there with a page, using ``seconds`` of processor time for each."""
-    parts = pieces(page.read_bytes())
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        print(listener.getsockname()[1], flush=True)
-        while True:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1 << 16)
-                began = time.process_time()
-                for number, part in enumerate(parts, 1):
-                    while time.process_time() - began < seconds * number / len(parts):
-                        os.sched_yield()  # to whoever waits, as the broker serves requests between its turns
-                    connection.sendall(part)
-
-
 BENCHMARK: Final = Benchmark("scrape", "a load beside a scrape of /metrics each second", "no scrape", run, 1800)
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ask":
-        ask(int(sys.argv[2]))
-    else:
-        serve(Path(sys.argv[2]), float(sys.argv[3]))
+    ask(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Spark: a scan and an aggregate over the same records from a broker, from its files, from Parquet, and from memory.
+"""Spark: a scan and an aggregate over the same records from a broker, its files and from Parquet.
 
 All in one session with two cores, in rounds that take turns. Beside the time it takes, processor time of everything is
 counted: the JVM, Python's workers and the daemon. It says more where a machine is shared.
@@ -56,7 +56,7 @@ def _measured_rows(bench: Bench) -> Iterator[Row]:
                 seglog.write_arrow(client, _NAME.format(partitions), _tables(count), ack="os", batch_bytes=BATCH_BYTES)
         parquet = str(scratch / "parquet")
         _broker(spark, running, 4).write.parquet(parquet)
-        yield from _batch_rows(bench, count, _sources(spark, running, count, parquet))
+        yield from _batch_rows(bench, count, _sources(spark, running, parquet))
         yield from _stream_rows(bench, count, spark, running, scratch)
 
 
@@ -79,13 +79,11 @@ def what_is_missing() -> str:
 @contextmanager
 def session() -> Iterator["SparkSession"]:
     """A session with CORES cores."""
-    from benchmarks.spark_ceiling import CeilingSource  # noqa: PLC0415 - needs pyspark
-    from seglog_spark import session as seglog_session  # noqa: PLC0415 - the same
+    from seglog_spark import session as seglog_session  # noqa: PLC0415 - needs pyspark
 
     os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]
     conf = {"spark.ui.enabled": "false", "spark.driver.memory": "3g"}
     spark = seglog_session("seglog-bench", master=f"local[{CORES}]", conf=conf, log_level="OFF")
-    spark.dataSource.register(CeilingSource)
     try:
         yield spark
     finally:
@@ -127,11 +125,10 @@ class _Source:
     aggregate_goal: Goal | None = None
 
 
-def _sources(spark: "SparkSession", running: Daemon, count: int, parquet: str) -> list[_Source]:
+def _sources(spark: "SparkSession", running: Daemon, parquet: str) -> list[_Source]:
     """Parquet first: it stands beside the others."""
     of_parquet = Goal("≥", 0.8, "ratio")
-    ceiling = spark.read.format("ceiling").options(rows=count, tasks=4).load()
-    found = [_Source("parquet", spark.read.parquet(parquet)), _Source("Arrow from memory", ceiling)]
+    found = [_Source("parquet", spark.read.parquet(parquet))]
     for partitions, goal in zip(_PARTITIONS, (2.5e6, 4.4e6), strict=True):
         frame = _broker(spark, running, partitions, "value binary")
         found.append(_Source(f"broker, {partitions} p.", frame, Goal("≥", goal, "value"), of_parquet))

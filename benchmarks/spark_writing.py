@@ -1,4 +1,4 @@
-"""Spark writing: what each delivery guarantee costs, in a task, a job of many rows, a stream of small micro-batches.
+"""Spark writing: what each delivery guarantee costs, in a job of many rows and a stream of small micro-batches.
 
 All in one session with two cores, in rounds that take turns; the daemon runs beside it, and every guarantee waits for
 the disk.
@@ -19,8 +19,6 @@ from benchmarks.spark import CORES, session, what_is_missing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from seglog.client import Client
-
 PARTITIONS: Final = 4
 MICRO_BATCH_ROWS: Final = 2_000
 _GUARANTEES: Final = ("effectively-once", "at-least-once", "exactly-once")
@@ -40,8 +38,6 @@ def run(bench: Bench) -> Iterator[Row]:
             with seglog.connect(running.address) as client:
                 for topic in (_SOURCE, _TARGET):
                     client.create_topic(topic, PARTITIONS)
-                tasks = [partial(_tasks, client, guarantee, bench.pick(50, 10)) for guarantee in _GUARANTEES]
-                yield from _measured(bench, "task", "ms", tasks)
             _rows(spark, micro_batches * MICRO_BATCH_ROWS).write.format("seglog").options(
                 servers=running.address, topic=_SOURCE
             ).mode("append").save()
@@ -64,31 +60,6 @@ def _measured(bench: Bench, what: str, unit: str, sides: "list[partial[float]]")
 def _rows(spark: "SparkSession", count: int) -> "DataFrame":
     value = f"substring(repeat(format_string('%020d', id), 5), 1, {RECORD_BYTES})"
     return spark.range(0, count, 1, PARTITIONS).selectExpr("format_string('key-%08d', id) as key", f"{value} as value")
-
-
-def _tasks(client: "Client", guarantee: str, count: int) -> float:
-    """Milliseconds for a task of a small micro-batch, without Spark, the median of some."""
-    import pyarrow as pa  # noqa: PLC0415 - it may be missing
-
-    from seglog_spark.marks import Writing  # noqa: PLC0415 - the same
-    from seglog_spark.marks_topic import MarksTopic  # noqa: PLC0415 - the same
-    from seglog_spark.options import parse_write_options  # noqa: PLC0415 - the same
-    from seglog_spark.transactional_tasks import prepare  # noqa: PLC0415 - the same
-    from seglog_spark.writing import write_rows  # noqa: PLC0415 - the same
-
-    given = {"servers": client.server, "topic": _TARGET, "deliveryGuarantee": guarantee}
-    options = parse_write_options(given, "stream")
-    prepare(client)
-    numbers = range(MICRO_BATCH_ROWS // PARTITIONS)
-    columns = {"key": [b"key-%08d" % n for n in numbers], "value": [b"%0100d" % n for n in numbers]}
-    rows, query, found = pa.record_batch(columns), f"query-{time.monotonic_ns()}", []
-    for epoch in range(count):
-        began = time.perf_counter()
-        write_rows(client, options, [rows], None if guarantee == "at-least-once" else Writing(query, epoch, 0))
-        found.append((time.perf_counter() - began) * 1000)
-        if guarantee == "effectively-once":
-            MarksTopic(client, options).finish(query, epoch)  # as the driver does
-    return sorted(found)[count // 2]
 
 
 def _job(spark: "SparkSession", running: Daemon, guarantee: str, count: int) -> float:
@@ -121,7 +92,7 @@ def _stream(spark: "SparkSession", running: Daemon, guarantee: str, scratch: Pat
 BENCHMARK = Benchmark(
     "spark-writing",
     f"values of 100 bytes, keys of 12, {PARTITIONS} partitions, ack disk; local[{CORES}], warm; a micro-batch: "
-    f"{MICRO_BATCH_ROWS:,} rows in {PARTITIONS} tasks, the time that Spark calls addBatch; a task: one of them alone",
+    f"{MICRO_BATCH_ROWS:,} rows in {PARTITIONS} tasks, the time that Spark calls addBatch",
     "the same at effectively-once",
     run,
     seconds=2400,

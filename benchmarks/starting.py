@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import many_segments, unclean
+from benchmarks import unclean
 from benchmarks.batches import batch_of
 from benchmarks.harness import MIB, REPOSITORY, Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
 from benchmarks.processes import Daemon, environment, open_files, resident_bytes
@@ -51,8 +51,6 @@ def run(bench: Bench) -> Iterator[Row]:
                 running.kill()
     with bench.fresh_directory() as directory:
         yield from unclean.rows(bench, directory)
-    with bench.fresh_directory() as directory:
-        yield from many_segments.rows(bench, directory)
 
 
 def _prepare_empty(bench: Bench, running: Daemon) -> Iterator[Row]:
@@ -159,7 +157,7 @@ def _ms(seconds: Sequence[float]) -> list[float]:
 
 BENCHMARK = Benchmark(
     "starting",
-    "imports, time until ready after a clean stop and after SIGKILL, also with many segments, memory at rest",
+    "imports, time until ready after a clean stop and after SIGKILL, memory at rest",
     "a Python that does nothing, or has only imported the dependencies",
     run,
 )

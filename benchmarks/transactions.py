@@ -10,27 +10,24 @@ import selectors
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from benchmarks.batches import FIRST_TIMESTAMP, RECORD_BYTES
 from benchmarks.group_wire import (
     FIND_COORDINATOR,
-    KAFKA_DISK,
-    KAFKA_OS,
+    Contest,
+    Measured,
     Replies,
     frame,
-    pairs_of,
+    measured,
     real_kafka,
-    set_flush,
     when_loaded,
 )
-from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row, take_turns
+from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row
 from benchmarks.kafka_door import Door, daemon_with_door
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.servers import PeerServer
 from benchmarks.peers.sides import KafkaServer
-from benchmarks.processes import cpu_seconds
 from benchmarks.raw_client import SOCKET_SECONDS_MAX, append_frame, encode, open_socket
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.frames import decode_map
@@ -62,14 +59,6 @@ _CONCURRENT_TRANSACTIONS: Final = 51
 """The transaction before has been decided, and is not finished yet: clients ask again."""
 
 _TIMEOUT_MS: Final = 60_000
-
-
-class Measured(NamedTuple):
-    """Of one side in one round."""
-
-    transactions_per_second: float
-    server_cpu_us: float
-    """Processor time of the server for each transaction."""
 
 
 class Epoch(NamedTuple):
@@ -239,9 +228,7 @@ def _measure(
     pid: int, port: int, make: Callable[[int, Batch], Producer], producers: int, records: int, seconds: float
 ) -> Measured:
     batch = Batch(records)
-    cpu = cpu_seconds(pid)
-    count, elapsed = _transactions_in(port, [make(number, batch) for number in range(producers)], seconds)
-    return Measured(count / elapsed, (cpu_seconds(pid) - cpu) / count * 1e6)
+    return measured(pid, lambda: _transactions_in(port, [make(n, batch) for n in range(producers)], seconds))
 
 
 def _measure_kafka(server: KafkaServer, *case: Any) -> Measured:
@@ -250,11 +237,6 @@ def _measure_kafka(server: KafkaServer, *case: Any) -> Measured:
 
 def _measure_native(opened: Door, *case: Any) -> Measured:
     return _measure(opened.pid, opened.running.port, NativeProducer, *case)
-
-
-def _measure_flushing(server: PeerServer, flush: bool, *case: Any) -> Measured:
-    set_flush(server, flush, TOPIC, _STATE_TOPIC)
-    return _measure_kafka(server, *case)
 
 
 def _create_topic(port: int) -> None:
@@ -268,32 +250,14 @@ def _run(bench: Bench) -> Iterator[Row]:
         if isinstance(server, PeerServer):
             _create_topic(server.port)
             _measure_kafka(server, 1, 1, 0.1)  # makes the topic of the coordinator's state
-            for flush in (False, True):  # Java compiles what runs often
-                _measure_flushing(server, flush, max(PRODUCERS), 10, bench.pick(8, 0.2))
+        topics = [TOPIC, _STATE_TOPIC]
+        contest = Contest("transactions/s", opened, server, _measure_kafka, _measure_native, topics)
+        contest.warm_up(bench.pick(8, 0.2), max(PRODUCERS), 10)
         for producers in PRODUCERS:
             for records in RECORDS:
-                case = producers, records, bench.pick(3, 0.2)
-                sides: dict[str, Callable[[], Measured]] = {
-                    "Kafka's listener": partial(_measure_kafka, opened, *case),
-                    "native": partial(_measure_native, opened, *case),
-                }
-                if isinstance(server, PeerServer):
-                    sides[KAFKA_DISK] = partial(_measure_flushing, server, True, *case)
-                    sides[KAFKA_OS] = partial(_measure_flushing, server, False, *case)
-                found = dict(zip(sides, take_turns(bench.rounds, *sides.values()), strict=True))
                 name = f"{producers} producer{'s' * (producers > 1)}, {records:,} record{'s' * (records > 1)}"
-                yield from _rows(name, found)
-        if isinstance(server, str):
-            yield Row("beside a real Kafka", "transactions/s", note=server)
-
-
-def _rows(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Row]:
-    for side, beside in pairs_of(found):
-        what = f"{name}, {side}"
-        rates, rates_beside = ([one.transactions_per_second for one in found[each]] for each in (side, beside))
-        yield Row(what, "transactions/s", rates, rates_beside, beside)
-        times, times_beside = ([one.server_cpu_us for one in found[each]] for each in (side, beside))
-        yield Row(f"{what}, CPU", "µs", times, times_beside, beside)
+                yield from contest.rows(bench, name, producers, records, bench.pick(3, 0.2))
+        yield from contest.absence()
 
 
 BENCHMARK: Final = Benchmark(

@@ -1,7 +1,6 @@
-"""The part of the command line that is about peers: options, the table on stdout, JSON and the picture in files."""
+"""The part of the command line that is about peers: options, the table on stdout, JSON in a file."""
 
 import argparse
-import importlib.util
 import json
 import time
 from pathlib import Path
@@ -22,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="PATH",
-        help="instead of the benchmarks: seglog beside the brokers that scripts start. A directory has kafka/kafka, "
-        "nats/nats and redis/redis; a script, or a folder with a script of its name, is a broker that speaks Kafka's "
+        help="instead of the benchmarks: seglog beside the brokers that scripts start. A directory has kafka/kafka; "
+        "a script, or a folder with a script of its name, is a broker that speaks Kafka's "
         "protocol",
     )
     parser.add_argument(
@@ -35,13 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="NAME", help=f"with --peers: leave out {', '.join(WITHOUT)}"
     )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="with --peers: .png or .svg (peers.png in DIR)")
 
 
 def check(options: argparse.Namespace) -> str | None:
     """What is wrong with the options for peers; None if nothing is."""
     if options.peers is None:
-        for name in ("picture", "compiled", "without"):
+        for name in ("compiled", "without"):
             if getattr(options, name):
                 return f"--{name} goes with --peers"
     for unknown in sorted(set(options.without) - set(WITHOUT)):
@@ -52,7 +50,7 @@ def check(options: argparse.Namespace) -> str | None:
 
 
 def run(bench: Bench, facts: dict[str, Any], options: argparse.Namespace) -> int:
-    """Measure; the exit code. JSON and picture are written however it ends."""
+    """Measure; the exit code. JSON is written however it ends."""
     results = Results(facts)
     asked = Asked(scripts_of(options.peers), options.compiled, options.without)
     began = time.monotonic()
@@ -67,7 +65,6 @@ def run(bench: Bench, facts: dict[str, Any], options: argparse.Namespace) -> int
     facts["seconds"] = round(time.monotonic() - began)
     print(f"\n{facts['seconds']} s. {LEGEND}")
     _write(results, options.json or options.directory / "peers.json")
-    _draw(results, options.picture or options.directory / "peers.png")
     for problem in bench.problems:
         print(f"PROBLEM {problem}")
     return code or int(bool(bench.problems))
@@ -85,16 +82,3 @@ def _show(results: Results, what: str | PeerRow) -> None:
 def _write(results: Results, path: Path) -> None:
     path.write_text(json.dumps(as_json(results), indent=1, ensure_ascii=False) + "\n")
     print(f"every round: {path}")
-
-
-def _draw(results: Results, path: Path) -> None:
-    if not results.beside_kafka():
-        print("no picture: nothing was measured beside Kafka")
-        return
-    if importlib.util.find_spec("matplotlib") is None:
-        print("no picture: the package matplotlib is missing: pip install 'seglog[plot]'")
-        return
-    from benchmarks.peers.picture import draw  # noqa: PLC0415 - matplotlib is needed here only
-
-    draw(results, path)
-    print(f"picture: {path}")

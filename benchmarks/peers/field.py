@@ -1,7 +1,5 @@
 """Everything that runs in a run beside peers: our daemons, the servers that scripts start, the load process."""
 
-import importlib.metadata
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -18,19 +16,16 @@ from benchmarks.peers.builds import about, compiled_build
 from benchmarks.peers.cases import LISTENER, LISTENER_COMPILED, NATIVE, NATIVE_COMPILED
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.kafka_connection import connect_kafka
-from benchmarks.peers.results import KAFKA, NATS, REDIS, Results
+from benchmarks.peers.results import KAFKA, Results
 from benchmarks.peers.servers import PeerAbsentError, PeerServer, script_server
-from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, KafkaServer, Nats, Redis, Seglog
+from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, KafkaServer, Seglog
 from benchmarks.processes import Build, sources
 
-WITHOUT: Final = ("native", "kafkas-wire", "pure", "nats", "redis", "bare")
+WITHOUT: Final = ("native", "kafkas-wire", "pure", "bare")
 """What can be left out of a run."""
 
 _KAFKA_SETTINGS: Final = (f"log.segment.delete.delay.ms={DELETE_DELAY_MS}", "log.cleaner.backoff.ms=200")
 """Deleted topics leave the disk soon, and a compaction begins soon; neither changes what is measured."""
-
-_REDIS_SETTINGS: Final = ("appendfsync=no", "auto-aof-rewrite-percentage=0")
-"""The file is rewritten between measurements, when the stream has been deleted, and never amid one."""
 
 FLUSH_EACH: Final[Mapping[str, int]] = MappingProxyType({"flush_messages": 1})
 """The topic's setting with which Kafka syncs before it answers."""
@@ -68,8 +63,6 @@ class Field:
     """Kafka, and others that speak its protocol."""
     kafka_script: Path | None = None
     """It runs Kafka's tools, too."""
-    nats: Nats | None = None
-    redis: Redis | None = None
     bare: Bare | None = None
     filled: set[int] = field(default_factory=set)
     """The ports of the servers that have the topic that is read."""
@@ -87,18 +80,15 @@ class Field:
 def scripts_of(paths: Sequence[Path]) -> dict[str, Path]:
     """The scripts of ``--peers`` by the name of the peer.
 
-    A path is a script, a folder with a script of its own name, or a directory of such folders, of which Kafka, NATS and
-    Redis are taken.
+    A path is a script, a folder with a script of its own name, or a directory of such folders, of which Kafka is taken.
     """
     found: dict[str, Path] = {}
-    known = {"kafka": KAFKA, "nats": NATS, "redis": REDIS}
     for path in paths:
         own = path if path.is_file() else path / path.absolute().name
         if own.is_file():
-            found[known.get(own.stem, own.stem)] = own
+            found[KAFKA if own.stem == "kafka" else own.stem] = own
         else:
-            for folder, name in known.items():
-                found.setdefault(name, path / folder / folder)
+            found.setdefault(KAFKA, path / "kafka" / "kafka")
     return found
 
 
@@ -113,7 +103,7 @@ def start(bench: Bench, asked: Asked, results: Results, stack: ExitStack) -> Fie
         try:
             # A stack of its own: what of a peer was started before the rest could not be is stopped at once.
             with ExitStack() as started:
-                begin = {KAFKA: _start_kafka, NATS: _start_nats, REDIS: _start_redis}.get(name, _start_speaker)
+                begin = _start_kafka if name == KAFKA else _start_speaker
                 results.versions[name] = begin(running, name, script, directory, started)
                 stack.push(started.pop_all())
         except PeerAbsentError as error:
@@ -172,30 +162,6 @@ def _start_speaker(running: Field, name: str, script: Path, directory: Path, sta
         raise PeerAbsentError(f"it does not offer {', '.join(missing)}")
     running.kafkas[name] = Kafka(name, server, running.load, FLUSH_EACH)
     return f"of {script}"
-
-
-def _start_nats(running: Field, name: str, script: Path, directory: Path, stack: ExitStack) -> str:
-    _need_client(name.lower(), "nats-py")
-    by_ack = {
-        "os": stack.enter_context(script_server(script, directory / "nats-os")),
-        "disk": stack.enter_context(script_server(script, directory / "nats-disk", ["sync_interval=always"])),
-    }
-    running.nats = Nats(by_ack, stack.enter_context(load_process("benchmarks.peers.nats_load")))
-    version = by_ack["os"].search_log(r"Version:\s+(\S+)")
-    return f"{version} through nats-py {importlib.metadata.version('nats-py')}"
-
-
-def _start_redis(running: Field, name: str, script: Path, directory: Path, stack: ExitStack) -> str:
-    _need_client(name.lower(), "redis")
-    server = stack.enter_context(script_server(script, directory / "redis", _REDIS_SETTINGS))
-    running.redis = Redis(server, stack.enter_context(load_process("benchmarks.peers.redis_load")))
-    version = server.search_log(r"Redis version=([\d.]+)")
-    return f"{version} through redis-py {importlib.metadata.version('redis')}"
-
-
-def _need_client(module: str, package: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise PeerAbsentError(f"the package {package} is missing: pip install 'seglog[dev]'")
 
 
 def _java_version() -> str:

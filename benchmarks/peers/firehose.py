@@ -1,7 +1,7 @@
 """What others notice of a firehose: seglog alone, with and without a flood of appends beside clients at a pace.
 
 A new daemon a round, because the longest stall that it tells is the longest since its start. The others append to and
-fetch from a topic of their own, one request every 20 ms, as in ``benchmarks.cold``; a request that is late because the
+fetch from a topic of their own, one request every 20 ms; a request that is late because the
 one before was held up counts from when it was due.
 """
 
@@ -11,10 +11,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from benchmarks.batches import batch_of, one_record
-from benchmarks.cold import KINDS, OTHER, others
 from benchmarks.harness import MIB, Bench, BenchmarkError, percentile, take_turns
 from benchmarks.peers.cases import OTHERS_GOAL, STALL_GOAL
 from benchmarks.peers.jobs import LoadProcess, flood_job
+from benchmarks.peers.others import KINDS, OTHER, others
 from benchmarks.peers.results import Measure, PeerRow
 from benchmarks.processes import Build, daemon
 from benchmarks.raw_client import append_frame, connect, encode

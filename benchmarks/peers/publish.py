@@ -1,6 +1,6 @@
-"""README's table and picture from the results of a run: ``python -m benchmarks.peers.publish RESULTS.json``.
+"""README's table from the results of a run: ``python -m benchmarks.peers.publish RESULTS.json``.
 
-The table stands in README.md between two comments, and is replaced whole; the picture is docs/figures.svg.
+The table stands in README.md between two comments, and is replaced whole.
 """
 
 import argparse
@@ -13,7 +13,6 @@ from typing import Final
 
 from benchmarks.harness import REPOSITORY
 from benchmarks.peers.cases import OURS
-from benchmarks.peers.picture import draw
 from benchmarks.peers.results import KAFKA, PeerRow, Results, from_json
 from benchmarks.table import machine_line, number
 
@@ -51,29 +50,25 @@ def words(results: Results) -> str:
     return textwrap.fill(f"{facts['time'][:10]}. {said}. {machine}.", _WIDTH, break_on_hyphens=False)
 
 
-def published(readme: str, results: Results, picture: str) -> str:
+def published(readme: str, results: Results) -> str:
     """README.md with the table of these results. ValueError where the comments are missing."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"README.md has no lines {BEGIN} and {END}")
-    shown = f"![Times as fast as Apache Kafka, case by case]({picture})"
-    return f"{before}{BEGIN}\n\n{table(results)}\n\n{shown}\n\n{words(results)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{table(results)}\n\n{words(results)}\n\n{END}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write both; the exit code."""
+    """Write it; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers.publish", description=__doc__)
     parser.add_argument("results", type=Path, help="what --json of a run with --peers wrote")
     parser.add_argument("--readme", type=Path, default=REPOSITORY / "README.md")
-    parser.add_argument("--picture", type=Path, default=REPOSITORY / "docs" / "figures.svg")
     options = parser.parse_args(arguments)
     results = from_json(json.loads(options.results.read_text()))
     if not results.beside_kafka():
         parser.error("nothing was measured beside Kafka")
-    place = options.picture.absolute().relative_to(options.readme.absolute().parent).as_posix()
-    options.readme.write_text(published(options.readme.read_text(), results, place))
-    draw(results, options.picture)
+    options.readme.write_text(published(options.readme.read_text(), results))
     return 0
 
 

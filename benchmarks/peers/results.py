@@ -11,8 +11,6 @@ from benchmarks.table import number
 from seglog_protocol.tables import columns, table_line, titles_of
 
 KAFKA: Final = "Kafka"
-NATS: Final = "NATS"
-REDIS: Final = "Redis"
 BARE: Final = "bare loop"
 
 BUSY_CLIENT: Final = 0.9
@@ -147,8 +145,7 @@ LEGEND: Final = """\
 Values are medians of the rounds, in which the servers take turns; ±: (largest - smallest) / median; to Kafka: the
 median of the rounds' own ratios; goal: of that ratio where it has an x, else of the value, ! not reached. CPU µs:
 processor time of the server for a request. os: what is acknowledged survives a crash of the server, disk: a loss of
-power. seglog, Kafka and the bare loop get ready-made requests from one load process; NATS and Redis are driven by their
-Python clients, which are part of their figures. See NOTES.md."""
+power. All get ready-made requests from one load process. See NOTES.md."""
 
 # --- For machines -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from benchmarks import group_commits
 from benchmarks.batches import FIRST_TIMESTAMP, batch_of, dated
+from benchmarks.group_wire import Measured
 from benchmarks.harness import MIB, Bench, BenchmarkError, deadline, take_turns
 from benchmarks.peers import compaction, firehose, java, librdkafka
 from benchmarks.peers.cases import (
@@ -22,7 +23,7 @@ from benchmarks.peers.cases import (
     SEEK_GOALS,
 )
 from benchmarks.peers.field import Asked, Field, start
-from benchmarks.peers.results import BARE, KAFKA, NATS, REDIS, Measure, PeerRow, Results
+from benchmarks.peers.results import BARE, KAFKA, Measure, PeerRow, Results
 from benchmarks.peers.sides import Finder, KafkaServer, Pace, agree
 from seglog_protocol.errors import SeglogError
 
@@ -127,9 +128,6 @@ def _appends(group: str, bench: Bench, field: Field) -> Iterator[PeerRow]:
         sides: dict[str, Callable[[], Measure]] = {
             name: partial(side.append, case, pace) for name, side in (*field.natives.items(), *field.speakers())
         }
-        for name, peer in ((NATS, field.nats), (REDIS, field.redis)):
-            if peer is not None:
-                sides[name] = partial(peer.append, case, pace)
         for kafka in field.kafkas.values():
             kafka.append(case, warm)
         with ExitStack() as stack:
@@ -199,7 +197,7 @@ def _commits(bench: Bench, field: Field) -> Iterator[PeerRow]:
     for kafka in field.kafkas.values():  # Java compiles what runs often
         group_commits.measure_kafka(kafka.server, 16, bench.pick(5, 0.2))
     for committers in group_commits.COMMITTERS:
-        sides: dict[str, Callable[[], group_commits.Measured]] = {}
+        sides: dict[str, Callable[[], Measured]] = {}
         for ours in field.builds:
             if ours.native is not None:
                 sides[ours.native] = partial(group_commits.measure_native, ours.opened, committers, seconds)
@@ -207,7 +205,7 @@ def _commits(bench: Bench, field: Field) -> Iterator[PeerRow]:
             sides[name] = partial(group_commits.measure_kafka, server, committers, seconds)
         found, failures = in_turns(bench, sides)
         measured = {
-            name: [Measure(one.commits_per_second, server_cpu_us=one.server_cpu_us) for one in rounds]
+            name: [Measure(one.per_second, server_cpu_us=one.server_cpu_us) for one in rounds]
             for name, rounds in found.items()
         }
         what = f"commits, {committers} committer{'s' * (committers > 1)}, disk"

@@ -1,6 +1,5 @@
 """The servers of a run, each with what it takes to measure one case once."""
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,6 @@ from benchmarks.peers.cases import AppendCase, FetchCase
 from benchmarks.peers.jobs import LoadProcess, exchange_job, flood_job
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.results import Measure
-from benchmarks.peers.servers import PeerServer
 from benchmarks.processes import Daemon, bare_server, cpu_seconds
 from benchmarks.raw_client import append_frame, connect, encode, fetch_frame, fill, time_frame
 from seglog_protocol.messages import HelloRequest
@@ -230,48 +228,6 @@ class Kafka(Generic[KafkaServerT]):
         return measure_of(found["answered"] / found["seconds"], found)
 
 
-class Nats:
-    """Two servers: ``disk`` is sync_interval=always, which is read when a server starts."""
-
-    def __init__(self, by_ack: dict[str, PeerServer], load: LoadProcess) -> None:
-        self._by_ack = by_ack
-        self._load = load
-
-    def append(self, case: AppendCase, pace: Pace) -> Measure:
-        """To a new stream, deleted afterwards; a message is as large as the batch, or 100 bytes."""
-        server = self._by_ack[case.ack]
-        return _append_by_client(self._load, server, case, pace, {})
-
-
-class Redis:
-    """One server: ``disk`` is appendfsync=always, ``os`` is appendfsync=no."""
-
-    def __init__(self, server: PeerServer, load: LoadProcess) -> None:
-        self._server = server
-        self._load = load
-
-    def append(self, case: AppendCase, pace: Pace) -> Measure:
-        """To a new stream, deleted afterwards; an entry is as large as the batch, or 100 bytes."""
-        settings = {"appendfsync": "always" if case.ack == "disk" else "no"}
-        return _append_by_client(self._load, self._server, case, pace, settings)
-
-
-def _append_by_client(
-    load: LoadProcess, server: PeerServer, case: AppendCase, pace: Pace, settings: dict[str, str]
-) -> Measure:
-    payload = b"x" * (len(case.batch()[0]) if case.batch_bytes else 100)
-    job = {
-        "port": server.port,
-        "payload": b64encode(payload).decode(),
-        "connections": case.connections,
-        "depth": case.depth,
-        "seconds": pace.seconds,
-        "bytes_max": pace.bytes_max,
-        **settings,
-    }
-    return appended(case, run_beside(load, job, server.pid), len(payload))
-
-
 class Bare:
     """A bare loop that receives what seglog receives; see ``benchmarks.bare``."""
 
@@ -285,13 +241,8 @@ class Bare:
         batch, _ = case.batch()
         frame = append_frame(APPEND_TOPIC, [batch], case.ack)
         sink = str(self._directory / "sink")
-        if case.connections == 1:
-            loop = ["sync" if case.ack == "disk" else "write", sink]
-        elif case.ack == "disk":
-            loop = ["syncs", "--files", "1", str(self._directory)]
-        else:
-            loop = ["writes", sink]
-        with bare_server(*loop) as port:
+        loop = "sync" if case.ack == "disk" else "write"
+        with bare_server(loop if case.connections == 1 else f"{loop}s", sink) as port:
             job = flood_job(
                 port,
                 frame,
