@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from seglog_protocol import frames
+import seglog
+from seglog_protocol import frames, messages
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES_MIN = 5
@@ -159,3 +160,8 @@ def missing(what: str) -> None:
     if name in required:
         pytest.fail(f"SEGLOG_REQUIRE names what is missing: {what}")
     pytest.skip(what)
+
+
+def numbers_of(client: seglog.Client) -> dict[str, float]:
+    """What the broker counts, by the plain names of ``client.metrics()``, without its warning."""
+    return client.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True)[0].metrics

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -228,7 +229,8 @@ class Client:
         return Explain(self)
 
     def metrics(self) -> dict[str, float]:
-        """The broker's counters since its start, by name."""
+        """The broker's counters since its start, by name. Deprecated: ``samples`` reads families of docs/METRICS.md."""
+        warnings.warn("metrics() goes with the next release: use samples()", DeprecationWarning, stacklevel=2)
         return self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True)[0].metrics
 
     def samples(self, families: Sequence[str] = ()) -> list[messages.MetricFamily]:

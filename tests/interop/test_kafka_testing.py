@@ -13,6 +13,7 @@ from seglog.testing import Broker
 from tests.interop.client_programs import PROGRAMS, Client, Program, client
 from tests.interop.clients.conversation import Consumed, Record
 from tests.processes import wait_until
+from tests.support import numbers_of
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -77,7 +78,7 @@ def test_failed_requests_are_sent_again(foreign: Client, broker: Broker, topic: 
 
 def _fetches(broker: Broker) -> float:
     """How often Kafka's clients have fetched."""
-    return broker.client.metrics().get("requests_kafka_fetch_total", 0)
+    return numbers_of(broker.client).get("requests_kafka_fetch_total", 0)
 
 
 def test_cut_connections_are_made_again(foreign: Client, broker: Broker, topic: str) -> None:

@@ -5,7 +5,6 @@ and borrow its replies; storage below is synchronous. This module puts the servi
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,6 +25,7 @@ from seglog_broker.api.monitoring.broker_sources import BrokerSources
 from seglog_broker.api.monitoring.forecast import DiskForecast
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import Measurements
+from seglog_broker.api.monitoring.plain_numbers import plain_numbers
 from seglog_broker.api.monitoring.problems import PART_COST, Problems
 from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.api.monitoring.topic_sources import TopicSources
@@ -497,29 +497,16 @@ class Broker:
         )
 
     def read_metrics(self) -> messages.MetricsReply:
-        """The counters, and the current values."""
+        """The numbers of ``client.metrics()``, which is deprecated."""
         with suppress(OSError):
             self.directory.space.refresh()
-        next_loss = self.monitoring.value("seglog_retention_next_loss_seconds")
         return messages.MetricsReply(
-            self.metrics.snapshot(
-                uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,
-                topics=len(self.directory.registry.topics),
+            plain_numbers(
+                self.monitoring,
+                self.metrics,
                 partitions=len(self.partitions),
                 partitions_recovering=len(self.recoveries),
-                recovery_ratio=self.recoveries.ratio,
-                open_files=self.directory.handles.open_count,
-                disk_free_bytes=self.directory.space.free,
-                disk_full=int(self.directory.space.is_full),
-                disk_free_inodes=-1 if self.directory.space.inodes is None else self.directory.space.inodes.free,
                 partitions_read_only_until_room=len(self.views),
-                ballast_bytes=self.directory.space.ballast,
-                answers_waiting=len(self.transfers),
-                request_memory_bytes=self.request_memory.used,
-                memory_waiting=self.request_memory.waiting,
-                memory_waits_total=self.request_memory.waits,
-                fetches_waiting=self._fetches.waiting,
-                retention_next_loss_seconds=-1 if next_loss == math.inf else next_loss,
             )
         )
 

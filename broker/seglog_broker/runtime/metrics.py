@@ -1,11 +1,7 @@
-"""The broker's metrics: numbers that the loop updates, read by the ``metrics`` api.
-
-Names end in their unit or in ``_total``; docs/METRICS.md explains each, and a test checks that it does.
-"""
+"""The broker's metrics: numbers that the loop updates, from which the families of docs/METRICS.md are read."""
 
 from collections import Counter
 
-from seglog_broker.runtime import logs
 from seglog_broker.runtime.histogram import Histogram
 from seglog_broker.runtime.loop_metrics import LoopMetrics
 from seglog_broker.runtime.not_durable import NotDurable
@@ -93,38 +89,3 @@ class Metrics:
         self.fsyncs += count
         self.fsync_seconds_max = max(self.fsync_seconds_max, seconds)
         self.fsync_seconds.add(seconds)
-
-    def snapshot(self, **more: float) -> dict[str, float]:
-        """All metrics by name; a counter with labels has one name for each label, as in ``appends_disk_total``."""
-        numbers: dict[str, float] = {
-            "append_bytes_total": self.append_bytes,
-            "duplicates_total": self.duplicates,
-            "fetch_bytes_total": self.fetch_bytes,
-            "fetches_waited_total": self.fetches_waited,
-            "cold_reads_total": self.cold_reads,
-            "fsyncs_total": self.fsyncs,
-            "fsync_seconds_max": round(self.fsync_seconds_max, 6),
-            "segments_rolled_total": self.segments_rolled,
-            "segments_expired_total": self.segments_expired,
-            "expired_bytes_total": self.expired_bytes,
-            "partitions_recovered_total": self.partitions_recovered,
-            "recovery_bytes_total": self.recovery_bytes,
-            "scrubbed_segments_total": self.scrubbed_segments,
-            "scrubbed_bytes_total": self.scrubbed_bytes,
-            "scrub_findings_total": self.scrub_findings,
-            "scrub_passes_total": self.scrub_passes,
-            "scrub_pass_ratio": round(self.scrub_pass_ratio, 4),
-            "scrub_last_pass_timestamp_seconds": self.scrub_last_pass_ms / 1000,
-            "log_lines_lost_total": logs.lines_lost(),
-            "connections_total": sum(listener.connections_accepted for listener in self.listeners.values()),
-            "connections_open": self.connections_open,
-            "connections_idle_total": self.connections_ended["idle"],
-            "connections_cut_total": self.connections_ended["stalled"] + self.connections_ended["slow_reader"],
-            "tls_handshakes_failed_total": self.tls_handshakes_failed,
-            "loop_stall_seconds": round(self.loop.stall_seconds_max, 6),
-            "loop_busy_seconds": round(self.loop.busy_seconds_max, 6),
-        }
-        for name, counter in (("requests", self.requests), ("appends", self.appends), ("errors", self.request_errors)):
-            numbers |= {f"{name}_{label.lower()}_total": count for label, count in sorted(counter.items())}
-            numbers[f"{name}_total"] = sum(counter.values())
-        return numbers | more

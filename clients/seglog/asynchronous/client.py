@@ -1,5 +1,6 @@
 """The client of the async faces: topics, offsets, and the creation of producers and consumers."""
 
+import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
@@ -222,7 +223,8 @@ class Client:
         return Explain(self)
 
     async def metrics(self) -> dict[str, float]:
-        """The broker's counters since its start, by name."""
+        """The broker's counters since its start, by name. Deprecated, as ``seglog.Client.metrics``."""
+        warnings.warn("metrics() goes with the next release: use samples()", DeprecationWarning, stacklevel=2)
         return (await self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True))[0].metrics
 
     async def samples(self, families: Sequence[str] = ()) -> list[messages.MetricFamily]:

@@ -68,13 +68,13 @@ class HelloReply(Message):
 
 
 class MetricsRequest(Request):
-    """Read the broker's counters since its start."""
+    """Read the broker's counters since its start. Deprecated: SamplesRequest reads families."""
 
     api: ClassVar[str] = "metrics"
 
 
 class MetricsReply(Message):
-    """Numbers by name; docs/METRICS.md says what each counts."""
+    """Numbers by name; a name is that of a family of docs/METRICS.md without ``seglog_``, or a sum of its samples."""
 
     metrics: dict[str, int | float]
 

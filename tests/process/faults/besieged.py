@@ -21,7 +21,7 @@ import seglog
 from seglog_broker.config import load_config
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, RESPONSES_BYTES_MAX
 from tests.processes import PACKAGES, Daemon, clean_environment
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, numbers_of
 from tests.turns import judge_turn, reference_seconds
 
 MEMORY_MIB_MAX: Final = 700
@@ -132,7 +132,7 @@ def beset(
         seconds = time.monotonic() - began
         healthy.is_wanted = False
         healthy.join(60)
-        metrics = client.metrics()
+        metrics = numbers_of(client)
     answers: Counter[str] = Counter()
     for one in told:
         answers.update(one["answers"])

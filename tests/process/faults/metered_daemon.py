@@ -10,9 +10,10 @@ import sys
 import time
 from typing import Any
 
-from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.api.broker import Broker
+from seglog_protocol.messages import MetricsReply
 
-_snapshot = Metrics.snapshot
+_read_metrics = Broker.read_metrics
 _collection_began = _longest_collection = 0.0
 
 
@@ -24,17 +25,18 @@ def _note_collection(phase: str, _info: dict[str, int]) -> None:
         _longest_collection = max(_longest_collection, time.thread_time() - _collection_began)
 
 
-def _snapshot_anew(self: Metrics, **more: float) -> dict[str, float]:
+def _read_anew(self: Broker) -> MetricsReply:
     global _longest_collection
-    found = _snapshot(self, **more) | {"collection_seconds": _longest_collection}
-    self.loop.busy_seconds_max = self.loop.stall_seconds_max = _longest_collection = 0.0
+    found = MetricsReply(_read_metrics(self).metrics | {"collection_seconds": _longest_collection})
+    loop = self.metrics.loop
+    loop.busy_seconds_max = loop.stall_seconds_max = _longest_collection = 0.0
     return found
 
 
 def main() -> None:
     """Run the module behind ``python -m`` with its arguments."""
-    replaced: Any = _snapshot_anew
-    Metrics.snapshot = replaced  # type: ignore[method-assign]
+    replaced: Any = _read_anew
+    Broker.read_metrics = replaced  # type: ignore[method-assign]
     gc.callbacks.append(_note_collection)
     sys.argv = sys.argv[3:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

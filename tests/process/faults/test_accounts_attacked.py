@@ -38,7 +38,7 @@ from tests.process.faults.logins import (
 )
 from tests.process.faults.secured_daemon import ADMIN, PASSWORDS, Secured, make_accounts, secured
 from tests.processes import PATIENCE_SECONDS, clean_environment, seglog_command, wait_until
-from tests.support import each_case, soak_scaled, soak_seed
+from tests.support import each_case, numbers_of, soak_scaled, soak_seed
 
 DAY: Final = timedelta(days=1)
 
@@ -127,9 +127,9 @@ def test_a_wrong_certificate_of_a_client_is_refused_also_where_none_is_needed(
     context.maximum_version = version
     context.load_cert_chain(files.chain, files.key)
     with attacked.connect() as admin:
-        before = admin.metrics()["tls_handshakes_failed_total"]
+        before = numbers_of(admin)["tls_handshakes_failed_total"]
         show(attacked, context)
-        wait_until(lambda: admin.metrics()["tls_handshakes_failed_total"] > before, "the failed handshake")
+        wait_until(lambda: numbers_of(admin)["tls_handshakes_failed_total"] > before, "the failed handshake")
 
 
 def show(attacked: Secured, context: ssl.SSLContext) -> None:

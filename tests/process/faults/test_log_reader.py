@@ -13,6 +13,7 @@ import pytest
 
 import seglog
 from tests.processes import Lines, clean_environment, ended, port_of, start_daemon
+from tests.support import numbers_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sizes of pipes and terminals are Linux's")
 
@@ -69,11 +70,11 @@ def test_lines_lost_from_a_full_log_queue_are_marked_in_place(tmp_path: Path) ->
         port = port_of(lines.until("broker_ready")[-1])
         values: list[str] = []
         with seglog.connect(f"127.0.0.1:{port}") as client:
-            while (lost := client.metrics()["log_lines_lost_total"]) < LINES_PER_PIPE:
+            while (lost := numbers_of(client)["log_lines_lost_total"]) < LINES_PER_PIPE:
                 values += provoke(port, range(len(values), len(values) + LINES_PER_PIPE))
             produce_and_consume(port)
             told = lines.until("log_lines_lost")
-            assert client.metrics()["log_lines_lost_total"] == told[-1]["lines"] >= lost
+            assert numbers_of(client)["log_lines_lost_total"] == told[-1]["lines"] >= lost
         kept = [entry["config"]["retention.bytes"] for entry in told if entry["event"] == EVENT]
         assert kept == values[: len(kept)]
         assert len(kept) + told[-1]["lines"] >= len(values)

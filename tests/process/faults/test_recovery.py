@@ -23,6 +23,7 @@ import seglog.trio
 from seglog_protocol.errors import PartitionOfflineError, PartitionRecoveringError
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon, seglog_json, wait_until, workers
 from tests.processes import seglog as seglog_cli
+from tests.support import numbers_of
 
 _VALUE = bytes(100_000)
 _RECORDS = 120
@@ -103,7 +104,7 @@ def test_other_partitions_are_served_during_a_recovery(killed: Daemon) -> None:
         told = seglog_json(killed.address, "ping")["recovery"]
         assert (told["partitions"], told["read_bytes"] < told["bytes"]) == (1, True)
         assert b"1 of them still recovering (0 of " in seglog_cli(killed.address, "ping").stdout
-        assert client.metrics()["partitions_recovering"] == 1
+        assert numbers_of(client)["partitions_recovering"] == 1
         with pytest.raises(PartitionRecoveringError):
             client.offsets("big")
         with client.producer("small") as producer:
@@ -122,7 +123,7 @@ def test_other_partitions_are_served_during_a_recovery(killed: Daemon) -> None:
         expected = [b"%d" % number for number in range(_RECORDS)]
         assert read[:_RECORDS] == expected
         assert _values(client, "big") == [*expected, b"right through it"]
-        assert client.metrics()["partitions_recovering"] == 0
+        assert numbers_of(client)["partitions_recovering"] == 0
         assert "recovery" not in seglog_json(killed.address, "ping")
     wait_until(lambda: '"event": "recovery_finished"' in killed.log_text(), "the line, which a thread writes")
 

@@ -14,6 +14,7 @@ import seglog
 from seglog_protocol.errors import OffsetOutOfRangeError
 from tests.processes import Daemon, daemon, wait_until
 from tests.processes import seglog as run_seglog
+from tests.support import numbers_of
 
 _SHORT = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=20"),
@@ -60,7 +61,7 @@ def test_expired_segments_leave_the_log_then_the_disk(tmp_path: Path) -> None:
         left = files(running)
         assert left == before[-len(left) :]
         assert int(left[0][:20]) == start
-        numbers = client.metrics()
+        numbers = numbers_of(client)
         gone = [name for name in before if name.endswith(".log") and name not in left]
         assert numbers["segments_expired_total"] == len(gone)
         assert numbers["expired_bytes_total"] > 0

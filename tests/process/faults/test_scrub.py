@@ -15,6 +15,7 @@ from seglog_protocol.errors import CorruptRecordError
 from tests.process.faults.test_retention import fill
 from tests.processes import Daemon, clean_environment, daemon, wait_until, workers
 from tests.processes import seglog as seglog_cli
+from tests.support import numbers_of
 
 _OFTEN = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.flush.offset.checkpoint.interval.ms=50"),
@@ -80,7 +81,7 @@ def test_damage_is_reported_before_a_reader_finds_it_and_the_rest_is_served(tmp_
     with daemon(tmp_path / "data", *_OFTEN) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config=_TOPICS["t"])
         fill(client, 40)
-        wait_until(lambda: client.metrics()["scrubbed_segments_total"] > 0, "the scrub")
+        wait_until(lambda: numbers_of(client)["scrubbed_segments_total"] > 0, "the scrub")
         log = running.directory / "t-0" / f"{0:020d}.log"
         index = min(path for path in (running.directory / "t-0").glob("*.timeindex"))
         right = index.read_bytes()
@@ -131,7 +132,7 @@ def _stuck_scrubber(running: Daemon, log: Path) -> int:
     It waits until the start has read the closed segments, so that only the scrubber blocks.
     """
     with seglog.connect(running.address) as client:
-        wait_until(lambda: client.metrics()["scrub_passes_total"] >= 1, "a scrub pass")
+        wait_until(lambda: numbers_of(client)["scrub_passes_total"] >= 1, "a scrub pass")
     aside = log.rename(log.with_suffix(".aside"))
     os.mkfifo(log)
     before, now = [0], list[int]()

@@ -25,7 +25,7 @@ from tests.process.faults.logins import SCRAM, SecureAsking, SecureKafkaPeer
 from tests.process.faults.secured_daemon import PASSWORDS, Secured, secured
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.soak.alone.test_hostile_requests import HealthyClient, HealthyKafkaClient
-from tests.support import soak_scaled, soak_seed
+from tests.support import numbers_of, soak_scaled, soak_seed
 from tests.tls_records import RecordClient
 from tests.turns import judge_turn, judges_turns
 
@@ -236,10 +236,10 @@ def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str
         for _ in range(4 * HANDSHAKES):  # whoever has left is not waited for
             with socket.create_connection(("127.0.0.1", attacked.ports[listener]), PATIENCE_SECONDS) as sock:
                 sock.sendall(client_hello())
-        wait_until(lambda: admin.metrics()["tls_handshakes_failed_total"] == 4 * HANDSHAKES, "the end of all")
+        wait_until(lambda: numbers_of(admin)["tls_handshakes_failed_total"] == 4 * HANDSHAKES, "the end of all")
         assert memory_mib(attacked.running.process.pid, "VmHWM") < before + 40
         storm(attacked.ports[listener], attacked.context(shows_certificate=True))
-        busy = admin.metrics()["loop_busy_seconds"]
+        busy = numbers_of(admin)["loop_busy_seconds"]
         print(f"  {HANDSHAKES} handshakes: a turn of {busy * 1000:.1f} ms of processor time at most")
         healthy.is_wanted = False
         healthy.join(PATIENCE_SECONDS)
@@ -261,14 +261,14 @@ def test_records_that_carry_nothing_from_many_connections_at_once_affect_nobody_
             for _ in range(40)
         ]
         floods = [b"".join([client.key_update() for _ in range(1_000)]) for client in clients]
-        admin.metrics()
+        numbers_of(admin)
         for client, flood in zip(clients, floods, strict=True):
             client.send(flood)
         for client in clients:  # so that the broker has come to all of them
             client.tls.settimeout(0.05)
             with contextlib.suppress(OSError):
                 client.tls.recv(1)
-        busy = admin.metrics()["loop_busy_seconds"]
+        busy = numbers_of(admin)["loop_busy_seconds"]
         for client in clients:
             client.close()
         judge_turn(busy, "records that carry nothing")
@@ -286,13 +286,13 @@ def test_handshakes_that_are_half_done_and_silent_end_after_a_time(tmp_path: Pat
             sock = socket.create_connection(("127.0.0.1", attacked.ports["SASL_SSL"]), PATIENCE_SECONDS)
             sock.sendall([b"", hello[:1], hello[: len(hello) // 2], hello][number % 4])
             silent.append(sock)
-        wait_until(lambda: admin.metrics()["connections_total"] > HANDSHAKES, "all connections")
+        wait_until(lambda: numbers_of(admin)["connections_total"] > HANDSHAKES, "all connections")
         for sock in silent:
             with contextlib.suppress(ConnectionResetError):
                 while sock.recv(1 << 16):
                     pass
             sock.close()
-        metrics = admin.metrics()
+        metrics = numbers_of(admin)
         healthy.is_wanted = False
         healthy.join(PATIENCE_SECONDS)
         assert healthy.error is None, healthy.error

@@ -24,7 +24,7 @@ from tests.processes import PACKAGES, clean_environment, daemon, ended, wait_unt
 from tests.small_disks import mounted
 from tests.soak.faults.test_full_disk import fill_from_outside
 from tests.soak.faults.test_kill_under_load import DAEMON, TOPICS, UsualLoad
-from tests.support import soak_scaled
+from tests.support import numbers_of, soak_scaled
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -273,7 +273,7 @@ def test_a_disk_that_fills_while_a_backup_is_taken_ends_the_snapshot_and_the_bac
         assert manifests(to) == []
         (inside.parent / "hog").unlink()
         with seglog.connect(running.address) as client:
-            wait_until(lambda: client.metrics()["disk_full"] == 0, "the end of the mode")
+            wait_until(lambda: numbers_of(client)["disk_full"] == 0, "the end of the mode")
         backup(data, to, under=under)
         assert command("verify", to).code == 0
         assert running.stop() == 0

@@ -28,6 +28,7 @@ from seglog_protocol.messages import (
     request_header,
 )
 from tests.processes import PATIENCE_SECONDS, Daemon, Lines, clean_environment, daemon, port_of, wait_until
+from tests.support import numbers_of
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc"),
@@ -197,9 +198,9 @@ def test_connections_beyond_the_descriptors_are_refused(
                 with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS) as refused:
                     assert b"384 connections" in refused.recv(4096)
             producer.send(b"v").result()
-            assert client.metrics()["connections_open"] == 384
+            assert numbers_of(client)["connections_open"] == 384
         producer.close()
-        wait_until(lambda: client.metrics()["connections_open"] == 1, "connections to end")
+        wait_until(lambda: numbers_of(client)["connections_open"] == 1, "connections to end")
 
 
 @pytest.mark.parametrize(

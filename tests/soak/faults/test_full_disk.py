@@ -14,6 +14,7 @@ from seglog_protocol.errors import ClientTimeoutError, DiskFullError
 from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, wait_until
 from tests.processes import seglog as seglog_cli
 from tests.small_disks import mounted
+from tests.support import numbers_of
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
@@ -77,7 +78,7 @@ def fill_from_both_sides(client: seglog.Client, mount_point: Path, under: Sequen
             producer.send(value(number))
     with client.producer("kept") as producer:
         producer.send(b"kept").result()
-    wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+    wait_until(lambda: numbers_of(client)["ballast_bytes"] > 0, "the ballast")
     fill_from_outside(mount_point, under)
 
 
@@ -101,8 +102,8 @@ def test_a_full_disk_refuses_appends_until_retention_makes_room(
             assert client.offsets("t")[0].latest == acked, "what was refused is not in the log"
             earliest = client.offsets("t")[0].earliest
             assert read(client) == [value(number) for number in range(earliest, acked)]
-            wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
-            numbers = client.metrics()
+            wait_until(lambda: numbers_of(client)["disk_full"] == 1, "the mode to be told")
+            numbers = numbers_of(client)
             assert 0 < numbers["disk_free_bytes"] < (_SIZE_MIB << 20) / 10
             assert any("is full" in problem for problem in client.ping().problems)
             assert [seglog_cli(running.address, "ping", *probe).returncode for probe in _PROBES] == [1, 0, 0]
@@ -115,7 +116,7 @@ def test_a_full_disk_refuses_appends_until_retention_makes_room(
                 client.alter_topic("t", config={"retention.bytes": 10_000_000})
                 assert waiting.result().offset == acked, "the producer waited, and the broker resumed"
             client.alter_topic("t", config={"retention.bytes": -1})
-            wait_until(lambda: client.metrics()["disk_full"] == 0, "the end of the mode")
+            wait_until(lambda: numbers_of(client)["disk_full"] == 0, "the end of the mode")
             assert client.offsets("t")[0].earliest > earliest
         earliest = client.offsets("t")[0].earliest
         assert read(client) == [value(number) for number in range(earliest, acked + 1)]
@@ -138,7 +139,7 @@ def test_a_topic_can_be_deleted_on_a_full_disk(
     with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1)
         fill_from_both_sides(client, mount_point, under)
-        wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
+        wait_until(lambda: numbers_of(client)["ballast_bytes"] == 0, "the ballast to be given up")
         refused = client.producer("kept", delivery_timeout=0.5)
         with pytest.raises(ClientTimeoutError, match="bytes are free"):
             refused.send(b"refused").result()
@@ -148,7 +149,7 @@ def test_a_topic_can_be_deleted_on_a_full_disk(
         client.delete_topic("t")
         with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(b"again").result().offset == 1
-        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast to be made again")
+        wait_until(lambda: numbers_of(client)["ballast_bytes"] > 0, "the ballast to be made again")
 
 
 _WAYS_TO_MAKE_ROOM: dict[str, Callable[[seglog.Client], object]] = {
@@ -171,7 +172,7 @@ def test_work_that_frees_space_may_use_the_ballast(small_disk: tuple[Path, Seque
     ):
         client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
         fill_from_both_sides(client, mount_point, under)
-        assert client.metrics()["ballast_bytes"] > 0
+        assert numbers_of(client)["ballast_bytes"] > 0
         _WAYS_TO_MAKE_ROOM[way](client)
         with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(b"x" * 1_000_000).result().offset == 1, "more than the ballast had: there is room"
@@ -188,7 +189,7 @@ _UNMARKED = (
 
 def _is_settled(client: seglog.Client) -> bool:
     """Whether every partition is served, or read while it waits for room."""
-    numbers = client.metrics()
+    numbers = numbers_of(client)
     return numbers["partitions_recovering"] == numbers["partitions_read_only_until_room"]
 
 
@@ -261,18 +262,18 @@ def test_deleting_needs_no_free_space(small_disk: tuple[Path, Sequence[str]], wa
             running.start()
             wait_until(lambda: _is_settled(client), "all partitions to be readable")
         fill_from_outside(mount_point, under, "hog2")
-        wait_until(lambda: client.metrics()["disk_free_bytes"] < _PLENTY, "the broker to look at the disk")
+        wait_until(lambda: numbers_of(client)["disk_free_bytes"] < _PLENTY, "the broker to look at the disk")
         if way == "delete":
             client.delete_topic("t")
         else:
             client.truncate_topic("t", dict.fromkeys(range(3)))
-        wait_until(lambda: client.metrics()["disk_free_bytes"] > _PLENTY, "room")
+        wait_until(lambda: numbers_of(client)["disk_free_bytes"] > _PLENTY, "room")
         with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
             assert producer.send(b"x" * 1_000_000).result().offset == 1
         wait_until(lambda: not client.ping().problems, "everything to be well")
         running.kill()
         running.start()
-        wait_until(lambda: not client.metrics()["partitions_recovering"], "the recovery")
+        wait_until(lambda: not numbers_of(client)["partitions_recovering"], "the recovery")
         assert {topic.name for topic in client.topics()} == ({"kept"} if way == "delete" else {"kept", "t"})
         if way == "truncate":
             assert not read(client)
@@ -307,8 +308,8 @@ def test_on_a_full_disk_what_is_truncated_or_deleted_is_removed_at_once(
             client.alter_topic("t", config={way: 1})
         with client.producer("kept", delivery_timeout=20) as producer:
             producer.send(b"there is room").result()
-        wait_until(lambda: client.metrics()["disk_full"] == 0, "the end of the mode")
-        assert client.metrics()["disk_free_bytes"] > (_SIZE_MIB << 20) * 0.9
+        wait_until(lambda: numbers_of(client)["disk_full"] == 0, "the end of the mode")
+        assert numbers_of(client)["disk_free_bytes"] > (_SIZE_MIB << 20) * 0.9
         if way == "truncate":
             with client.producer("t") as producer:
                 again = producer.send(b"goes on").result()
@@ -336,9 +337,9 @@ def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_p
         assert isinstance(refusal, DiskFullError)
         assert "inodes" in refusal.message
         assert refusal.free > 20 << 20, "bytes are free"
-        wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+        wait_until(lambda: numbers_of(client)["disk_full"] == 1, "the mode to be told")
         assert any("inodes left and can hold no more files" in problem for problem in client.ping().problems)
-        assert client.metrics()["disk_free_inodes"] < 20
+        assert numbers_of(client)["disk_free_inodes"] < 20
         running.kill()
         running.start()
         assert read(client) == [value(number) for number in range(acked)]
@@ -351,7 +352,7 @@ def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_p
             for number in range(acked + 1):
                 producer.send(value(number))
             producer.flush()
-        assert client.metrics()["disk_full"] == 0, "larger segments take fewer"
+        assert numbers_of(client)["disk_full"] == 0, "larger segments take fewer"
         assert running.stop() == 0
 
 
@@ -372,7 +373,7 @@ def test_a_stop_without_a_free_inode_is_clean(tmp_path: Path) -> None:
         ends = [ack.result().offset for ack in sent]
         wait_until(lambda: int(subprocess.run(spares, stdout=subprocess.PIPE, check=False).stdout) == 8, "spare files")
         fill_inodes(mount_point, under)
-        wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+        wait_until(lambda: numbers_of(client)["disk_full"] == 1, "the mode to be told")
         fill_inodes(mount_point, under)
         before = {part.partition: part.latest for part in client.offsets("t")}
         for _ in range(3):
@@ -382,7 +383,7 @@ def test_a_stop_without_a_free_inode_is_clean(tmp_path: Path) -> None:
             fill_inodes(mount_point, under)
             assert {part.partition: part.latest for part in client.offsets("t")} == before
             assert "partition_recovered" not in running.log_text()
-            assert client.metrics()["partitions_recovering"] == 0
+            assert numbers_of(client)["partitions_recovering"] == 0
         assert len(ends) == len(read(client)) == 60
         assert running.stop() == 0
 
@@ -401,14 +402,14 @@ def test_a_truncation_that_was_answered_at_0_bytes_survives_a_kill(
         if is_remembered:
             assert running.stop() == 0
             running.start()
-        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+        wait_until(lambda: numbers_of(client)["ballast_bytes"] > 0, "the ballast")
         fill_from_outside(mount_point, under)
-        wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
+        wait_until(lambda: numbers_of(client)["ballast_bytes"] == 0, "the ballast to be given up")
         fill_from_outside(mount_point, under, "hog2")
         client.truncate_topic("t", {0: 110})
         running.kill()
         running.start()
-        wait_until(lambda: not client.metrics()["partitions_recovering"], "the recovery")
+        wait_until(lambda: not numbers_of(client)["partitions_recovering"], "the recovery")
         assert client.offsets("t")[0].earliest == 110
         assert read(client) == [value(number) for number in range(110, 400)]
         assert not [problem for problem in client.ping().problems if problem.startswith("t-0")]
@@ -430,7 +431,7 @@ def test_an_account_that_cannot_be_kept_is_refused_and_the_others_stay(
             return seglog.connect(running.address, user=user, password="a password of some length")
 
         with connected("admin") as admin:
-            wait_until(lambda: admin.metrics()["ballast_bytes"] > 0, "the ballast")
+            wait_until(lambda: numbers_of(admin)["ballast_bytes"] > 0, "the ballast")
             admin.create_user("alice", "a password of some length")
             fill_from_outside(mount_point, under)
             refused = 0

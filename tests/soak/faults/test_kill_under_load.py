@@ -18,7 +18,7 @@ import seglog
 from tests.process.faults.kills import Load, has_a_compaction_begun, kill_and_look, look
 from tests.process.faults.living_clients import Ledger, Ledgers, Policy, Reader, Writer
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon
-from tests.support import soak_scaled, soak_seed
+from tests.support import numbers_of, soak_scaled, soak_seed
 
 KILLS: Final = max(30, soak_scaled(200))
 DAEMON: Final = tuple(
@@ -130,7 +130,7 @@ def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
                     load.wait_until(partial(_is_compacted, running, topic))
                     load.wait_until(partial(_is_being_compacted, running.directory / f"{topic}-0"))
                 with seglog.connect(running.address) as client:
-                    recognised += client.metrics()["duplicates_total"]
+                    recognised += numbers_of(client)["duplicates_total"]
                 try:
                     interrupted += kill_and_look(running, load, tmp_path / "copy", aside)
                 except BaseException as error:

@@ -16,7 +16,7 @@ from seglog_protocol.errors import ClientTimeoutError
 from tests.logs import append_one, batch_of_size
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon, wait_until
 from tests.small_disks import mounted
-from tests.support import soak_scaled, soak_seed
+from tests.support import numbers_of, soak_scaled, soak_seed
 
 SEGMENTS = [int(count) for count in os.environ.get("SEGLOG_SOAK_SEGMENTS", "100,1000,10000").split(",")]
 ROUNDS = int(os.environ.get("SEGLOG_SOAK_ROUNDS") or soak_scaled(20))
@@ -100,7 +100,7 @@ def test_a_small_disk_that_is_filled_and_killed_keeps_what_was_acked(tmp_path: P
                 acked = _filled(client, acked)
                 filled = acked - began
                 if is_to_the_last_byte:
-                    wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
+                    wait_until(lambda: numbers_of(client)["ballast_bytes"] == 0, "the ballast to be given up")
             running.kill()
             if is_to_the_last_byte:
                 _fill_from_outside(mount_point, under)
@@ -111,8 +111,8 @@ def test_a_small_disk_that_is_filled_and_killed_keeps_what_was_acked(tmp_path: P
                 with client.consumer("others", start="earliest") as consumer:
                     others = sorted(int(record.value or b"") for record in consumer)
                 assert others == sorted([*range(number + 1)] * OTHERS)
-                assert client.metrics()["partitions"] + client.metrics()["partitions_recovering"] == 1 + OTHERS
-                views = int(client.metrics()["partitions_read_only_until_room"])
+                assert numbers_of(client)["partitions"] + numbers_of(client)["partitions_recovering"] == 1 + OTHERS
+                views = int(numbers_of(client)["partitions_read_only_until_room"])
                 if is_to_the_last_byte:
                     subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
                 earliest = _made_room(client, rng, earliest, acked)

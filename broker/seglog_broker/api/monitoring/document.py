@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from seglog_broker.api.monitoring.families import FAMILIES, Family, Scope
-from seglog_broker.api.monitoring.flat_names import FLAT_NAMES
 
 _HEAD: Final = """\
 # Metrics
@@ -50,13 +49,6 @@ groups up to 10,000 committed offsets.
 """,
 }
 
-_FLAT: Final = """\
-## Names of the request `metrics`
-
-`client.metrics()` gives numbers by plain names, without labels. They are those that programs have read before there
-were families; `_total` counts from the start, `_seconds_max` is the longest since then.
-"""
-
 
 def page() -> str:
     """The text of it."""
@@ -71,11 +63,6 @@ def _lines() -> Iterator[str]:
         yield "|---|---|---|---|"
         yield from (_row(family) for family in FAMILIES if family.scope is scope)
         yield ""
-    yield _FLAT
-    yield "| name | counts | look at it when |"
-    yield "|---|---|---|"
-    yield from (f"| `{name}` | {counts} | {when} |".replace("|  |", "| |") for name, counts, when in FLAT_NAMES)
-    yield ""
 
 
 def _row(family: Family) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from seglog_broker.api.monitoring.families import FAMILIES
-from seglog_broker.api.monitoring.samples import Buckets, Slice
+from seglog_broker.api.monitoring.samples import Slice
 from seglog_broker.api.monitoring.slicing import Source, sliced
 
 
@@ -26,9 +26,3 @@ class Monitoring:
         for family in self.families:
             if not names or family.name in names:
                 yield from sliced(family, self._sources[family.name])
-
-    def value(self, name: str) -> float:
-        """The only sample of a family without labels, at once."""
-        (only,) = (sample.value for piece in self.slices([name]) for sample in piece.samples)
-        assert not isinstance(only, Buckets)
-        return only

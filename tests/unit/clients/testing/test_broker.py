@@ -32,7 +32,7 @@ from seglog_protocol.errors import (
     TopicExistsError,
 )
 from tests.processes import wait_until
-from tests.support import each_case
+from tests.support import each_case, numbers_of
 
 KINDS = pytest.mark.parametrize("memory", [pytest.param(False, id="on disk"), pytest.param(True, id="in memory")])
 
@@ -266,7 +266,7 @@ def test_what_waits_for_an_ack_does_not_hold_up_the_end(hold: str, end: str) -> 
         getattr(broker, hold)(*[3600] * (hold == "slow_disk"))
         thread = threading.Thread(target=produce)
         thread.start()
-        while broker.client.metrics()["requests_append_total"] < 2:
+        while numbers_of(broker.client)["requests_append_total"] < 2:
             time.sleep(0.01)
         getattr(broker, end)()
         thread.join()
