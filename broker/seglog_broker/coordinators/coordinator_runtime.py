@@ -12,7 +12,7 @@ import trio
 
 from seglog_broker.coordinators.deadlines import Deadlines
 from seglog_broker.coordinators.records import encode_key
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
@@ -66,10 +66,13 @@ class CoordinatorRuntime(Generic[MachineT]):
         clock: Clock,
         scheduler: Scheduler,
         *,
+        carry_out: Callable[[Any], None] = lambda _effect: None,
         note_size: Callable[[str, int], None] = lambda _key, _size: None,
         successor: Callable[[MachineT], Callable[[], MachineT] | None] = lambda _machine: None,
     ) -> None:
-        """``note_size`` gets the bytes that a key takes, 0 when it is gone.
+        """``carry_out`` gets each effect when the records that were decided before it, or with it, are durable.
+
+        ``note_size`` gets the bytes that a key takes, 0 when it is gone.
 
         ``successor`` is asked after each call of a state machine: it returns None, or what makes the one to replace it.
         """
@@ -79,6 +82,7 @@ class CoordinatorRuntime(Generic[MachineT]):
         self._topic = topic
         self._clock = clock
         self._scheduler = scheduler
+        self._carry_out = carry_out
         self._note_size = note_size
         self._successor = successor
         self._unwritten: dict[str, int] = {}  # key -> writes that are not durable yet
@@ -135,11 +139,10 @@ class CoordinatorRuntime(Generic[MachineT]):
         machine = self.machines.pop(key, None)
         if machine is not None:
             machine.delete()
-            self._owe(key, self.outbox.records)
-            self.outbox.records, self.outbox.replies = [], []  # the replies are of what is gone
+            self._owe(key, self.outbox.take().records)  # its replies and effects are of what is gone
             self.schedule(key)
         removed: Waiting[None] = Waiting()
-        self._append(key, self._with_owed(key, ()), [(removed, None)])
+        self._append(key, self._with_owed(key, ()), Outbox(replies=[(removed, None)]))
         return removed
 
     def _owe(self, key: str, tombstones: Iterable[Record]) -> None:
@@ -195,26 +198,32 @@ class CoordinatorRuntime(Generic[MachineT]):
         self.schedule(key)
         if not self.outbox:
             return
-        records, replies = self.outbox.records, self.outbox.replies
-        self.outbox.records, self.outbox.replies = [], []
-        if records or key in self._unwritten:
-            self._append(key, self._with_owed(key, records) if records else (), replies, is_urgent=is_urgent)
+        decided = self.outbox.take()
+        if decided.records or key in self._unwritten:
+            records = self._with_owed(key, decided.records) if decided.records else ()
+            self._append(key, records, decided, is_urgent=is_urgent)
         else:
-            for answer, result in replies:
-                answer(result)
+            self._follow(decided)
+
+    def _follow(self, decided: Outbox) -> None:
+        """Let happen what follows from records that are durable; a reply may rely on the effects."""
+        for effect in decided.effects:
+            self._carry_out(effect)
+        for answer, result in decided.replies:
+            answer(result)
 
     def _append(
         self,
         key: str,
         records: Sequence[Encoded | Record],
-        replies: Sequence[tuple[Answer, Any]],
+        decided: Outbox,
         *,
         is_urgent: bool = True,
     ) -> None:
-        """Append records, those of ``_with_owed``, and send the replies when they are durable."""
+        """Append records, those of ``_with_owed``; when they are durable, what was decided with them follows."""
         self._unwritten[key] = self._unwritten.get(key, 0) + 1
         owed = dict(self._owed.get(key, ())) if records else {}
-        self._topic.append(key, records, partial(self._note_written, key, replies, owed), is_urgent=is_urgent)
+        self._topic.append(key, records, partial(self._note_written, key, decided, owed), is_urgent=is_urgent)
 
     def _with_owed(self, key: str, records: Sequence[Record]) -> Sequence[Encoded | Record]:
         """``records``, after the tombstones that are owed and do not stand among them."""
@@ -272,11 +281,11 @@ class CoordinatorRuntime(Generic[MachineT]):
     def _note_written(
         self,
         key: str,
-        replies: Sequence[tuple[Answer, Any]],
+        decided: Outbox,
         deleted: Mapping[bytes, int],
         error: SeglogError | None,
     ) -> None:
-        """Send the replies that waited for a write, of which the tombstones ``deleted`` were part."""
+        """Let ``decided`` follow from a write that has ended, of which the tombstones ``deleted`` were part."""
         if deleted and error is None and (owed := self._owed.get(key)) is not None:
             for of_record, removal in deleted.items():
                 if owed.get(of_record) == removal:
@@ -294,11 +303,12 @@ class CoordinatorRuntime(Generic[MachineT]):
         if suspect and error is None:
             # Its replies may tell of what was to be written earlier, and is not.
             error = CoordinatorNotAvailableError(f"what {key} decided before was not written; try again")
-        for answer, result in replies:
-            if error is None:
-                answer(result)
-            elif isinstance(answer, Waiting):
-                answer.fail(error)
+        if error is None:
+            self._follow(decided)
+        else:
+            for answer, _ in decided.replies:
+                if isinstance(answer, Waiting):
+                    answer.fail(error)
         if failed and left:
             self._after_failure[key] = left
         if failed and (machine := self.machines.get(key)) is not None:

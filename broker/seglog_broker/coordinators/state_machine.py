@@ -1,11 +1,12 @@
 """State machines, of which a coordinator has one for each key. They decide without I/O, tasks and clocks.
 
 A request goes in with the moment. What comes out goes to an ``Outbox``: records, which the runtime appends to the topic
-of the coordinator, and replies, which it sends when those are durable. So no client learns of what a power cut could
-take back.
+of the coordinator; effects, which it has carried out when those are durable; and replies, which it sends then. So no
+client learns of what a power cut could take back, and nothing follows from it.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka import Message
@@ -36,20 +37,26 @@ class Record(NamedTuple):
     """Bytes that the value has at least, as far as that is known before it is encoded."""
 
 
+@dataclass(slots=True)
 class Outbox:
-    """Records and replies that state machines have decided, and the runtime has not taken yet.
+    """Decisions of state machines that the runtime has not taken yet.
 
-    ``records`` are written together; ``replies``, each a result with where it goes, are sent when they are durable.
+    ``records`` are written together. When they are durable, ``effects`` are carried out, values that the coordinator
+    knows, and ``replies`` are sent, each a result with where it goes.
     """
 
-    __slots__ = ("records", "replies")
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.replies: list[tuple[Answer, Any]] = []
+    records: list[Record] = field(default_factory=list)
+    replies: list[tuple[Answer, Any]] = field(default_factory=list)
+    effects: list[Any] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.replies)
+        return bool(self.records or self.replies or self.effects)
+
+    def take(self) -> "Outbox":
+        """All that is in it; it is empty then."""
+        taken = Outbox(self.records, self.replies, self.effects)
+        self.records, self.replies, self.effects = [], [], []
+        return taken
 
 
 class StateMachine:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import pytest
 import trio
 
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
 from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
@@ -66,22 +67,21 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 def marker_before_state(patch: pytest.MonkeyPatch) -> None:
     """Markers are written one by one when an end is decided, and the decision a little later."""
-    follow, write_some = TransactionalId._follow, StateTopic._write_some
+    append_decided, write_some = CoordinatorRuntime.append_decided, StateTopic._write_some
 
     async def write_later(topic: StateTopic, writes: deque[Any]) -> None:
         await trio.sleep(0.05)
         await write_some(topic, writes)
 
-    def follow_at_once(machine: TransactionalId) -> None:
-        outbox = machine.outbox
-        count = len(outbox.replies)
-        follow(machine)
-        replies = outbox.replies[count:]
-        del outbox.replies[count:]
-        for answer, result in replies:
-            answer(result)
+    def end_at_once(runtime: CoordinatorRuntime[Any], key: str, *, is_urgent: bool = True) -> None:
+        effects = runtime.outbox.effects
+        runtime.outbox.effects = [effect for effect in effects if not isinstance(effect, Ending)]
+        for effect in effects:
+            if isinstance(effect, Ending):
+                runtime._carry_out(effect)
+        append_decided(runtime, key, is_urgent=is_urgent)
 
-    patch.setattr(TransactionalId, "_follow", follow_at_once)
+    patch.setattr(CoordinatorRuntime, "append_decided", end_at_once)
     patch.setattr(StateTopic, "_write_some", write_later)
     patch.setattr("seglog_broker.coordinators.transactions.service.markers.MARKERS_A_ROUND", 1)
 
@@ -188,9 +188,9 @@ def complete_before_all_markers(patch: pytest.MonkeyPatch) -> None:
     """The end of a transaction is complete when its first partition has the marker."""
     add = MarkerWriter.add
 
-    def add_one(markers: MarkerWriter, ending: Ending) -> None:
+    def add_one(markers: MarkerWriter, ending: Ending, epoch: int) -> None:
         topics = list(ending.partitions.items())[:1]
-        add(markers, ending._replace(partitions={topic: frozenset([min(numbers)]) for topic, numbers in topics}))
+        add(markers, ending._replace(partitions={topic: frozenset([min(numbers)]) for topic, numbers in topics}), epoch)
 
     patch.setattr(MarkerWriter, "add", add_one)
 

@@ -1,8 +1,8 @@
 """The state machine of one transactional id: who its producer is, what its transaction covers, and how that ends.
 
-Pure, as all of them. Two things follow from what it decides, and go to the outbox as replies, so that they happen when
-the records are durable, in the order of the decisions: partitions are told to expect the transaction (``expect``), and
-markers are written (``end``), after which the service calls ``complete``.
+Pure, as all of them. Two effects follow from its decisions, in their order, when the records are durable: partitions
+are told to expect the transaction (``Expectation``), and markers are written (``Ending``), after which the service
+calls ``complete``. Either may come more than once.
 
 A decision that could not be written is decided once more a second later, or with the next request: until a record says
 so, nothing follows from it. Versions are Kafka's transaction versions: by version 2 (KIP-890) the epoch rises with the
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
 from seglog_broker.coordinators.transactions.facts import (
     NO_TIME,
     Partition,
@@ -81,11 +81,13 @@ class Ending(NamedTuple):
     is_timeout: bool = False
 
 
+Effect = Expectation | Ending
+
+
 class TransactionalId(StateMachine):
     """One transactional id."""
 
-    def __init__(self, key: str, outbox: Outbox, expect: Answer, end: Answer) -> None:
-        """``expect`` gets an Expectation, ``end`` an Ending, when the decision is durable; perhaps more than once."""
+    def __init__(self, key: str, outbox: Outbox) -> None:
         super().__init__(key, outbox)
         self.facts = TransactionFacts()
         self.last_epoch = NO_PRODUCER_EPOCH
@@ -93,8 +95,6 @@ class TransactionalId(StateMachine):
 
         No record carries it, as in Kafka: after a restart such a producer is fenced.
         """
-        self._expect: Final = expect
-        self._end: Final = end
         self._deadline_ms: int | None = None  # of the open transaction
         self._retry_ms: int | None = None  # when to write again what could not be written
         self._size = 0
@@ -161,15 +161,13 @@ class TransactionalId(StateMachine):
         """Let happen what follows from the state, once it is durable."""
         facts = self.facts
         if facts.state is TransactionState.ONGOING:
-            self.outbox.replies.append(
-                (self._expect, Expectation(self.key, facts.producer, facts.version, facts.partitions))
-            )
+            self.outbox.effects.append(Expectation(self.key, facts.producer, facts.version, facts.partitions))
         elif facts.state.is_ending:
             is_commit = facts.state is TransactionState.PREPARE_COMMIT
             ending = Ending(
                 self.key, self._endings, facts.producer, facts.version, is_commit, facts.partitions, self._is_timeout
             )
-            self.outbox.replies.append((self._end, ending))
+            self.outbox.effects.append(ending)
 
     def _decide(self, facts: TransactionFacts, last_epoch: int) -> None:
         facts = facts._replace(previous_producer_id=self.facts.producer_id)
@@ -288,7 +286,7 @@ class TransactionalId(StateMachine):
         )
         if not is_open:
             self._deadline_ms = now.monotonic_ms + facts.timeout_ms
-        self.outbox.replies.append((self._expect, Expectation(self.key, producer, version, added)))
+        self.outbox.effects.append(Expectation(self.key, producer, version, added))
 
     def end(
         self, producer: ProducerIdAndEpoch, *, is_commit: bool, version: int, new_id: int | None, now: Now

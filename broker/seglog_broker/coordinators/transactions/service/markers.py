@@ -4,11 +4,13 @@ A marker that cannot be written, because the disk is full or the partition is be
 after RETRY_SECONDS, then after twice that, and so on; others do not wait for it. A deleted partition needs none.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+import math
+from collections.abc import Iterable
+from typing import Final
 
 import trio
 
+from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.transactions.facts import Partition as Key
 from seglog_broker.coordinators.transactions.machine import Ending
 from seglog_broker.logger import get_logger
@@ -44,24 +46,14 @@ MARKERS_A_ROUND: Final = 1_000
 log = get_logger()
 
 
-CheckGroups = Callable[[int], None]
-"""Raises CoordinatorLoadingError while the groups of a partition of ``__consumer_offsets`` are loaded."""
-
-
-class NoteEnd(Protocol):
-    """Is told that a transaction has ended in a partition of ``__consumer_offsets``."""
-
-    def __call__(self, partition: int, producer_id: int, *, is_commit: bool) -> Awaitable[None]:
-        """Return when it is taken note of."""
-
-
 class _Work:
     """The partitions of a transaction that have no durable marker yet."""
 
-    __slots__ = ("due", "ending", "error", "left", "retry_seconds", "why_held_up")
+    __slots__ = ("coordinator_epoch", "due", "ending", "error", "left", "retry_seconds", "why_held_up")
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: Ending, coordinator_epoch: int) -> None:
         self.ending = ending
+        self.coordinator_epoch = coordinator_epoch
         self.left: list[Key] = [(topic, number) for topic, numbers in ending.partitions.items() for number in numbers]
         self.due = 0.0  # the loop's time
         self.retry_seconds = RETRY_SECONDS
@@ -70,7 +62,7 @@ class _Work:
 
 
 class MarkerWriter:
-    """Writes the markers of endings that are added, and calls back when all of one are durable."""
+    """Writes the markers of endings that are added, and returns those that have all of them."""
 
     def __init__(
         self,
@@ -78,36 +70,25 @@ class MarkerWriter:
         handles: HandlePool,
         idle_writers: IdleWriters,
         scheduler: Scheduler,
-        note_end: NoteEnd,
-        check_groups: CheckGroups,
-        awaits: Callable[[Ending], bool],
-        complete: Callable[[Ending], None],
-        coordinator_epoch: Callable[[str], int],
+        groups: GroupService,
     ) -> None:
-        """``awaits`` tells whether an ending is still to be written; ``complete`` is called when it is durable.
-
-        ``coordinator_epoch`` is that of a transactional id's coordinator, which markers carry.
-        """
+        """``groups`` are told of the markers of ``__consumer_offsets``."""
         self._table: Final = table
         self._handles: Final = handles
         self._idle_writers: Final = idle_writers
         self._scheduler: Final = scheduler
-        self.note_end = note_end
-        self._check_groups: Final = check_groups
-        self._awaits: Final = awaits
-        self._complete: Final = complete
-        self._coordinator_epoch: Final = coordinator_epoch
+        self._groups: Final = groups
         self._works: Final[dict[str, _Work]] = {}  # by transactional id
         self._wanted = trio.Event()
         self.rounds: Final = trio.Lock()
         """Held while markers are written: none is written while another task holds it."""
 
-    def add(self, ending: Ending) -> None:
-        """Write the markers of a transaction; those of one that is under way go on."""
+    def add(self, ending: Ending, coordinator_epoch: int) -> None:
+        """Write the markers of a transaction, with its coordinator's epoch; those of one that is under way go on."""
         known = self._works.get(ending.transactional_id)
         if known is not None and known.ending.number == ending.number:
             return
-        self._works[ending.transactional_id] = _Work(ending)
+        self._works[ending.transactional_id] = _Work(ending, coordinator_epoch)
         self._wanted.set()
 
     def held_up(self, transactional_id: str) -> SeglogError | None:
@@ -125,17 +106,11 @@ class MarkerWriter:
         works = self._works.values()
         return [(work.ending, len(work.left), work.why_held_up) for work in works if work.why_held_up is not None]
 
-    async def run(self) -> None:
-        """Write markers until cancelled; what is left is written after the next start."""
-        while True:
-            now = trio.current_time()
-            due = [work for work in self._works.values() if work.due <= now]
-            if due:
-                async with self.rounds:
-                    await self._round(due)
-                continue
+    async def next_due(self) -> None:
+        """Return when there are markers to be written."""
+        while (due := min((work.due for work in self._works.values()), default=math.inf)) > trio.current_time():
             self._wanted = trio.Event()
-            with trio.move_on_at(min((work.due for work in self._works.values()), default=float("inf"))):
+            with trio.move_on_at(due):
                 await self._wanted.wait()
 
     async def write(self, end: TransactionEnd, partitions: Iterable[Key]) -> dict[Key, SeglogError]:
@@ -160,7 +135,7 @@ class MarkerWriter:
         await when_durable(ends, lambda partition, error: failed.__setitem__(_key(partition), error), lambda: None)
         for partition in written:
             if partition.topic == OFFSETS_TOPIC and _key(partition) not in failed:
-                await self.note_end(partition.number, end.producer_id, is_commit=end.is_commit)
+                await self._groups.end_transaction(partition.number, end.producer_id, is_commit=end.is_commit)
         return failed
 
     async def make_durable(self, partitions: Iterable[Key]) -> None:
@@ -180,8 +155,13 @@ class MarkerWriter:
             if not isinstance(error, UnknownTopicError):
                 raise error
 
-    async def _round(self, works: list[_Work]) -> None:
-        """Write some markers of each, make them durable, and call back."""
+    async def round(self) -> list[Ending]:
+        """Write some markers of each transaction that is due, and make them durable; the ends that have all of them.
+
+        ``rounds`` is held meanwhile.
+        """
+        now = trio.current_time()
+        works = [work for work in self._works.values() if work.due <= now]
         ends: dict[Partition, int] = {}
         written: list[tuple[_Work, Key, Partition | None]] = []
         turns = budget.Turns(self._scheduler.turn)
@@ -193,11 +173,10 @@ class MarkerWriter:
                 await turns.spend(MARKER_COST)
                 try:
                     partition = await self._in_service(key)
-                    if not self._awaits(work.ending):
+                    if not self._is_wanted(work):
                         break
                     if partition is not None:
-                        epoch = self._coordinator_epoch(work.ending.transactional_id)
-                        ends[partition] = _write(partition, work.ending, epoch)
+                        ends[partition] = _write(partition, work.ending, work.coordinator_epoch)
                         partition.want_durable()
                     written.append((work, key, partition))
                 except SeglogError as error:
@@ -214,15 +193,14 @@ class MarkerWriter:
                 self._note_held_up(work, key, failure)
             elif partition is None or await self._tell(work, key):
                 done.setdefault(id(work), set()).add(key)
-        for work in works:
-            self._go_on(work, done.get(id(work), set()))
+        return [work.ending for work in works if self._has_all(work, done.get(id(work), set()))]
 
     async def _tell(self, work: _Work, key: Key) -> bool:
         """Tell groups of a marker among what they commit; False if that failed, and is to be done again."""
         ending = work.ending
         if key[0] == OFFSETS_TOPIC:
             try:
-                await self.note_end(key[1], ending.producer.producer_id, is_commit=ending.is_commit)
+                await self._groups.end_transaction(key[1], ending.producer.producer_id, is_commit=ending.is_commit)
             except Exception:  # a bug, or the disk: the marker is written again, too
                 log.exception("transaction_marker_crashed", transactional_id=ending.transactional_id)
                 work.error = _internal_error()
@@ -247,7 +225,7 @@ class MarkerWriter:
     def _check_loaded(self, key: Key) -> None:
         """Groups learn of a marker as it is written: the others of a round are not to wait until they are loaded."""
         if key[0] == OFFSETS_TOPIC:
-            self._check_groups(key[1])
+            self._groups.check_partition(key[1])
 
     def _note_held_up(self, work: _Work, key: Key, error: SeglogError) -> None:
         if work.error is None and work.retry_seconds == RETRY_SECONDS:
@@ -260,22 +238,23 @@ class MarkerWriter:
             )
         work.error = error
 
-    def _go_on(self, work: _Work, done: set[Key]) -> None:
-        """After a round: the transaction is complete, or goes on with what is left, at once or later."""
-        ending = work.ending
-        if self._works.get(ending.transactional_id) is not work:
-            return
-        if not self._awaits(ending):
-            del self._works[ending.transactional_id]
-            return
+    def _is_wanted(self, work: _Work) -> bool:
+        """False if a later end of the transactional id has taken its place."""
+        return self._works.get(work.ending.transactional_id) is work
+
+    def _has_all(self, work: _Work, done: set[Key]) -> bool:
+        """After a round: the transaction has all its markers, or goes on with what is left, at once or later."""
+        if not self._is_wanted(work):
+            return False
         work.left = [key for key in work.left if key not in done]
         work.why_held_up = work.error
         if not work.left:
-            del self._works[ending.transactional_id]
-            self._complete(ending)
-        elif work.why_held_up is not None:
+            del self._works[work.ending.transactional_id]
+            return True
+        if work.why_held_up is not None:
             work.due = trio.current_time() + work.retry_seconds
             work.retry_seconds = min(2 * work.retry_seconds, RETRY_SECONDS_MAX)
+        return False
 
 
 def _internal_error() -> UnknownServerError:

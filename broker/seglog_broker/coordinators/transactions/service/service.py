@@ -23,13 +23,14 @@ from seglog_broker.coordinators.transactions.facts import (
 from seglog_broker.coordinators.transactions.machine import (
     PARTITION_BYTES,
     TOPIC_BYTES,
+    Effect,
     Ending,
     Expectation,
     TransactionalId,
     size_of,
 )
 from seglog_broker.coordinators.transactions.service.expectations import Expectations
-from seglog_broker.coordinators.transactions.service.expiry import IdExpiry
+from seglog_broker.coordinators.transactions.service.idle_ids import IdExpiry
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.memory import TransactionMemory
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging, OpenTransactions
@@ -149,23 +150,13 @@ class TransactionService:
         )
         self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes)
         self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
-            self._topic, clock, scheduler, note_size=self.memory.note
+            self._topic, clock, scheduler, carry_out=self._follow, note_size=self.memory.note
         )
         self.expiry = IdExpiry(self._runtime, self.memory, config, clock_trust, scheduler)
         self._loader = StateLoader(self._topic, table, recoveries, scheduler, offload, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
         self.open = OpenTransactions(table)
-        self.markers = MarkerWriter(
-            table,
-            directory.handles,
-            idle_writers,
-            scheduler,
-            groups.end_transaction,
-            groups.check_partition,
-            self._awaits,
-            self._complete,
-            self._coordinator_epoch,
-        )
+        self.markers = MarkerWriter(table, directory.handles, idle_writers, scheduler, groups)
         self._commits_held: trio.Event | None = None
         """Set when commits are decided again; None if they are."""
         self._ended: dict[str, trio.Event] = {}  # by transactional id: set when the transaction that ends has ended
@@ -175,7 +166,7 @@ class TransactionService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._topic.run)
             nursery.start_soon(self._runtime.run_timers)
-            nursery.start_soon(self.markers.run)
+            nursery.start_soon(self._end_transactions)
             began = trio.current_time()
             was_there = self._topic.exists
             await self._loader.run()
@@ -195,22 +186,27 @@ class TransactionService:
             await self._scheduler.turn()
 
     def _machine(self, transactional_id: str) -> TransactionalId:
-        return TransactionalId(transactional_id, self._runtime.outbox, self._expect, self._end)
+        return TransactionalId(transactional_id, self._runtime.outbox)
 
     # --- What follows from decisions, when they are durable -----------------------------------------------------------
 
-    def _expect(self, expectation: Expectation) -> None:
-        self.open.note_open(expectation.transactional_id, expectation.producer.producer_id)
-        self._expectations.expect(expectation)
+    def _follow(self, effect: Effect) -> None:
+        transactional_id, producer_id = effect.transactional_id, effect.producer.producer_id
+        if isinstance(effect, Expectation):
+            self.open.note_open(transactional_id, producer_id)
+            self._expectations.expect(effect)
+        elif (machine := self._runtime.machines.get(transactional_id)) is not None and machine.awaits(effect):
+            self.open.note_open(transactional_id, producer_id)
+            self._expectations.forget(producer_id, effect.partitions)
+            self.markers.add(effect, self._coordinator_epoch(transactional_id))
 
-    def _end(self, ending: Ending) -> None:
-        self.open.note_open(ending.transactional_id, ending.producer.producer_id)
-        self._expectations.forget(ending.producer.producer_id, ending.partitions)
-        self.markers.add(ending)
-
-    def _awaits(self, ending: Ending) -> bool:
-        machine = self._runtime.machines.get(ending.transactional_id)
-        return machine is not None and machine.awaits(ending)
+    async def _end_transactions(self) -> None:
+        """Write the markers of ends that are decided, until cancelled; the rest is written after the next start."""
+        while True:
+            await self.markers.next_due()
+            async with self.markers.rounds:
+                for ending in await self.markers.round():
+                    self._complete(ending)
 
     def _complete(self, ending: Ending) -> None:
         self.open.note_ended(ending)
@@ -354,8 +350,12 @@ class TransactionService:
     ) -> ProducerIdAndEpoch:
         """Decide how the open transaction ends; by version 2 with the id and epoch to go on with.
 
-        The outcome stands when this returns, and is read at "read_committed" when the markers are written, which
-        follows. What a commit covers is made durable before it is decided, whatever the ack of its batches was.
+        1. All that a commit covers is made durable, whatever the ack of its batches was.
+        2. ``TransactionalId.end`` decides: a record, and an ``Ending`` as its effect. The outcome stands when the
+           record is durable, which is when this returns.
+        3. ``_follow`` gives the Ending to the ``MarkerWriter``. Readers at "read_committed" see the outcome in each
+           partition that has its marker.
+        4. When all markers are durable, ``_complete`` decides that the transaction is over.
 
         Raises InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError, also for a commit while
         a snapshot is made, and InvalidTransactionStateError.

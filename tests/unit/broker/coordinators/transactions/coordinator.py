@@ -1,6 +1,6 @@
 """A coordinator of one transactional id in virtual time, whose records are durable when a test says so."""
 
-from typing import Any, Final
+from typing import Final
 
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.state_machine import Now, Outbox, Record
@@ -25,7 +25,7 @@ class Coordinator:
         self.endings: list[Ending] = []
         self.ms = 0
         self._next_id = first_id
-        self.machine = TransactionalId(KEY, self.outbox, self.expected.append, self.endings.append)
+        self.machine = TransactionalId(KEY, self.outbox)
 
     @property
     def now(self) -> Now:
@@ -44,15 +44,18 @@ class Coordinator:
 
     def settle(self) -> None:
         """Make all durable that is decided."""
-        self.records += self.outbox.records
-        replies: list[tuple[Any, Any]] = self.outbox.replies
-        self.outbox.records, self.outbox.replies = [], []
-        for answer, result in replies:
-            answer(result)
+        decided = self.outbox.take()
+        self.records += decided.records
+        for effect in decided.effects:
+            if isinstance(effect, Expectation):
+                self.expected.append(effect)
+            else:
+                self.endings.append(effect)
+        assert not decided.replies
 
     def fail(self) -> None:
         """What is decided could not be written."""
-        self.outbox.records, self.outbox.replies = [], []
+        self.outbox.take()
         self.machine.write_failed(self.now)
 
     def init(self, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = TIMEOUT_MS) -> ProducerIdAndEpoch:
@@ -94,8 +97,8 @@ class Coordinator:
 
     def restart(self) -> None:
         """Go on with what is durable."""
-        machine = TransactionalId(KEY, self.outbox, self.expected.append, self.endings.append)
-        self.outbox.records, self.outbox.replies = [], []
+        machine = TransactionalId(KEY, self.outbox)
+        self.outbox.take()
         for record in self.records[-1:]:
             finished(machine.replay(record))
         self.machine = machine

@@ -82,7 +82,7 @@ async def test_a_decided_commit_is_completed_after_a_power_cut_and_one_that_is_n
         await append(broker, decided, b"v")
         await append(broker, opened, b"w")
         with trio.CancelScope() as scope:  # the broker stops before a marker is written
-            broker.transactions.markers.add = lambda ending: scope.cancel()  # type: ignore[method-assign]
+            broker.transactions.markers.add = lambda *_: scope.cancel()  # type: ignore[method-assign]
             await end(broker, decided, version=version, key="decided")
             await trio.sleep_forever()
     async with coordinating(fs := fs.crash(POWER_LOSS), closes=False) as broker:
@@ -106,7 +106,7 @@ async def test_a_commit_makes_durable_what_it_covers() -> None:
         producer = await begun(broker, 0, 1)
         for partition in 0, 1:
             await append(broker, producer, b"v", partition=partition, ack="os")
-        broker.transactions.markers.add = lambda ending: None  # type: ignore[method-assign]
+        broker.transactions.markers.add = lambda *_: None  # type: ignore[method-assign]
         await end(broker, producer)
     async with coordinating(fs.crash(POWER_LOSS)) as broker:
         await ended(broker)
@@ -253,16 +253,16 @@ async def test_a_bug_of_groups_ends_no_transaction_too_early_and_not_the_broker(
     async with coordinating(ForgetfulFileSystem()) as broker:
         producer = await broker.transactions.init_producer(KEY, 60_000)
         await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
-        told = broker.transactions.markers.note_end
+        told = broker.groups.end_transaction
 
         async def fail(partition: int, producer_id: int, *, is_commit: bool) -> None:
             raise ZeroDivisionError(partition, producer_id, is_commit)
 
-        broker.transactions.markers.note_end = fail
+        broker.groups.end_transaction = fail  # type: ignore[method-assign]
         await end(broker, producer)
         await trio.sleep(5)
         assert broker.transactions.describe(KEY).facts.state is S.PREPARE_COMMIT
-        broker.transactions.markers.note_end = told
+        broker.groups.end_transaction = told  # type: ignore[method-assign]
         assert await ended(broker) is S.COMPLETE_COMMIT
 
 
