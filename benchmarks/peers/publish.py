@@ -1,6 +1,6 @@
-"""README's table from the results of a run: ``python -m benchmarks.peers.publish RESULTS.json``.
+"""The table of benchmarks/README.md from the results of a run: ``python -m benchmarks.peers.publish RESULTS.json``.
 
-The table stands in README.md between two comments, and is replaced whole.
+The table stands in benchmarks/README.md between two comments, and is replaced whole.
 """
 
 import argparse
@@ -51,11 +51,11 @@ def words(results: Results) -> str:
 
 
 def published(readme: str, results: Results) -> str:
-    """README.md with the table of these results. ValueError where the comments are missing."""
+    """The page with the table of these results. ValueError where the comments are missing."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md has no lines {BEGIN} and {END}")
+        raise ValueError(f"the page has no lines {BEGIN} and {END}")
     return f"{before}{BEGIN}\n\n{table(results)}\n\n{words(results)}\n\n{END}{after}"
 
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write it; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers.publish", description=__doc__)
     parser.add_argument("results", type=Path, help="what --json of a run with --peers wrote")
-    parser.add_argument("--readme", type=Path, default=REPOSITORY / "README.md")
+    parser.add_argument("--readme", type=Path, default=REPOSITORY / "benchmarks" / "README.md")
     options = parser.parse_args(arguments)
     results = from_json(json.loads(options.results.read_text()))
     if not results.beside_kafka():
