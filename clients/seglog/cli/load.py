@@ -1,6 +1,5 @@
 """``seglog load``: load on purpose, and how the broker bears it."""
 
-import sys
 from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +11,10 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import PLACES, Command, Group, Option
 from seglog.cli.common import moment_of, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
-from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
+from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SIZE, SOME_SECONDS
 from seglog.cli.parameters import ACKS, ack, compression, local, topic
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import draw_line, print_line
+from seglog.cli.terminal import print_line
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
@@ -39,17 +38,7 @@ def run(options: Options) -> int:
         _client(options)  # a wrong address is an error before anything is begun
     except ValueError as error:
         raise UsageError(str(error)) from error
-    is_shown = sys.stderr.isatty() and not options.json
-
-    async def carry_out() -> "Report":
-        report: Report = await running.run(plan, lambda: _client(options), on_progress=draw_line if is_shown else None)
-        return report
-
-    try:
-        report = trio.run(carry_out)
-    finally:
-        if is_shown:
-            draw_line("")
+    report: Report = trio.run(running.run, plan, lambda: _client(options))
     if options.json:
         print_json(report.to_json())
     else:
@@ -122,7 +111,7 @@ def _sending(acks: tuple[str, ...], rate: str) -> list[click.Parameter]:
     ]
 
 
-def _measured(pipeline: str, warmup: str) -> list[click.Parameter]:
+def _measured(pipeline: str) -> list[click.Parameter]:
     """The options of all commands."""
     return [
         Option(["--record-size"], type=SIZE, default="100", metavar="BYTES", help="Bytes of the value of a record."),
@@ -157,13 +146,6 @@ def _measured(pipeline: str, warmup: str) -> list[click.Parameter]:
             show_default="10,000,000; no limit with --duration",
             help="Stop after so many records.",
         ),
-        Option(
-            ["--warmup"],
-            type=SECONDS,
-            metavar="SECONDS",
-            show_default=warmup,
-            help="Time before the measurement begins.",
-        ),
         Option(["--seed"], type=COUNT, default="0", metavar="N", help="Seed of the contents of records."),
     ]
 
@@ -172,8 +154,6 @@ def _verb(name: str, help_text: str, *params: click.Parameter, **attributes: Any
     return Command(name, runs=run, sets={"verb": name}, help=help_text, params=params, **attributes)
 
 
-_WARMUP: Final = "1; 0 with --count alone"
-
 COMMAND: Final = Group(
     "load",
     [
@@ -181,7 +161,7 @@ COMMAND: Final = Group(
             "produce",
             "Append batches: throughput, and the latency of acknowledgements.",
             *_sending(ACKS, "0"),
-            *_measured("5", _WARMUP),
+            *_measured("5"),
             example="seglog load produce --rate 10000 --duration 60",
         ),
         _verb(
@@ -203,7 +183,7 @@ COMMAND: Final = Group(
                 show_default="1MiB",
                 help="Most bytes that a fetch brings of a partition.",
             ),
-            *_measured("1", "0"),
+            *_measured("1"),
             times=PLACES,
             example="seglog load consume clicks --duration 60",
         ),
@@ -211,7 +191,7 @@ COMMAND: Final = Group(
             "roundtrip",
             "Append and fetch in one process: the latency from end to end.",
             *_sending(("os", "disk"), "1000"),
-            *_measured("5", _WARMUP),
+            *_measured("5"),
             example="seglog load roundtrip --rate 500 --record-size 1kB",
         ),
     ],

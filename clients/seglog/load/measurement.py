@@ -3,7 +3,7 @@
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Measurement:
-    """The measurements of one run. Call ``begin`` after the warm-up, and ``touch`` after every counted event."""
+    """The measurements of one run. Call ``begin`` once, and ``touch`` after every counted event."""
 
     clock: Callable[[], float] = time.monotonic
     cpu_seconds: Callable[[], float] = process_cpu_seconds
@@ -80,49 +80,22 @@ class Measurement:
     received: Tally = field(default_factory=Tally)
     errors: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
-    latencies: dict[str, Latencies] = field(default_factory=dict)
-    began_at: float | None = None
-    touched_at: float = 0.0
-    _cpu_from: tuple[float, float] = (0.0, 0.0)
-    _cpu_to: tuple[float, float] | None = None
+    latencies: Latencies = field(default_factory=Latencies)
+    seconds: float = 0.0
+    """From the beginning to the last counted event."""
+    cpu_share: float = 0.0
+    """CPU time of this process, as a share of one core, from the beginning to the end."""
+    _began: tuple[float, float] = (0.0, 0.0)
 
-    def begin(self, at: float | None = None) -> None:
-        """Begin measuring, now or as of ``at``; only the first call counts."""
-        if self.began_at is None:
-            now = self.clock()
-            self.began_at = self.touched_at = now if at is None else at
-            self._cpu_from = (now, self.cpu_seconds())
+    def begin(self) -> None:
+        """Begin measuring."""
+        self._began = (self.clock(), self.cpu_seconds())
 
     def touch(self) -> None:
         """Note the time of a counted event."""
-        self.touched_at = self.clock()
+        self.seconds = self.clock() - self._began[0]
 
     def end(self) -> None:
         """End measuring."""
-        self._cpu_to = (self.clock(), self.cpu_seconds())
-
-    def took(self, what: str, seconds: float, count: int = 1) -> None:
-        """Add a duration of ``what``, ``count`` times."""
-        latencies = self.latencies.get(what)
-        if latencies is None:
-            latencies = self.latencies[what] = Latencies()
-        latencies.add(seconds, count)
-
-    def took_all(self, what: str, microseconds: Iterable[int]) -> None:
-        """``took`` for many durations; equal ones are added by one call."""
-        for value, count in Counter(microseconds).items():
-            self.took(what, value / 1e6, count)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds from the beginning to the last counted event."""
-        return 0.0 if self.began_at is None else max(0.0, self.touched_at - self.began_at)
-
-    @property
-    def cpu_share(self) -> float:
-        """CPU time of this process, as a share of one core, since measuring began."""
-        if self.began_at is None:
-            return 0.0
-        began, cpu_began = self._cpu_from
-        ended, cpu_ended = self._cpu_to or (self.clock(), self.cpu_seconds())
-        return (cpu_ended - cpu_began) / (ended - began) if ended > began else 0.0
+        elapsed, used = self.clock() - self._began[0], self.cpu_seconds() - self._began[1]
+        self.cpu_share = used / elapsed if elapsed > 0 else 0.0

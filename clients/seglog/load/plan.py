@@ -1,4 +1,4 @@
-"""The plan of a run, with all defaults filled in and checked, and the schedule of its batches.
+"""The plan of a run, with all defaults filled in and checked, and when its batches are due.
 
 With a target rate the loop is open: each batch is due at its time, whether earlier ones were answered or not, and
 latency counts from that time. A stall then shows in every record delayed by it. (A closed loop, which waits for answers
@@ -19,7 +19,6 @@ COUNT_SECONDS_MAX: Final = 300.0
 """Time limit of a run with only a count."""
 COUNT_MAX: Final = 10_000_000
 """Default record limit without a count and a duration."""
-WARMUP_SECONDS: Final = 1.0
 ROUNDTRIP_RATE: Final = 1000.0
 CONSUME_FILL: Final = 1_000_000
 """Records written to a topic created for reading."""
@@ -64,7 +63,6 @@ class Plan:
     rate: float | None = None
     duration: float | None = DURATION_SECONDS
     count: int | None = COUNT_MAX
-    warmup: float = WARMUP_SECONDS
     seed: int = 0
     start: Moment | None = None
     follow: bool = False
@@ -87,7 +85,6 @@ def make_plan(
     *,
     count: int | None = None,
     duration: float | None = None,
-    warmup: float | None = None,
     rate: float | None = None,
     batch_bytes: int | None = None,
     batch_records: int | None = None,
@@ -97,11 +94,8 @@ def make_plan(
     """A plan from command-line arguments; None: not given. A ``rate`` of 0 means as fast as answers arrive.
 
     With only a count the run is also limited to COUNT_SECONDS_MAX; with only a duration there is no other limit;
-    without either both defaults apply. With a count and no duration there is no warm-up by default, so that all records
-    are counted.
+    without either both defaults apply.
     """
-    if warmup is None:
-        warmup = 0.0 if verb == "consume" or (count is not None and duration is None) else WARMUP_SECONDS
     if count is None and duration is None:
         count, duration = COUNT_MAX, DURATION_SECONDS
     elif duration is None:
@@ -121,7 +115,6 @@ def make_plan(
         verb=verb,
         count=count,
         duration=duration,
-        warmup=warmup,
         rate=rate,
         batch_bytes=batch_bytes,
         batch_records=batch_records,
@@ -134,19 +127,17 @@ def make_plan(
 
 
 class Ticket(NamedTuple):
-    """A batch to send: its number, number of records, due time (seconds), and whether it is measured."""
+    """A batch to send: its number, number of records and due time (seconds)."""
 
     number: int
     records: int
     due: float
-    is_measured: bool
 
 
-class Schedule:
-    """Issues tickets from ``began`` on (seconds of any monotonic clock).
+class Loop:
+    """Issues tickets from ``began`` on (seconds of any monotonic clock), open with a ``rate``, else closed.
 
-    ``warmup`` seconds come first and are not measured; then ``duration`` seconds or ``count`` records, whichever ends
-    first. The last batch is cut to ``count``.
+    It ends after ``duration`` seconds or ``count`` records, whichever is first. The last batch is cut to ``count``.
     """
 
     def __init__(
@@ -155,42 +146,31 @@ class Schedule:
         began: float,
         batch_records: int,
         rate: float | None = None,
-        warmup: float = 0.0,
         duration: float | None = None,
         count: int | None = None,
     ) -> None:
+        self.began = began
         self.batch_records = batch_records
         self.rate = rate
-        self.measured_from = began + warmup
-        self.ends_at = None if duration is None else self.measured_from + duration
         self.ended_by: Ended | None = None
-        self._began = began
+        self._ends_at = float("inf") if duration is None else began + duration
         self._catch_up = 0.0 if rate is None else CATCH_UP_SECONDS
-        self._count = count
-        self._numbers = 0
-        self._records = 0
-        self._measured_records = 0
+        self._count = float("inf") if count is None else count
+        self._numbers = self._records = 0
 
     def take(self, now: float) -> Ticket | None:
         """The next ticket, possibly due in the future; None when the run is over, with the reason in ``ended_by``."""
+        due = now if self.rate is None else self.began + self._records / self.rate
+        if self._records >= self._count:
+            self.stop("count")
+        elif max(due, now - self._catch_up) >= self._ends_at - _RATE_SLACK:
+            self.stop("duration")
         if self.ended_by is not None:
             return None
-        due = now if self.rate is None else self._began + self._records / self.rate
-        if self.ends_at is not None and max(due, now - self._catch_up) >= self.ends_at - _RATE_SLACK:
-            self.ended_by = "duration"
-            return None
-        is_measured = due >= self.measured_from - _RATE_SLACK
-        records = self.batch_records
-        if is_measured and self._count is not None:
-            records = min(records, self._count - self._measured_records)
-            if records <= 0:
-                self.ended_by = "count"
-                return None
+        records = int(min(self.batch_records, self._count - self._records))
         self._records += records
-        if is_measured:
-            self._measured_records += records
         self._numbers += 1
-        return Ticket(self._numbers - 1, records, due, is_measured)
+        return Ticket(self._numbers - 1, records, due)
 
     def stop(self, why: Ended) -> None:
         """Issue no more tickets; the first reason counts."""
@@ -198,10 +178,7 @@ class Schedule:
 
     @property
     def unsent(self) -> int:
-        """Measured records that were due in time but not sent, because all tasks were busy."""
-        if self.rate is None or self.ends_at is None or self.ended_by != "duration":
+        """Records that were due in time but not sent, because all tasks were busy."""
+        if self.rate is None or self.ended_by != "duration":
             return 0
-        due = round((self.ends_at - self._began) * self.rate)
-        if self._count is not None:
-            due = min(due, self._records - self._measured_records + self._count)
-        return max(0, due - self._records)
+        return max(0, int(min(round((self._ends_at - self.began) * self.rate), self._count)) - self._records)

@@ -50,6 +50,13 @@ class Report:
         """The tally used for throughput: acknowledged records, or for ``consume`` received ones."""
         return self.measurement.received if self.plan.verb == "consume" else self.measurement.sent
 
+    @property
+    def latency(self) -> str:
+        """The name of the time that was measured."""
+        if self.plan.verb == "produce":
+            return "acknowledged"
+        return "fetch" if self.plan.verb == "consume" and not self.plan.follow else "end to end"
+
     def to_json(self) -> dict[str, Any]:
         """The report for JSON: durations in milliseconds except ``seconds``, sizes in bytes, MB of 10^6 bytes."""
         plan, measurement = self.plan, self.measurement
@@ -66,7 +73,6 @@ class Report:
             "compression": plan.compression,
             "ack": None if plan.verb == "consume" else plan.ack,
             "target_rate": plan.rate,
-            "warmup_seconds": plan.warmup,
             "ended_by": self.ended_by,
             "seconds": round(seconds, 3),
             "records": counted.records,
@@ -79,7 +85,7 @@ class Report:
             "unsent_records": self.unsent,
             "unanswered_requests": measurement.in_flight,
             "errors": dict(measurement.errors),
-            "latency_ms": {name: _in_ms(latencies) for name, latencies in measurement.latencies.items()},
+            "latency_ms": {self.latency: _in_ms(measurement.latencies)} if measurement.latencies.count else {},
             "cpu_share": round(measurement.cpu_share, 3),
             "is_generator_busy": measurement.cpu_share > CPU_SHARE_BUSY,
             "notes": self.notes,
@@ -116,13 +122,11 @@ class Report:
         return titles, [row]
 
     def latency_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Titles and rows of the table of latencies, milliseconds."""
+        """Titles and the row of the table of latencies, milliseconds."""
         titles = ("LATENCY ms", *(f"p{percentile:g}" for percentile in PERCENTILES), "max")
-        rows = [
-            (name, *(_shown(latencies.percentile(p)) for p in PERCENTILES), _shown(latencies.max))
-            for name, latencies in sorted(self.measurement.latencies.items())
-        ]
-        return titles, rows
+        latencies = self.measurement.latencies
+        row = (self.latency, *(_shown(latencies.percentile(p)) for p in PERCENTILES), _shown(latencies.max))
+        return titles, [row] if latencies.count else []
 
     def remarks(self) -> list[str]:
         """Remarks needed to interpret the numbers, a sentence each."""
@@ -151,21 +155,6 @@ class Report:
                 "limit, not the broker's. Try larger batches, or several processes"
             )
         return remarks
-
-
-def progress_line(measurement: Measurement, plan: Plan, before: tuple[float, int, int]) -> str:
-    """One line of progress since ``before`` (clock, records, bytes); percentiles are of the whole run so far."""
-    counted = measurement.received if plan.verb == "consume" else measurement.sent
-    at, records, size = before
-    seconds = measurement.clock() - at
-    if measurement.began_at is None:
-        return "warming up"
-    p99 = max((latencies.percentile(99) for latencies in measurement.latencies.values()), default=0.0)
-    return (
-        f"{_rate(counted.records - records, seconds):,.0f} records/s, "
-        f"{_rate(counted.bytes - size, seconds) / 1e6:,.1f} MB/s, p99 {_shown(p99)} ms, "
-        f"{count_of(sum(measurement.errors.values()), 'error')}"
-    )
 
 
 def _in_ms(latencies: Latencies) -> dict[str, float]:

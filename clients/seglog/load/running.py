@@ -10,26 +10,23 @@ import trio
 
 from seglog.core.errors import count_of
 from seglog.load.measurement import Measurement
-from seglog.load.plan import CATCH_UP_SECONDS, Plan, Schedule
-from seglog.load.report import Report, progress_line
-from seglog.load.session import INTERRUPT_WAIT_SECONDS, Control, Session, alarm_clock
+from seglog.load.plan import CATCH_UP_SECONDS, Loop, Plan
+from seglog.load.report import Report
+from seglog.load.session import Control, Session
 from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
 from seglog.trio import Client
 from seglog_protocol.errors import SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 
 Connect = Callable[[], Client]
-OnProgress = Callable[[str], None]
-"""Called with lines of progress."""
 
-PROGRESS_SECONDS: Final = 0.5
 REMOVAL_SECONDS: Final = 5.0
 
-_LATE_SECONDS: Final = CATCH_UP_SECONDS + 0.5  # how much later than planned the schedule may end
+_LATE_SECONDS: Final = CATCH_UP_SECONDS + 0.5  # how much later than planned the loop may end
 _ANSWER_SECONDS: Final = ARRIVAL_SECONDS + 2.0
 
 
-async def run(plan: Plan, connect: Connect, *, on_progress: OnProgress | None = None) -> Report:
+async def run(plan: Plan, connect: Connect) -> Report:
     """Run a plan. Errors during the run are counted; an interrupted run still returns its report.
 
     A topic created by the run is deleted at the end, unless the plan keeps it. Raises KeyboardInterrupt when it was
@@ -39,10 +36,10 @@ async def run(plan: Plan, connect: Connect, *, on_progress: OnProgress | None = 
     failure: SeglogError | None = None
     report: Report | None = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(_watch, control)
+        await nursery.start(control.watch)
         with control.scope:
             try:
-                report = await _Runner(plan, connect, control, on_progress).run()
+                report = await _Runner(plan, connect, control).run()
             except SeglogError as error:
                 failure = error
         nursery.cancel_scope.cancel()
@@ -53,17 +50,12 @@ async def run(plan: Plan, connect: Connect, *, on_progress: OnProgress | None = 
     return report
 
 
-async def _watch(control: Control, *, task_status: trio.TaskStatus[None]) -> None:
-    await control.watch(task_status=task_status)
-
-
 class _Runner:
-    def __init__(self, plan: Plan, connect: Connect, control: Control, on_progress: OnProgress | None) -> None:
+    def __init__(self, plan: Plan, connect: Connect, control: Control) -> None:
         self.plan = plan
         self.control = control
         self.notes: list[str] = []
         self._connect = connect
-        self._on_progress = on_progress
         self._measurement = Measurement(clock=trio.current_time)
 
     async def run(self) -> Report | None:
@@ -73,11 +65,10 @@ class _Runner:
             name = plan.topic or f"load-{os.urandom(4).hex()}"
             topic, is_ours = await self._topic(clients[0], name)
             try:
-                with alarm_clock() as sleep_until:
-                    session = Session(plan, clients, topic, self.control, self._measurement, sleep_until)
-                    if plan.verb == "consume" and plan.topic is None:
-                        await self._fill(session)
-                    report = await self._measured(session)
+                session = Session(plan, clients, topic, self.control, self._measurement)
+                if plan.verb == "consume" and plan.topic is None:
+                    await self._fill(session)
+                report = await self._measured(session)
             finally:
                 if is_ours and not plan.keep:
                     await self._remove(clients[0], name)
@@ -113,11 +104,7 @@ class _Runner:
 
     async def _fill(self, session: Session) -> None:
         """Write the records to read; not measured."""
-        plan = replace(
-            self.plan, verb="produce", count=self.plan.fill, duration=None, warmup=0.0, ack="os", batch_bytes=64 * 1024
-        )
-        if self._on_progress is not None:
-            self._on_progress(f"writing {plan.count:,} records to read")
+        plan = replace(self.plan, verb="produce", count=self.plan.fill, duration=None, ack="os", batch_bytes=64 * 1024)
         filling = replace(session, plan=plan, control=Control(), measurement=Measurement(clock=trio.current_time))
         await produce(filling)
         if filling.control.ended_by == "error":
@@ -132,19 +119,17 @@ class _Runner:
 
     async def _measured(self, session: Session) -> Report:
         control, measurement = self.control, self._measurement
-        schedule: Schedule | None = None
+        loop: Loop | None = None
         failure: SeglogError | None = None
         control.is_measuring = True
-        with trio.CancelScope() as scope:
+        with control.answers:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._end_in_time, scope)
-                if self._on_progress is not None:
-                    nursery.start_soon(self._tell_progress, self._on_progress)
+                nursery.start_soon(self._end_in_time)
                 try:
                     if session.plan.verb == "consume":
                         await consume(session)
                     else:
-                        schedule = await (produce if session.plan.verb == "produce" else roundtrip)(session)
+                        loop = await (produce if session.plan.verb == "produce" else roundtrip)(session)
                 except SeglogError as error:
                     failure = error  # before the first record
                 nursery.cancel_scope.cancel()
@@ -155,33 +140,17 @@ class _Runner:
             session.plan,
             session.topic.name,
             session.topic.partitions,
-            None if schedule is None else schedule.batch_records,
+            None if loop is None else loop.batch_records,
             measurement,
             control.ended_by or "end",
-            0 if schedule is None else schedule.unsent,
+            0 if loop is None else loop.unsent,
             self.notes,
         )
 
-    async def _end_in_time(self, scope: trio.CancelScope) -> None:
+    async def _end_in_time(self) -> None:
         """Enforce the end of the run: after the plan's time, and a limited wait for answers."""
-        plan, control = self.plan, self.control
-        seconds = float("inf") if plan.duration is None else plan.warmup + plan.duration + _LATE_SECONDS
-        with trio.move_on_after(seconds):
+        control = self.control
+        with trio.move_on_after(float("inf") if self.plan.duration is None else self.plan.duration + _LATE_SECONDS):
             await control.ended()
         control.end("duration")
-        deadline = trio.current_time() + _ANSWER_SECONDS
-        while (now := trio.current_time()) < deadline:
-            if control.ended_by == "interrupt":
-                deadline = min(deadline, now + INTERRUPT_WAIT_SECONDS)
-                await trio.sleep_until(deadline)
-            else:
-                await trio.sleep(0.1)
-        scope.cancel()
-
-    async def _tell_progress(self, tell: OnProgress) -> None:
-        measurement = self._measurement
-        counted = measurement.received if self.plan.verb == "consume" else measurement.sent
-        while True:
-            before = (trio.current_time(), counted.records, counted.bytes)
-            await trio.sleep(PROGRESS_SECONDS)
-            tell(progress_line(measurement, self.plan, before))
+        control.answers.deadline = min(control.answers.deadline, trio.current_time() + _ANSWER_SECONDS)

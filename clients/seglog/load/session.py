@@ -1,9 +1,7 @@
-"""The shared state of a run: connections, topic, measurements, its early end; and a precise sleep."""
+"""The shared state of a run: connections, topic, measurements, and its early end."""
 
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,26 +14,16 @@ from seglog.trio import Client
 from seglog_protocol.errors import ClientError, ClientTimeoutError, DiskFullError, NotReachableError, SeglogError
 from seglog_protocol.messages import TopicDescription
 
-ACKNOWLEDGED = "acknowledged"
-LATE = "late to send"
-FETCH = "fetch"
-END_TO_END = "end to end"
-"""Names of latencies in reports."""
-
 INTERRUPT_WAIT_SECONDS: Final = 1.0
 """How long to wait, after an interrupt, for requests in flight."""
 
-SleepUntil = Callable[[float], Awaitable[None]]
-
-_BY_ALARM_SECONDS: Final = 0.004
-"""The last part of a sleep, timed by SIGALRM; the loop's own timer is used before."""
-
 
 class Control:
-    """Whether a run is to end, and why. ``scope`` encloses the whole run."""
+    """Whether a run is to end, and why. ``scope`` encloses the whole run, ``answers`` what is measured."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
+        self.answers = trio.CancelScope()
         self.ended_by: Ended | None = None
         self.is_measuring = False
         self._ended = trio.Event()
@@ -53,24 +41,19 @@ class Control:
         """End cleanly while measuring; cancel at once before that, or at the second interrupt."""
         if not self.is_measuring or self.ended_by == "interrupt":
             self.scope.cancel()
-        # Also when the run only waits for answers: then it stops waiting.
-        self.ended_by = "interrupt"
+        self.answers.deadline = min(self.answers.deadline, trio.current_time() + INTERRUPT_WAIT_SECONDS)
+        self.ended_by = "interrupt"  # also when the run only waits for answers
         self._ended.set()
 
     async def watch(self, *, task_status: trio.TaskStatus[None]) -> None:
         """The task that handles Ctrl-C and SIGTERM; it ends at once outside the main thread."""
-        try:
-            receiver = trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)
-            signals = receiver.__enter__()
-        except RuntimeError:
+        if threading.current_thread() is not threading.main_thread():
             task_status.started()
             return
-        try:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for _ in signals:
                 self.interrupt()
-        finally:
-            receiver.__exit__(None, None, None)
 
 
 @dataclass(slots=True)
@@ -82,7 +65,6 @@ class Session:
     topic: TopicDescription
     control: Control
     measurement: Measurement
-    sleep_until: SleepUntil
 
     async def failed(self, error: SeglogError, attempts: int) -> bool:
         """Count an error. Returns False when it ends the run; else True, after a backoff for ``attempts``."""
@@ -103,36 +85,3 @@ class Session:
 def error_name(error: SeglogError) -> str:
     """The broker's code of an error; for the client's own errors the class name."""
     return type(error).__name__ if isinstance(error, ClientError) else error.code
-
-
-@contextmanager
-def alarm_clock() -> Generator[SleepUntil, None, None]:
-    """Yields a ``sleep_until`` in ``trio.current_time``, typically late by 0.1 ms; for one task at a time.
-
-    An event loop rounds its timers up to a millisecond, which is longer than most answers take. This one uses SIGALRM;
-    outside the main thread it is ``trio.sleep_until``.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield trio.sleep_until
-        return
-    token = trio.lowlevel.current_trio_token()
-    rung = trio.Event()
-
-    def ring() -> None:
-        nonlocal rung
-        rung.set()
-        rung = trio.Event()
-
-    async def sleep_until(due: float) -> None:
-        await trio.sleep_until(due - _BY_ALARM_SECONDS)
-        while (remaining := due - trio.current_time()) > 0:
-            signal.setitimer(signal.ITIMER_REAL, remaining)
-            with trio.move_on_at(due):  # in case the alarm is lost
-                await rung.wait()
-
-    previous = signal.signal(signal.SIGALRM, lambda *_: token.run_sync_soon(ring))
-    try:
-        yield sleep_until
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)

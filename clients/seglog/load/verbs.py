@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,8 +13,8 @@ from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.records import FetchedBatch
 from seglog.load.batches import BatchMaker, stamp_of
-from seglog.load.plan import Schedule, Ticket
-from seglog.load.session import ACKNOWLEDGED, END_TO_END, FETCH, LATE, Session
+from seglog.load.plan import Loop, Ticket
+from seglog.load.session import Session
 from seglog.raw import RawBatch
 from seglog.trio import Client, raw
 from seglog_protocol.compression import Codec
@@ -28,12 +29,11 @@ OnAnswer = Callable[[float, int], None]
 OnBatch = Callable[[FetchedBatch], None]
 
 
-async def produce(session: Session) -> Schedule:
-    """Send until the schedule is over."""
-    maker = batch_maker(session)
-    schedule = schedule_of(session, maker)
-    await Sending(session, maker, schedule).run()
-    return schedule
+async def produce(session: Session) -> Loop:
+    """Send until the loop is over."""
+    sending = Sending(session, batch_maker(session))
+    await sending.run()
+    return sending.loop
 
 
 async def consume(session: Session) -> None:
@@ -43,28 +43,18 @@ async def consume(session: Session) -> None:
     records, it is from a batch's largest timestamp to its arrival, to the millisecond and by both machines' clocks.
     """
     plan, measurement = session.plan, session.measurement
-    measured_from = trio.current_time() + plan.warmup
-
-    def is_measured() -> bool:
-        if trio.current_time() < measured_from:
-            return False
-        measurement.begin(measured_from)
-        return True
 
     def on_answer(seconds: float, size: int) -> None:
-        if is_measured():
-            measurement.received.add(0, size)
-            if not plan.follow:
-                measurement.took(FETCH, seconds)
+        measurement.received.add(0, size)
+        if not plan.follow:
+            measurement.latencies.add(seconds)
 
     def on_batch(batch: FetchedBatch) -> None:
-        if not is_measured():
-            return
         header = batch.header
         records = min(header.record_count, batch.end_offset - batch.start_offset)
         measurement.received.add(records, 0, requests=0)
         if plan.follow:
-            measurement.took(END_TO_END, time.time() - header.max_timestamp / 1000, records)
+            measurement.latencies.add(time.time() - header.max_timestamp / 1000, records)
         measurement.touch()
         if plan.count is not None and measurement.received.records >= plan.count:
             session.control.end("count")
@@ -76,32 +66,29 @@ async def consume(session: Session) -> None:
     options = ConsumerOptions(start=plan.start, follow=plan.follow, partition_bytes=plan.batch_bytes)
     reading = Reading(session, options, on_answer, on_batch)
     await reading.find()
+    measurement.begin()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
-        with trio.move_on_at(float("inf") if plan.duration is None else measured_from + plan.duration):
+        with trio.move_on_after(float("inf") if plan.duration is None else plan.duration):
             await session.control.ended()
         session.control.end("duration")
         nursery.cancel_scope.cancel()  # also cancels fetches that wait for records
 
 
-async def roundtrip(session: Session) -> Schedule:
+async def roundtrip(session: Session) -> Loop:
     """Send and read in the same process; latency is from a record's due time to its arrival."""
     measurement = session.measurement
     stamp_id = os.urandom(8)
     maker = batch_maker(session, stamp_id=stamp_id)
-    schedule: Schedule | None = None
     arrived = trio.Event()
     is_sent = False
 
     def on_batch(batch: FetchedBatch) -> None:
         now_ns = round(trio.current_time() * 1e9)
-        assert schedule is not None
-        measured_from_ns = round(schedule.measured_from * 1e9)
-        stamps = [stamp_of(record.value, stamp_id) for record in batch.stored()]
-        waits = [(now_ns - due) // 1000 for due in stamps if due is not None and due >= measured_from_ns]
-        if waits:
-            measurement.took_all(END_TO_END, waits)
-            measurement.received.add(len(waits), len(batch.data))
+        stamps = (stamp_of(record.value, stamp_id) for record in batch.stored())
+        for due, count in Counter(due for due in stamps if due is not None).items():
+            measurement.latencies.add((now_ns - due) / 1e9, count)
+            measurement.received.add(count, len(batch.data))
             measurement.touch()
         if is_sent and measurement.received.records >= measurement.sent.records:
             arrived.set()
@@ -109,8 +96,7 @@ async def roundtrip(session: Session) -> Schedule:
     options = ConsumerOptions(start="latest", follow=True)
     reading = Reading(session, options, lambda _seconds, _size: None, on_batch)
     await reading.find()
-    schedule = schedule_of(session, maker)
-    sending = Sending(session, maker, schedule)
+    sending = Sending(session, maker)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reading.run)
         await sending.run()
@@ -119,7 +105,7 @@ async def roundtrip(session: Session) -> Schedule:
             if measurement.received.records < measurement.sent.records:
                 await arrived.wait()
         nursery.cancel_scope.cancel()
-    return schedule
+    return sending.loop
 
 
 # --- Sending ----------------------------------------------------------------------------------------------------------
@@ -138,39 +124,34 @@ def batch_maker(session: Session, *, stamp_id: bytes | None = None) -> BatchMake
     )
 
 
-def schedule_of(session: Session, maker: BatchMaker) -> Schedule:
-    """The plan's schedule, from now on."""
-    plan = session.plan
-    return Schedule(
-        began=trio.current_time(),
-        batch_records=maker.records_max,
-        rate=plan.rate,
-        warmup=plan.warmup,
-        duration=plan.duration,
-        count=plan.count,
-    )
-
-
 class Sending:
-    """The senders of a run; ``run`` returns when the schedule is over and all requests are answered."""
+    """The senders of a run; ``run`` returns when the loop is over and all requests are answered."""
 
-    def __init__(self, session: Session, maker: BatchMaker, schedule: Schedule) -> None:
+    def __init__(self, session: Session, maker: BatchMaker) -> None:
+        plan = session.plan
+        self.loop = Loop(
+            began=trio.current_time(),
+            batch_records=maker.records_max,
+            rate=plan.rate,
+            duration=plan.duration,
+            count=plan.count,
+        )
         self._session = session
         self._maker = maker
-        self._schedule = schedule
         self._turn = trio.Lock()  # one task waits for the next ticket's time, so that batches are sent in order
 
     async def run(self) -> None:
-        """Send all batches of the schedule, over all connections."""
+        """Send all batches of the loop, over all connections."""
         session = self._session
+        session.measurement.begin()
         async with trio.open_nursery() as nursery:
             for client in session.clients:
                 for _ in range(session.plan.pipeline):
                     nursery.start_soon(self._send_all, client)
         if session.plan.ack == "none" and session.control.ended_by is None:
             await self._catch_up()
-        if self._schedule.ended_by is not None:
-            session.control.end(self._schedule.ended_by)
+        if self.loop.ended_by is not None:
+            session.control.end(self.loop.ended_by)
 
     async def _send_all(self, client: Client) -> None:
         attempts = 0
@@ -184,13 +165,13 @@ class Sending:
                 return
 
     async def _next(self) -> Ticket | None:
-        session, schedule = self._session, self._schedule
         async with self._turn:
-            if session.control.ended_by is not None:
-                schedule.stop(session.control.ended_by)
-            ticket = schedule.take(trio.current_time())
+            if self._session.control.ended_by is not None:
+                self.loop.stop(self._session.control.ended_by)
+            ticket = self.loop.take(trio.current_time())
             if ticket is not None and ticket.due > trio.current_time():
-                await session.sleep_until(ticket.due)
+                await trio.sleep_until(ticket.due)
+                ticket = ticket._replace(due=trio.current_time())  # waking late is not the broker's
             return ticket
 
     async def _send(self, client: Client, ticket: Ticket) -> SeglogError | None:
@@ -198,28 +179,20 @@ class Sending:
         session, measurement = self._session, self._session.measurement
         partition = ticket.number % session.topic.partitions
         data = self._maker.make(ticket.number, ticket.records, time.time_ns() // 1_000_000, ticket.due)
-        began = trio.current_time()
-        if ticket.is_measured:
-            measurement.begin(self._schedule.measured_from)
-        if self._schedule.rate is not None:
-            if ticket.is_measured:
-                measurement.took(LATE, began - ticket.due, ticket.records)
-            began = ticket.due
+        batch = RawBatch(session.topic.name, partition, data)
         measurement.in_flight += 1
         try:
-            result = (await raw.append(client, [RawBatch(session.topic.name, partition, data)], ack=session.plan.ack))[
-                0
-            ]
+            result = (await raw.append(client, [batch], ack=session.plan.ack))[0]
         except SeglogError as error:
             result = error
         # After a cancellation it stays in flight: its result is unknown.
         measurement.in_flight -= 1
         if isinstance(result, SeglogError):
             return result
-        if ticket.is_measured:
-            measurement.took(ACKNOWLEDGED, trio.current_time() - began, ticket.records)
-            measurement.sent.add(ticket.records, len(data))
-            measurement.touch()
+        if session.plan.verb == "produce":
+            measurement.latencies.add(trio.current_time() - ticket.due, ticket.records)
+        measurement.sent.add(ticket.records, len(data))
+        measurement.touch()
         return None
 
     async def _catch_up(self) -> None:

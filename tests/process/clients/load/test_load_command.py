@@ -47,7 +47,7 @@ def test_roundtrip_follows_every_record_to_the_reader(broker: Daemon) -> None:
 
 def test_an_interrupted_run_reports_and_removes_its_topic(broker: Daemon) -> None:
     command = seglog_command(
-        *(broker.address, "load", "produce", "interrupted", "--duration", "600", "--warmup", "0", "--rate", "200"),
+        *(broker.address, "load", "produce", "interrupted", "--duration", "600", "--rate", "200"),
         "--json",
     )
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()) as process:

@@ -824,10 +824,8 @@ def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_u
     assert typed("--connect-timeout", "1.5", "ping").connect_timeout == 1.5
     produce = typed("produce", "t", "--linger-ms", "0.1s", "--batch-bytes", "64KiB")
     assert (produce.linger_ms, produce.batch_bytes) == (100, 65536)
-    load = typed(
-        "load", "produce", "--duration", "2m", "--warmup", "1s", "--record-size", "1kB", "--batch-bytes", "5000"
-    )
-    assert (load.duration, load.warmup, load.record_size, load.batch_bytes) == (120, 1, 1000, 5000)
+    load = typed("load", "produce", "--duration", "2m", "--record-size", "1kB", "--batch-bytes", "5000")
+    assert (load.duration, load.record_size, load.batch_bytes) == (120, 1000, 5000)
     archive = ("spark", "archive", "--topic", "t", "--out", "x", "--trigger", "5m", "--target-file-mb")
     assert (typed(*archive, "1GiB").target_file_mb, typed(*archive, "64").target_file_mb) == (1024, 64)
     assert typed(*archive, "64").trigger == 300

@@ -45,28 +45,17 @@ def test_no_percentile_is_above_the_maximum() -> None:
     assert latencies.percentile(50) == latencies.percentile(99.9) == latencies.max == 0.123457
 
 
-def test_many_values_at_once_are_the_same_as_one_by_one() -> None:
-    together, single = Measurement(), Measurement()
-    together.took_all("x", [3, 700, 3, 3, 12_345])
-    for value in (3, 700, 3, 3, 12_345):
-        single.took("x", value / 1e6)
-    for percentile in (1, 50, 80, 99):
-        assert together.latencies["x"].percentile(percentile) == single.latencies["x"].percentile(percentile)
-    assert together.latencies["x"].count == 5
-
-
-def test_a_run_lasts_from_the_end_of_the_warm_up_to_what_was_done_last() -> None:
+def test_a_run_lasts_until_what_was_done_last_and_its_cpu_share_until_its_end() -> None:
     clock, cpu = Meter(10.0), Meter(1.0)
     measurement = Measurement(clock, cpu)
     assert (measurement.seconds, measurement.cpu_share) == (0.0, 0.0)
-    measurement.begin(9.5)
-    clock.value = 12.0
     measurement.begin()
+    clock.value = 12.5
     measurement.touch()
     clock.value, cpu.value = 14.0, 4.6
-    assert measurement.seconds == 2.5
     measurement.end()
     clock.value, cpu.value = 100.0, 100.0
+    assert measurement.seconds == 2.5
     assert measurement.cpu_share == pytest.approx(0.9)
 
 

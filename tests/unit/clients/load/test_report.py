@@ -6,7 +6,7 @@ from typing import Any
 
 from seglog.load.measurement import Measurement
 from seglog.load.plan import Plan
-from seglog.load.report import Report, progress_line
+from seglog.load.report import Report
 
 
 def measurement(*, cpu: float = 0.5) -> Measurement:
@@ -18,8 +18,8 @@ def measurement(*, cpu: float = 0.5) -> Measurement:
     made.touch()
     made.end()
     made.sent.add(1000, 100_000, 10)
-    made.took("acknowledged", 0.0015, 990)
-    made.took("acknowledged", 0.25, 10)
+    made.latencies.add(0.0015, 990)
+    made.latencies.add(0.25, 10)
     return made
 
 
@@ -47,7 +47,7 @@ def test_the_json_has_every_number_with_its_unit_in_its_name() -> None:
     }
     assert set(shown) == {
         *("verb", "topic", "partitions", "connections", "pipeline", "record_size", "batch_records", "compression"),
-        *("ack", "target_rate", "warmup_seconds", "ended_by", "seconds", "records", "bytes", "requests"),
+        *("ack", "target_rate", "ended_by", "seconds", "records", "bytes", "requests"),
         *("records_per_second", "mb_per_second", "received_records", "missing_records", "unsent_records"),
         *("unanswered_requests", "errors", "latency_ms", "cpu_share", "is_generator_busy", "notes"),
     }
@@ -97,17 +97,3 @@ def test_a_rate_that_was_not_reached_is_told_with_what_the_latencies_do_not_know
     text = " ".join(made.remarks())
     assert "latency counts from when a record was due" in text
     assert "40 records fell due and could not be sent" in text
-
-
-def test_progress_is_of_the_time_since_the_last_line() -> None:
-    now = [10.0]
-    running = Measurement(lambda: now[0], lambda: 0.0)
-    plan = Plan(verb="produce")
-    assert progress_line(running, plan, (0.0, 0, 0)) == "warming up"
-    running.begin()
-    running.sent.add(3000, 1_500_000)
-    running.took("acknowledged", 0.002)
-    running.errors["X"] += 1
-    now[0] = 10.5
-    line = progress_line(running, plan, (10.0, 1000, 500_000))
-    assert line == "4,000 records/s, 2.0 MB/s, p99 2.000 ms, 1 error"

@@ -43,7 +43,7 @@ async def test_a_counted_run_sends_exactly_that_and_keeps_a_topic_it_did_not_mak
         assert (report.measurement.sent.records, report.ended_by, report.has_failed) == (100, "count", False)
         counts = [len(log.records()) for log in broker.logs["t"]]
         assert (sum(counts), all(counts)) == (100, True)
-        assert report.measurement.latencies["acknowledged"].count == 100
+        assert report.measurement.latencies.count == 100
 
 
 async def test_a_topic_that_was_made_is_removed_unless_it_is_to_be_kept(autojump_clock: MockClock) -> None:
@@ -86,12 +86,12 @@ async def test_an_error_that_no_waiting_cures_ends_the_run(autojump_clock: MockC
 async def test_at_a_rate_records_go_out_on_time(autojump_clock: MockClock) -> None:
     async with memory_broker(topics={"t": 1}) as broker:
         began = trio.current_time()
-        report = await ran(broker, "produce", topic="t", duration=10.0, warmup=1.0, rate=50.0, batch_bytes=None)
+        report = await ran(broker, "produce", topic="t", duration=10.0, rate=50.0, batch_bytes=None)
         assert report.measurement.sent.records == 500
         assert report.unsent == 0
-        assert 10.5 < trio.current_time() - began < 12
+        assert 9.5 < trio.current_time() - began < 11
         assert report.measurement.seconds == pytest.approx(10, abs=0.1)
-        assert report.measurement.latencies["late to send"].count == 500
+        assert report.measurement.latencies.count == 500
 
 
 async def test_a_silent_broker_does_not_keep_a_run_from_ending(autojump_clock: MockClock) -> None:
@@ -127,14 +127,14 @@ async def test_a_round_trip_sees_every_record_arrive(autojump_clock: MockClock) 
         await ran(broker, "produce", topic="t", count=30)  # of another run: not to be counted
         report = await ran(broker, "roundtrip", topic="t", count=60, rate=100.0)
         assert (report.measurement.sent.records, report.measurement.received.records, report.missing) == (60, 60, 0)
-        assert report.measurement.latencies["end to end"].count == 60
+        assert report.measurement.latencies.count == 60
 
 
 async def test_an_interrupted_run_reports_what_it_measured(autojump_clock: MockClock) -> None:
     async with memory_broker(topics={"other": 1}) as broker:
         report = await interrupted(broker, 5.0, monkey=lambda control: control.interrupt())
         assert report.ended_by == "interrupt"
-        assert 150 < report.measurement.sent.records < 450
+        assert 450 < report.measurement.sent.records < 550
         assert set(broker.logs) == {"other"}, "the topic is removed all the same"
 
 
