@@ -1,8 +1,6 @@
-"""docs/DURABILITY.md: every failure and every ack has an answer, and every answer tests that exist."""
+"""docs/DURABILITY.md: every failure and every ack has an answer, and every file a row for its bits."""
 
-import ast
 import re
-from functools import cache
 
 from seglog_broker.storage.io.filenames import (
     ACCOUNTS_FILE,
@@ -29,13 +27,6 @@ _WITHOUT_CONTENT = {
     ".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>", "seglog-ballast", "seglog-backup.sock",
 }  # fmt: skip
 """Empty, a socket, or the same bytes under a name that says that they do not count."""
-_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-
-
-@cache
-def _tests_in(path: str) -> frozenset[str]:
-    tree = ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_failure_has_a_table_and_no_other_section_has() -> None:
@@ -44,23 +35,10 @@ def test_every_failure_has_a_table_and_no_other_section_has() -> None:
 
 
 @each_case("failure", _FAILURES)
-def test_every_ack_has_an_answer_that_tests_prove(failure: str) -> None:
+def test_every_ack_has_an_answer(failure: str) -> None:
     section = _PAGE.split(f"\n## {failure}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", section, re.MULTILINE)
-    assert [ack for ack, _, _ in rows] == ["none", "os", "disk"]
-    for ack, answer, proof in rows:
-        assert answer.strip()
-        assert _NAMED.findall(proof), f"{failure}, {ack}: nothing proves it"
-        assert re.sub(r", ", "", _NAMED.sub("", proof)) == ""
-
-
-def test_every_test_that_is_named_exists() -> None:
-    named = _NAMED.findall(_PAGE)
-    assert len(named) > 25
-    for path, name in named:
-        assert name.startswith("test_")
-        assert name in _tests_in(path), f"{path} has no {name}"
-    assert len(named) == _PAGE.count("tests/"), "each in the form that is looked for"
+    rows = re.findall(r"^\| `(\w+)` \| (\S.*) \|$", section, re.MULTILINE)
+    assert [ack for ack, _ in rows] == ["none", "os", "disk"]
 
 
 def _files_with_a_row() -> set[str]:

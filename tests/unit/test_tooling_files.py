@@ -148,7 +148,7 @@ def _tracked() -> list[Path]:
     return [path for path in paths if path.is_file() and "data" not in path.parts]
 
 
-def test_what_security_md_says_is_so_and_the_tests_it_names_are_there() -> None:
+def test_what_security_md_says_is_so() -> None:
     text = _read("SECURITY.md")
     defaults = BrokerConfig()
     assert f"`{defaults.seglog_listen}`" in text
@@ -157,9 +157,3 @@ def test_what_security_md_says_is_so_and_the_tests_it_names_are_there() -> None:
     page = render_document()
     for key in keys:
         assert f"| `{key}` |" in page, key
-    named = re.findall(r"`(tests/[^`]+)`", text)
-    assert len(named) >= 40
-    for name in named:
-        file, _, test = name.partition("::")
-        assert (REPOSITORY / file).exists(), name
-        assert not test or re.search(rf"^(async )?def {test}\(", _read(file), re.MULTILINE), name
