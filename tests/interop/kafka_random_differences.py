@@ -61,6 +61,7 @@ _CODE: Final = r".*error_code"
 REASONS: Final = (
     Reason("seglog offers fewer apis, versions and features", "ApiVersions", r"(api_keys|.*_features.*)"),
     Reason("Kafka 4.4 has more keys than 4.3", "DescribeConfigs|CreateTopics", r".*configs", _kafka_has_fewer),
+    Reason("Kafka 4.4 describes keys in other words", "DescribeConfigs", r".*documentation", lambda _: _IS_4_3),
     Reason(
         "Kafka 4.3 assigns nothing anew when the last member has left",
         "ConsumerGroupDescribe",

@@ -60,7 +60,7 @@ class Wire:
         return response
 
     def _connected(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self._port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self._port), timeout=60)
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes:

@@ -14,7 +14,7 @@ from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_wire import Wire
 from tests.interop.make_kafka_metadata import alter, create, settings
-from tests.interop.peer import Kafka, free_ports, kafka_script
+from tests.interop.peer import KAFKA_VERSION, Kafka, free_ports, kafka_script
 from tests.interop.sasl_client import SCRAM
 from tests.interop.sasl_conversation import USERS, Conversation
 from tests.interop.test_kafka_export import export
@@ -130,11 +130,15 @@ def test_a_kafka_has_the_accounts_and_all_settings_of_an_export(tmp_path: Path) 
         *(f"listener.name.sasl.{mechanism.lower()}.sasl.jaas.config={module}" for mechanism in SCRAM),
     ) as wire:
         assert seen(wire) == ours
-        assert {name: settings(wire, name) for name in TOPICS} == {
+        expected = {
             "least": TOPICS["least"] | {"segment.bytes": str(SEGMENT_BYTES_MIN_KAFKA)},
             "most": TOPICS["most"] | {"min.insync.replicas": "1"},
             "words": TOPICS["words"],
         }
+        if KAFKA_VERSION == "4.3.1":  # starts without a key that it does not know
+            for of_topic in expected.values():
+                of_topic.pop("max.decompressed.message.bytes", None)
+        assert {name: settings(wire, name) for name in TOPICS} == expected
         # Kafka itself sets min.insync.replicas for all brokers when it starts with eligible leader replicas.
         assert described(wire, _BROKER, "", _ALL_BROKERS) == AT_RUN_TIME[""] | {"min.insync.replicas": "1"}
         assert described(wire, _BROKER, "1", _DYNAMIC_BROKER) == OF_BROKER

@@ -131,7 +131,7 @@ def login() -> None:
     for left in reversed(range(10)):
         try:
             with logged_errors("kafka"):
-                KafkaAdminClient(**SERVER, bootstrap_timeout_ms=1500).close()
+                KafkaAdminClient(**SERVER, bootstrap_timeout_ms=4000).close()
         except RuntimeError as error:
             if not left or "AuthenticationFailed" in str(error):
                 raise
