@@ -69,41 +69,46 @@ def each_case(
     """All ``cases`` in one test, as subtests; else as ``pytest.mark.parametrize``, which makes a test of each.
 
     For functions whose fixtures need not be made anew for each case: an item costs pytest more than most cases take.
+    Cases that are marked `soak` are a second test, which has that mark. No case has another mark.
     """
     words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    given = [
-        case.values if hasattr(case, "values") and hasattr(case, "marks") else case if len(words) > 1 else (case,)
-        for case in cases
-    ]
-    every = [dict(zip(words, values, strict=True)) for values in given]
-    assert every, "a test without a case would pass"
-    said = list(map(ids, (case[words[0]] for case in every)) if callable(ids) else ids or range(len(every)))
+    parts: dict[str, list[tuple[Any, dict[str, Any]]]] = {"some": [], "rest": []}
+    for place, case in enumerate(cases):
+        values, marks = (case.values, case.marks) if hasattr(case, "marks") else (case, ())
+        assert {mark.name for mark in marks} <= {"soak"}
+        given = dict(zip(words, values if len(words) > 1 or hasattr(case, "marks") else (values,), strict=True))
+        said = ids(given[words[0]]) if callable(ids) else list(ids)[place] if ids else place
+        parts["rest" if marks else "some"].append((said, given))
+    assert parts["some"], "a test without a case would pass"
 
     def decorate(test: Callable[..., Any]) -> Any:
         there = signature(test).parameters
+        own = {"subtests", "part"} if parts["rest"] else {"subtests"}
         wanted = [parameter for name, parameter in there.items() if name not in words]
-        if "subtests" not in there:
-            wanted.append(Parameter("subtests", Parameter.KEYWORD_ONLY))
-
-        def passed_on(subtests: pytest.Subtests, fixtures: dict[str, Any]) -> dict[str, Any]:
-            return {**fixtures, "subtests": subtests} if "subtests" in there else fixtures
+        wanted += [Parameter(name, Parameter.KEYWORD_ONLY) for name in sorted(own - there.keys())]
 
         @wraps(test, updated=())
-        def run(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
-            for name, case in zip(said, every, strict=True):
-                with subtests.test(msg=f"{', '.join(words)}: {name}"):
-                    test(**passed_on(subtests, fixtures), **case)
+        def run(*, subtests: pytest.Subtests, part: str = "some", **fixtures: Any) -> None:
+            if "subtests" in there:
+                fixtures["subtests"] = subtests
+            for said, case in parts[part]:
+                with subtests.test(msg=f"{', '.join(words)}: {said}"):
+                    test(**fixtures, **case)
 
         @wraps(test, updated=())
-        async def run_async(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
-            for name, case in zip(said, every, strict=True):
-                with subtests.test(msg=f"{', '.join(words)}: {name}"):
-                    await test(**passed_on(subtests, fixtures), **case)
+        async def run_async(*, subtests: pytest.Subtests, part: str = "some", **fixtures: Any) -> None:
+            if "subtests" in there:
+                fixtures["subtests"] = subtests
+            for said, case in parts[part]:
+                with subtests.test(msg=f"{', '.join(words)}: {said}"):
+                    await test(**fixtures, **case)
 
         one: Any = run_async if iscoroutinefunction(test) else run
+        one.__signature__ = Signature(wanted)
         # Only marks are passed on: to Hypothesis' plugin each case is a property, not the test of all of them.
         one.pytestmark = list(getattr(test, "pytestmark", []))
-        one.__signature__ = Signature(wanted)
+        if parts["rest"]:
+            return pytest.mark.parametrize("part", ["some", pytest.param("rest", marks=pytest.mark.soak)])(one)
         return one
 
     return decorate
