@@ -1,4 +1,4 @@
-"""Apache's own MirrorMaker 2 between a daemon and a real Kafka, both ways at once: docs/MIRROR.md shows how."""
+"""Apache's own MirrorMaker 2 between a daemon and a real Kafka, both ways at once: docs/BACKUP.md shows how."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.unit.clients.mirror.sides import commit, committed, contents, end_of,
 
 pytestmark = [pytest.mark.timeout(600)]
 
-PAGE: Final = (REPOSITORY / "docs" / "MIRROR.md").read_text(encoding="utf-8")
+PAGE: Final = (REPOSITORY / "docs" / "BACKUP.md").read_text(encoding="utf-8")
 
 QUICK: Final = """
 refresh.topics.interval.seconds = 1

@@ -59,13 +59,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the arguments, which docs/OUTGROWING.md shows."""
+    """The parser of the arguments, which docs/BACKUP.md shows."""
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
         description="Make of a log directory that no broker uses one or more that Apache Kafka starts with as they "
         "are: topics with their ids and settings, records, committed offsets, accounts, transactions. The log "
         "directory stays as it is.",
-        epilog="Exit codes: 0 done, or can be done, 1 not done, 2 usage. See docs/OUTGROWING.md.",
+        epilog="Exit codes: 0 done, or can be done, 1 not done, 2 usage. See docs/BACKUP.md.",
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIR", help="the log directory, of a broker that is stopped")

@@ -69,5 +69,5 @@ def translated(error: Any, name: str, why: str = "") -> SeglogError:
         asked = f"{text}; is this a listener with TLS (kafkas://), or with accounts (--kafka-config)?"
         return NotReachableError(f"{name} does not answer: {why or asked}", server=name)
     if code in _REFUSED:
-        return AuthorizationError(f"{name} does not allow it: {text}; give the account the right, see docs/MIRROR.md")
+        return AuthorizationError(f"{name} does not allow it: {text}; give the account the right, see docs/BACKUP.md")
     return MirrorError(f"{name}: {text}")
