@@ -35,7 +35,7 @@ PARTITIONS: Final = 3
 
 def config_of_page(here: str, there: str) -> str:
     """The file that the page shows, for these two addresses and the topics and groups of the test."""
-    section = PAGE.partition("\n## MirrorMaker 2\n")[2].partition("\n## ")[0]
+    section = PAGE.partition("\n### MirrorMaker 2\n")[2].partition("\n### ")[0]
     [config] = re.findall(r"^```properties\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     changes = {"localhost:9092": here, "kafka.example:9092": there, "clicks, orders": "out.*", "bills": "back.*"}
     for shown, wanted in changes.items():
