@@ -22,6 +22,11 @@ def finished(steps: Steps[ResultT]) -> ResultT:
             return result
 
 
+def no_steps() -> Steps[None]:
+    """Work that is done."""
+    yield from ()
+
+
 async def in_turns_of(steps: Steps[ResultT], turn: Callable[[], Awaitable[None]]) -> ResultT:
     """The result of ``steps``, with a ``turn`` wherever they yield."""
     while True:

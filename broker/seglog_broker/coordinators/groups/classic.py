@@ -34,7 +34,7 @@ from seglog_protocol.errors import (
     UnknownMemberError,
 )
 from seglog_protocol.kafka.messages import GroupMetadataValue
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import Steps, no_steps
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """Time that a new member may wait for its first generation. It sends no heartbeats yet, so nothing else ends it."""
@@ -53,12 +53,25 @@ class ClassicGroup(StateMachine):
     """
 
     kind: Final = "classic"
+    takes_classic: Final = True
+    """True if members of the classic protocol may join it as it is."""
+    consumer: Final = None
+    """For members of the consumer protocol, once it is upgraded."""
 
     def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], new_id: Callable[[], str]) -> None:
         super().__init__(group_id, outbox)
         self._limits = limits
         self._new_id = new_id
         self._phases = ClassicPhases(group_id, outbox, limits)
+
+    @property
+    def classic(self) -> "ClassicGroup":
+        """For members that use the classic protocol."""
+        return self
+
+    def upgraded(self, upgrade: Callable[["ClassicGroup"], Steps[None]]) -> Steps[None]:
+        """Have ``upgrade`` put a group that takes members of the consumer protocol in its place."""
+        return upgrade(self)
 
     def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
         """Take the place of a group of the consumer protocol, whose members all have to rejoin."""
@@ -149,6 +162,10 @@ class ClassicGroup(StateMachine):
         """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
         return self._phases.deadline_ms
 
+    def described_as_classic(self, now: Now) -> GroupDescription:
+        """As ``describe``."""
+        return self.describe(now)
+
     def describe(self, now: Now) -> GroupDescription:
         """For admins. As in Kafka, the protocol and the members' metadata stand in it while it is Stable."""
         protocol = (self._phases.protocol or "") if self._phases.state is ClassicState.STABLE else ""
@@ -177,19 +194,21 @@ class ClassicGroup(StateMachine):
 
     # --- Requests of members ------------------------------------------------------------------------------------------
 
-    def join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
+    def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
         """Make a consumer a member, or a member part of the next generation; ``answer`` gets a JoinResult."""
         try:
             self._join(request, answer, now)
         except GroupError as error:
             self._phases.reply(answer, JoinResult(request.member_id, error=error))
+        return no_steps()
 
-    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> None:
+    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
         """Give a member its assignment as soon as the leader brings it; ``answer`` gets a SyncResult."""
         try:
             self._sync(request, answer, now)
         except GroupError as error:
             self._phases.reply(answer, SyncResult(error=error))
+        return no_steps()
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
         """Restart a member's session timer. Raises the GroupError that tells it what to do."""
@@ -241,6 +260,9 @@ class ClassicGroup(StateMachine):
         if self._phases.state is ClassicState.COMPLETING_REBALANCE:
             raise self._phases.rebalance_in_progress()
         return None
+
+    def check_fetch(self, member_id: str, generation: int, instance_id: str | None) -> None:
+        """Anybody may look up its offsets: it does not look at who asks, as in Kafka."""
 
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""

@@ -13,7 +13,7 @@ from typing import Final
 from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION, ConsumerCore
-from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, describe_member
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
 from seglog_broker.coordinators.groups.consumer_member import (
     AWAY_EPOCH,
     JOINING_EPOCH,
@@ -34,13 +34,14 @@ from seglog_broker.coordinators.groups.membership import (
     TOLD_MAX,
     CommitCheck,
     Each,
+    GroupDescription,
     Limits,
     warn_of_silence,
 )
 from seglog_broker.coordinators.groups.topics import Topics
-from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_protocol.errors import FencedMemberEpochError, GroupError, NonEmptyGroupError, StaleMemberEpochError
-from seglog_protocol.steps import Steps, finished
+from seglog_protocol.steps import Steps, finished, no_steps
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""
@@ -88,6 +89,20 @@ class ConsumerGroup(StateMachine):
         """The regular expressions of its members."""
         self.classic = ClassicMembership(self._core, outbox, new_id)
         """For members that use the classic protocol."""
+
+    @property
+    def consumer(self) -> "ConsumerGroup":
+        """For members of the consumer protocol."""
+        return self
+
+    @property
+    def takes_classic(self) -> bool:
+        """True if members of the classic protocol may join it as it is. Without members it becomes a classic one."""
+        return not self.is_empty
+
+    def upgraded(self, _upgrade: object) -> Steps[None]:
+        """Nothing: it is upgraded."""
+        return no_steps()
 
     def upgrade(self, members: Iterable[Member], generation: int, now: Now) -> None:
         """Take the place of a classic group. Its members stay, with their partitions, and have to rejoin.
@@ -175,6 +190,10 @@ class ConsumerGroup(StateMachine):
             0 < count == len(self._state.members) <= limits.max_size
             and limits.consumer_migration_policy in DOWNGRADE_POLICIES
         )
+
+    def described_as_classic(self, now: Now) -> GroupDescription:
+        """A description as if all its members used the classic protocol."""
+        return as_classic(self.describe(now))
 
     def describe(self, now: Now) -> ConsumerGroupDescription:
         """A description for admins."""
@@ -291,6 +310,9 @@ class ConsumerGroup(StateMachine):
                 raise self._other_epoch(member, epoch)
 
         return check
+
+    def end_join(self, answer: Answer, now: Now) -> None:
+        """A join that waits has lost its connection: its member stays until its session ends."""
 
     def check_fetch(self, member_id: str, epoch: int, instance_id: str | None) -> None:  # noqa: ARG002 - as above
         """Raise the GroupError for a member that looks up offsets and is not of this epoch."""

@@ -25,6 +25,7 @@ from seglog_protocol.steps import Steps
 log = get_logger()
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
+"""A group of any kind. Services ask none which it is, but call the methods that all have."""
 
 
 class RegistryTopics(Topics):
@@ -128,19 +129,20 @@ class GroupMachines:
 
     def downgrade(self, known: ConsumerGroup) -> ClassicGroup:
         """Replace a group of the consumer protocol by a classic one, for which ``carry_out`` is still to be called."""
-        made = self.runtime.replace(known.key, partial(self._downgraded, known))
-        assert isinstance(made, ClassicGroup)
+        made = self.classic(known.key)
+        self.runtime.replace(known.key, partial(self._downgraded, known, made))
         return made
 
-    def _downgraded(self, known: ConsumerGroup) -> ClassicGroup:
-        made = downgraded(known, self.classic(known.key), self._topics, self.runtime.now())
+    def _downgraded(self, known: ConsumerGroup, made: ClassicGroup) -> ClassicGroup:
+        downgraded(known, made, self._topics, self.runtime.now())
         _log_change(made)
         return made
 
     def _successor(self, known: Group) -> Callable[[], Group] | None:
-        if isinstance(known, ConsumerGroup) and known.may_be_classic:
-            return partial(self._downgraded, known)
-        return None
+        consumer = known.consumer
+        if consumer is None or not consumer.may_be_classic:
+            return None
+        return partial(self._downgraded, consumer, self.classic(known.key))
 
 
 def _log_change(made: Group) -> None:

@@ -6,9 +6,7 @@ from typing import Final
 import trio
 
 from seglog_broker.coordinators.coordinator_runtime import Waiting
-from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
-from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
 from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeat,
@@ -18,6 +16,7 @@ from seglog_broker.coordinators.groups.consumer_requests import (
 )
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
 from seglog_broker.coordinators.groups.membership import (
+    ClassicMembers,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -64,10 +63,7 @@ class MemberService:
             self._check(group)
             self._check_memory(group, request.member_id, request.size)
             known = self._group_to_join(group, request.member_id)
-            if isinstance(known, ClassicGroup):
-                known.join(request, waiting, self._runtime.now())
-            else:
-                await self._runtime.in_steps(group, known.join(request, waiting, self._runtime.now()))
+            await self._runtime.in_steps(group, known.join(request, waiting, self._runtime.now()))
             self._runtime.carry_out(group)
             self._runtime.drop_if_unused(group)
             return await self._runtime.wait(group, waiting)
@@ -75,7 +71,7 @@ class MemberService:
             return JoinResult(request.member_id, error=error)
         except trio.Cancelled:
             left = self._runtime.machines.get(group)
-            if isinstance(left, ClassicGroup):
+            if left is not None:
                 left.end_join(waiting, self._runtime.now())
                 self._runtime.carry_out(group)
                 self._runtime.drop_if_unused(group)
@@ -87,16 +83,14 @@ class MemberService:
         before = None if known is None else known.size_of(member_id)
         self._machines.memory.check(group, size - (before or 0), is_new=before is None)
 
-    def _group_to_join(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
+    def _group_to_join(self, group: str, member_id: str) -> ClassicMembers:
         known = self._runtime.machines.get(group)
-        if isinstance(known, ClassicGroup):
-            return known
-        if known is not None and not known.is_empty:
+        if known is not None and known.takes_classic:
             return known.classic
         if member_id:
             raise _unknown_member(group, member_id)
-        if known is not None:
-            return self._machines.downgrade(known)
+        if known is not None and known.consumer is not None:
+            return self._machines.downgrade(known.consumer)
         made = self._runtime.machines[group] = self._machines.classic(group)
         return made
 
@@ -107,10 +101,7 @@ class MemberService:
             waiting: Waiting[SyncResult] = Waiting()
             self._machines.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
             known = self._find(group, request.member_id)
-            if isinstance(known, ClassicGroup):
-                known.sync(request, waiting, self._runtime.now())
-            else:
-                await self._runtime.in_steps(group, known.sync(request, waiting, self._runtime.now()))
+            await self._runtime.in_steps(group, known.sync(request, waiting, self._runtime.now()))
             request = request._replace(assignments={})  # those of one that does not lead say nothing while it waits
             self._runtime.carry_out(group)
             return await self._runtime.wait(group, waiting)
@@ -141,16 +132,16 @@ class MemberService:
                 LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
                 for member in members
             ]
-        results = _classic(known).leave(members, self._runtime.now())
+        results = known.classic.leave(members, self._runtime.now())
         await self._runtime.written(group)
         return results
 
-    def _find(self, group: str, member_id: str) -> ClassicGroup | ClassicMembership:
+    def _find(self, group: str, member_id: str) -> ClassicMembers:
         """The state machine for members of the classic protocol. Raises UnknownMemberError if the group has none."""
         known = self._runtime.machines.get(group)
         if known is None:
             raise _unknown_member(group, member_id)
-        return _classic(known)
+        return known.classic
 
     # --- The consumer protocol ----------------------------------------------------------------------------------------
 
@@ -172,19 +163,19 @@ class MemberService:
     def _has(self, group: str, regex: str) -> bool:
         """True if a member subscribes by this expression."""
         known = self._runtime.machines.get(group)
-        return isinstance(known, ConsumerGroup) and regex in known.regexes
+        return known is not None and known.consumer is not None and regex in known.consumer.regexes
 
     async def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
         """The group of a member of the consumer protocol, made for one that joins."""
-        while not isinstance(known := self._runtime.machines.get(group), ConsumerGroup):
+        while (known := self._runtime.machines.get(group)) is None or (consumer := known.consumer) is None:
             check_heartbeat(group, request, self._machines.limits(group))
             if request.member_epoch != JOINING_EPOCH:
                 raise _unknown_member(group, request.member_id)
             if known is None:
                 made = self._runtime.machines[group] = self._machines.consumer(group)
                 return made
-            await self._scheduler.in_turns(self._machines.upgrade(known))
-        return known
+            await self._scheduler.in_turns(known.upgraded(self._machines.upgrade))
+        return consumer
 
     # --- Without a request --------------------------------------------------------------------------------------------
 
@@ -207,10 +198,6 @@ class MemberService:
             there = first_of(names, len(names)) or "there are none"
             raise UnknownGroupError(f"group {group!r} has no members; groups with members: {there}", group=group)
         return known
-
-
-def _classic(group: Group) -> ClassicGroup | ClassicMembership:
-    return group if isinstance(group, ClassicGroup) else group.classic
 
 
 def _unknown_member(group: str, member_id: str) -> UnknownMemberError:

@@ -17,7 +17,6 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     Key,
     OffsetToCommit,
 )
-from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import OFFSET_BYTES, PENDING_BYTES, Budget
 from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.offset_retention import Retention
@@ -278,7 +277,7 @@ class OffsetService:
 
     def _check_fetch(self, group: str, committer: Committer | None) -> None:
         known = self._runtime.machines.get(group)
-        if committer is not None and isinstance(known, ConsumerGroup):
+        if committer is not None and known is not None:
             known.check_fetch(committer.member_id, committer.generation, committer.instance_id)
 
     def look_up(

@@ -8,8 +8,7 @@ import trio
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
-from seglog_broker.coordinators.groups.consumer import ConsumerGroup
-from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.service.cleanup import OffsetClamp, OffsetExpiry, OrphanedOffsets
@@ -307,18 +306,16 @@ class GroupService:
         """A group; one of the consumer protocol as if its members used the classic one. Raises UnknownGroupError."""
         self.check(group)
         known = self._known(group)
-        if isinstance(known, ConsumerGroup):
-            return as_classic(known.describe(self._runtime.now())), self._listed(group)
         if known is not None:
-            return known.describe(self._runtime.now()), self._listed(group)
+            return known.described_as_classic(self._runtime.now()), self._listed(group)
         return GroupDescription(group, "classic", "Empty", 0, "", "", "", ()), self._listed(group)
 
     def describe_consumer(self, group: str) -> ConsumerGroupDescription:
         """A group of the consumer protocol. Raises UnknownGroupError, for a classic one, too."""
         self.check_named(group)
         known = self._known(group)
-        if isinstance(known, ConsumerGroup):
-            return known.describe(self._runtime.now())
+        if known is not None and known.consumer is not None:
+            return known.consumer.describe(self._runtime.now())
         raise UnknownGroupError(f"group {group} is not of the consumer protocol", group=group)
 
     def _known(self, group: str) -> Group | None:

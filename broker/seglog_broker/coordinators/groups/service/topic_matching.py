@@ -75,8 +75,8 @@ class TopicMatching:
                 if number % GROUPS_A_TURN == 0:
                     await self._scheduler.turn()
                 group = self._groups.get(name)
-                if isinstance(group, ConsumerGroup):
-                    await self._match_group(group, changed, found, is_restored=name in restored)
+                if group is not None and group.consumer is not None:
+                    await self._match_group(group.consumer, changed, found, is_restored=name in restored)
             await trio.sleep(PAUSE_SECONDS)
 
     async def _match_group(
