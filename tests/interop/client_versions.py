@@ -200,8 +200,15 @@ class Proxy:
             while True:
                 near, _ = listener.accept()
                 far = socket.create_connection(("127.0.0.1", self.behind))
-                for source, target, notes in ((near, far, self._note), (far, near, bytearray.clear)):
-                    threading.Thread(target=_pass_on, args=(source, target, notes), daemon=True).start()
+                threading.Thread(target=self._connect, args=(near, far), daemon=True).start()
+
+    def _connect(self, near: socket.socket, far: socket.socket) -> None:
+        """Pass on what both sides say until both have ended."""
+        with near, far:
+            back = threading.Thread(target=_pass_on, args=(far, near, bytearray.clear), daemon=True)
+            back.start()
+            _pass_on(near, far, self._note)
+            back.join()
 
     def _note(self, seen: bytearray) -> None:
         """Note the requests that have come whole, and drop them."""
