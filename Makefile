@@ -10,6 +10,8 @@ SPARK_VENV := .venv-spark
 SPARK_STAMP := $(SPARK_VENV)/.installed
 WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest tests/spark
 
+STUB := protocol/seglog_protocol/kafka/messages.pyi
+
 # seglog as a release's wheel has it.
 COMPILED := build/compiled
 COMPILED_STAMP := $(COMPILED)/.built
@@ -126,7 +128,7 @@ night:
 	@$(MAKE) --no-print-directory soak SOAK=60
 	@$(MAKE) --no-print-directory interop
 
-check: $(STAMP)
+check: $(STAMP) $(STUB)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --cache-dir .mypy_cache/product broker protocol clients hatch_build.py
@@ -139,6 +141,10 @@ compiled: $(STAMP) $(COMPILED_STAMP)
 	@mkdir -p dist && rm -f dist/seglog-*-cp*.whl && cp $(COMPILED)/*.whl dist
 	$(ON_COMPILED) $(BIN)/pytest tests/soak/test_compiled_wheel.py
 	@$(MAKE) --no-print-directory unit-compiled
+
+# What type checkers know of Kafka's messages; an install writes it as well.
+$(STUB): $(STAMP) hatch_build.py protocol/seglog_protocol/kafka/definitions.txt
+	@$(BIN)/python hatch_build.py && touch $@
 
 # The wheel, and its packages where PYTHONPATH finds them before those of the checkout.
 $(COMPILED_STAMP): $(STAMP) pyproject.toml hatch_build.py $(shell find broker protocol clients -name '*.py')
@@ -167,7 +173,7 @@ docs: $(STAMP)
 	$(BIN)/python -m mkdocs build --strict
 
 # Types of the tests, and of whatever is no product: they take as long as those of the product.
-check-tests: $(STAMP)
+check-tests: $(STAMP) $(STUB)
 	$(call lane,check-tests,$(BIN)/mypy && $(BIN)/python scripts/house.py --all)
 
 fmt: $(STAMP)

@@ -1,19 +1,27 @@
-"""The version of a build, and the build of a wheel with compiled modules.
+"""The version of a build, the classes of Kafka's messages for type checkers, and a wheel with compiled modules.
+
+    python hatch_build.py
+
+writes ``messages.pyi`` beside the table that it is made of, as each build and install does. Git does not know the file.
 
 ``HATCH_BUILD_HOOKS_ENABLE=true pip wheel .``: the modules that pyproject.toml names are compiled by mypyc
-and stand in the wheel beside their sources, which Python then uses for tracebacks alone (docs/decisions/0018). Nothing
-is written into the checkout: an editable install always runs the sources.
+and stand in the wheel beside their sources, which Python then uses for tracebacks alone (docs/decisions/0018). They
+are not written into the checkout: an editable install always runs the sources.
 """
 
 import email
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if TYPE_CHECKING:
+    from seglog_protocol.kafka.definitions import Definition, Field
 
 NEXT_RELEASE = "0.4.0"
 """The release that the commits after the last one lead to."""
@@ -51,14 +59,22 @@ def _git(root: Path, *command: str) -> str:
     return ran.stdout.strip()
 
 
-class CompiledModules(BuildHookInterface[Any]):
-    """Compiles ``modules``, paths of the configuration, for the Python and the machine that build the wheel."""
+class SeglogBuild(BuildHookInterface[Any]):
+    """Writes the stub, and compiles ``modules``, paths of the configuration, where that is asked for."""
 
     PLUGIN_NAME = "custom"
 
+    def dependencies(self) -> list[str]:
+        """Those of compiling: mypyc looks at the types of what the modules import, the broker's among them."""
+        if not _is_compiled():
+            return []
+        project = self.metadata.core
+        return [*self.config["compilers"], *project.dependencies, *project.optional_dependencies["broker"]]
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, unless the install is to be editable, and have the results put into the wheel."""
-        if version == "editable":
+        """Write and compile, and have the results put into the wheel; an editable install is not compiled."""
+        write_stub(Path(self.root))
+        if version == "editable" or not _is_compiled():
             return
         self._folder = Path(tempfile.mkdtemp(prefix="seglog-compiled-"))
         built = compile_modules(Path(self.root), self.config["modules"], self._folder)
@@ -68,8 +84,12 @@ class CompiledModules(BuildHookInterface[Any]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove what the wheel has by now."""
-        if version != "editable":
+        if version != "editable" and _is_compiled():
             shutil.rmtree(self._folder)
+
+
+def _is_compiled() -> bool:
+    return os.environ.get("HATCH_BUILD_HOOKS_ENABLE", "") in {"1", "true"}
 
 
 def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
@@ -101,3 +121,70 @@ def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
 
 def _files_in(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+# --- Types of Kafka's messages ----------------------------------------------------------------------------------------
+
+STUB_HEADER: Final = """\
+# The classes of Kafka's messages, for type checkers and readers. Written by hatch_build.py.
+
+from collections.abc import Sized
+
+from seglog_protocol.kafka.structs import Message, Request, Response, Struct
+"""
+
+
+def write_stub(root: Path) -> None:
+    """Write ``messages.pyi`` of the checkout ``root``, unless it is there as it should be."""
+    path, text = root / "protocol" / "seglog_protocol" / "kafka" / "messages.pyi", render_stub(root)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def render_stub(root: Path) -> str:
+    """The text of ``messages.pyi``, from the table of the checkout ``root``."""
+    sys.path.insert(0, str(root / "protocol"))  # it needs nothing but Python
+    from seglog_protocol.kafka.definitions import definition, message_names  # noqa: PLC0415 - it is not installed yet
+
+    sys.path.pop(0)
+    return STUB_HEADER + "".join(_class_text(definition(name)) for name in message_names())
+
+
+def _class_text(message: "Definition") -> str:
+    lines = [f"\nclass {message.struct.name}({BASES[message.kind]}):"]
+    for struct in message.structs.values():
+        lines += [f"    class {struct.name}(Struct):"]
+        lines += [f"        {_annotation(message, field)}" for field in struct.fields] or ["        ..."]
+        lines += [""]
+    lines += [f"    {_annotation(message, field)}" for field in message.struct.fields]
+    return "\n".join(lines if len(lines) > 1 else [f"{lines[0]} ..."]).rstrip() + "\n"
+
+
+BASES: Final = {"request": "Request", "response": "Response", "data": "Message"}
+TYPES: Final = {
+    **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), "int"),
+    "bool": "bool",
+    "float64": "float",
+    "string": "str",
+    "uuid": "bytes",
+    "bytes": "bytes",
+}
+
+
+def _annotation(message: "Definition", field: "Field") -> str:
+    element = field.type.removeprefix("[]")
+    if element in message.structs:
+        text = f"{message.struct.name}.{element}"
+    elif element == "records":
+        text = "memoryview" if message.kind == "request" else "Sized"
+    else:
+        text = TYPES[element]
+    if field.is_array:
+        text = f"list[{text}]"
+    if field.may_be_none:
+        text += " | None"
+    return f"{field.name}: {text} = ..."
+
+
+if __name__ == "__main__":
+    write_stub(Path(__file__).resolve().parent)

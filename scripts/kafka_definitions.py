@@ -1,13 +1,13 @@
-"""Derives the table of Kafka's messages, and its type stub, from the message definitions in Kafka's jars.
+"""Derives the table of Kafka's messages from the message definitions in Kafka's jars.
 
     python scripts/kafka_definitions.py kafka-clients-4.4.0.jar kafka-group-coordinator-4.4.0.jar \
         kafka-transaction-coordinator-4.4.0.jar kafka-metadata-4.4.0.jar
 
-writes ``definitions.txt`` and ``messages.pyi`` of ``seglog_protocol.kafka``. The jars carry the definitions as JSON
+writes ``definitions.txt`` of ``seglog_protocol.kafka``. The jars carry the definitions as JSON
 with comments, in ``common/message`` and ``common/metadata``. Taken are the requests that a broker listens for, up to
 the api key ``LAST_API_KEY``, their responses, both headers, the consumer protocol of classic groups, the records of the
 coordinators, and those records of the metadata log that a directory is adopted by, or handed over with. A test derives
-both files again where it has the jars, and the stub from the table where it has not.
+it again where it has the jars.
 """
 
 import argparse
@@ -18,8 +18,6 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-from seglog_protocol.kafka.definitions import Definition, Field, definition, message_names
 
 Json = Mapping[str, Any]
 
@@ -88,23 +86,14 @@ TABLE_HEADER: Final = f"""\
 # A struct that several fields share:  struct, name, versions
 """
 
-STUB_HEADER: Final = """\
-# The classes of Kafka's messages, for type checkers and readers. Written by scripts/kafka_definitions.py.
-
-from collections.abc import Sized
-
-from seglog_protocol.kafka.structs import Message, Request, Response, Struct
-"""
-
 
 def main(arguments: Sequence[str]) -> int:
-    """Write both files; the exit code."""
+    """Write the table; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help="Kafka's jars")
     parser.add_argument("--into", type=Path, default=PACKAGE, metavar="DIR", help="instead of the package")
     options = parser.parse_args(arguments)
     (options.into / "definitions.txt").write_text(render_table(read_jars(options.jars)))
-    (options.into / "messages.pyi").write_text(render_stub())
     return 0
 
 
@@ -172,47 +161,6 @@ def _field_words(field: Json) -> Iterator[str]:
         number = int(text, 0) if re.fullmatch(r"-?(0x)?[0-9a-f]*\d[0-9a-f]*", text) else None
         if text and text != "false" and number != 0:  # what a field has without any: 0, false, ""
             yield f"default:{text if number is None else number}"
-
-
-def render_stub() -> str:
-    """The text of ``messages.pyi``, from the table."""
-    return STUB_HEADER + "".join(_class_text(definition(name)) for name in message_names())
-
-
-def _class_text(message: Definition) -> str:
-    lines = [f"\nclass {message.struct.name}({BASES[message.kind]}):"]
-    for struct in message.structs.values():
-        lines += [f"    class {struct.name}(Struct):"]
-        lines += [f"        {_annotation(message, field)}" for field in struct.fields] or ["        ..."]
-        lines += [""]
-    lines += [f"    {_annotation(message, field)}" for field in message.struct.fields]
-    return "\n".join(lines if len(lines) > 1 else [f"{lines[0]} ..."]).rstrip() + "\n"
-
-
-BASES: Final = {"request": "Request", "response": "Response", "data": "Message"}
-TYPES: Final = {
-    **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), "int"),
-    "bool": "bool",
-    "float64": "float",
-    "string": "str",
-    "uuid": "bytes",
-    "bytes": "bytes",
-}
-
-
-def _annotation(message: Definition, field: Field) -> str:
-    element = field.type.removeprefix("[]")
-    if element in message.structs:
-        text = f"{message.struct.name}.{element}"
-    elif element == "records":
-        text = "memoryview" if message.kind == "request" else "Sized"
-    else:
-        text = TYPES[element]
-    if field.is_array:
-        text = f"list[{text}]"
-    if field.may_be_none:
-        text += " | None"
-    return f"{field.name}: {text} = ..."
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The classes of all messages, made when they are first asked for: ``messages.ProduceRequest.TopicProduceData``.
 
-Their fields, for people and type checkers, are in ``messages.pyi``.
+Their fields, for people and type checkers, are in ``messages.pyi``, which an install writes from the table.
 """
 
 from seglog_protocol.kafka.definitions import message_names
