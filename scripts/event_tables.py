@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def meanings_by_table() -> dict[str, dict[str, str]]:
-    """What each event means, by the heading of its table, in the order of the page."""
+    """The meaning of each event, by the heading of its table, in the order of the page."""
     return tomllib.loads(Path(__file__).with_name("events.toml").read_text(encoding="utf-8"))
 
 

@@ -52,7 +52,7 @@ def page() -> str:
 
 
 def meanings_by_api() -> dict[str, dict[str, dict[str, str]]]:
-    """What each field means, by api and message, in the order of the page."""
+    """The meaning of each field, by api and message, in the order of the page."""
     return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))
 
 

@@ -19,7 +19,7 @@ INTERRUPT_WAIT_SECONDS: Final = 1.0
 
 
 class Control:
-    """Whether a run is to end, and why. ``scope`` encloses the whole run, ``answers`` what is measured."""
+    """The end of a run, and its reason. ``scope`` encloses the whole run, ``answers`` what is measured."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()

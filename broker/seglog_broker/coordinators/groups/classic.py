@@ -163,7 +163,7 @@ class ClassicGroup(StateMachine):
         return self._phases.deadline_ms
 
     def described_as_classic(self, now: Now) -> GroupDescription:
-        """As ``describe``."""
+        """The answer of ``describe`` for a classic client."""
         return self.describe(now)
 
     def describe(self, now: Now) -> GroupDescription:
