@@ -382,13 +382,13 @@ def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(REPOSITORY / name, tmp_path)
     assert "--editable '.[broker,load]'" in made(tmp_path, "run")
-    assert "--editable '.[dev]'" in made(tmp_path, "check")
+    assert "--editable '.[dev]'" in made(tmp_path, "unit-broker")
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv/.installed-run").touch()  # after `make run`
     assert "pip install" not in made(tmp_path, "run")
-    assert "--editable '.[dev]'" in made(tmp_path, "check")
+    assert "--editable '.[dev]'" in made(tmp_path, "unit-broker")
     (tmp_path / ".venv/.installed").touch()  # after `make test`
-    assert "pip install" not in made(tmp_path, "run") + made(tmp_path, "check")
+    assert "pip install" not in made(tmp_path, "run") + made(tmp_path, "unit-broker")
 
 
 def test_make_run_passes_options_to_the_daemon() -> None:
