@@ -59,7 +59,7 @@ def measured() -> dict[str, int]:
         "product lines": sum(map(_lines, product)),
         "product files": len(product),
         "product lines of other text": sum(_lines(path) for path in _known(*PRODUCT) if path not in product),
-        "lines of scripts": sum(map(_lines, [*_sources("scripts"), REPOSITORY / "hatch_build.py"])),
+        "lines of scripts": sum(map(_lines, [*_known("scripts"), REPOSITORY / "hatch_build.py"])),
         f"modules under {SMALL} lines with one importer": _small_modules(trees),
         "arrows that run up": sum(1 for path, tree in trees.items() for _ in _arrows_up(path, tree)),
         f"classes with {COLLABORATORS} or more collaborators": sum(map(_is_crowded, functions)),
