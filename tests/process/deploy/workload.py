@@ -70,7 +70,7 @@ class Workload:
                 for number in range(100 * PARTITIONS):
                     producer.send(b"%d" % number, partition=number % PARTITIONS)
             client.reset_group(DEAD, 10, VISITS)
-        load = ("load", "produce", VISITS, "--rate", str(rate), "--duration", "86400", "--warmup", "0", "--json")
+        load = ("load", "produce", VISITS, "--rate", str(rate), "--duration", "86400", "--json")
         self._load = subprocess.Popen(
             seglog_command(self.secured.running.address, *load), env=clean_environment(), stdout=subprocess.PIPE
         )

@@ -50,7 +50,7 @@ def test_the_image_is_built_and_serves() -> None:
         assert who.stdout.strip() == str(_UID)
         said = subprocess.run(["docker", "logs", container], capture_output=True, text=True, check=True)
         assert _build(list(map(json.loads, said.stderr.splitlines()))) == "compiled"
-        load = ["seglog", "load", "produce", "--count", "1000", "--warmup", "0"]
+        load = ["seglog", "load", "produce", "--count", "1000"]
         subprocess.run(["docker", "exec", container, *load], check=True)
     finally:
         subprocess.run(["docker", "rm", "--force", container], check=True)
@@ -113,7 +113,7 @@ def test_it_serves_any_user_from_a_read_only_root(
             assert "Read-only file system" in refused.stderr
         healthy = container.run(*dockerfile.health)
         assert healthy.returncode == 0, healthy.stderr
-        load = ["seglog", "load", "produce", "kept", "--count", "1000", "--warmup", "0", "--keep", "--json"]
+        load = ["seglog", "load", "produce", "kept", "--count", "1000", "--keep", "--json"]
         loaded = container.run(*load)
         assert loaded.returncode == 0, loaded.stderr
         assert json.loads(loaded.stdout)["records"] == 1000
