@@ -74,9 +74,9 @@ def each_case(
     words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     parts: dict[str, list[tuple[Any, dict[str, Any]]]] = {"some": [], "rest": []}
     for place, case in enumerate(cases):
-        values, marks = (case.values, case.marks) if hasattr(case, "marks") else (case, ())
+        values, marks = (case.values, case.marks) if hasattr(case, "marks") else (case if words[1:] else (case,), ())
         assert {mark.name for mark in marks} <= {"soak"}
-        given = dict(zip(words, values if len(words) > 1 or hasattr(case, "marks") else (values,), strict=True))
+        given = dict(zip(words, values, strict=True))
         said = ids(given[words[0]]) if callable(ids) else list(ids)[place] if ids else place
         parts["rest" if marks else "some"].append((said, given))
     assert parts["some"], "a test without a case would pass"

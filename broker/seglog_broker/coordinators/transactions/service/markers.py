@@ -72,7 +72,7 @@ class MarkerWriter:
         scheduler: Scheduler,
         groups: GroupService,
     ) -> None:
-        """``groups`` are told of the markers of ``__consumer_offsets``."""
+        """``groups`` commits or drops what a transaction holds when a marker stands in ``__consumer_offsets``."""
         self._table: Final = table
         self._handles: Final = handles
         self._idle_writers: Final = idle_writers
@@ -158,7 +158,7 @@ class MarkerWriter:
     async def round(self) -> list[Ending]:
         """Write some markers of each transaction that is due, and make them durable; the ends that have all of them.
 
-        ``rounds`` is held meanwhile.
+        The caller holds ``rounds``.
         """
         now = trio.current_time()
         works = [work for work in self._works.values() if work.due <= now]
