@@ -29,14 +29,14 @@ from its first request on.
     Scope.TOPICS: """\
 ## Topics
 
-Of at most `seglog.metrics.topics.max` topics, the largest first, and of 10,000 partitions in all, whole topics; the
+Of at most `seglog.metrics.topics.max` topics, the largest first, and of 2,000 partitions in all, whole topics; the
 others are counted in `seglog_topics_left_out`. While there are fewer, all topics are shown, also one that is a
 moment old.
 """,
     Scope.GROUPS: """\
 ## Groups
 
-Of at most `seglog.metrics.groups.max` groups, those with the largest lag first, and of 10,000 committed offsets in
+Of at most `seglog.metrics.groups.max` groups, those with the largest lag first, and of 2,000 committed offsets in
 all, whole groups; the others, and those whose name is longer than 249 characters, are counted in
 `seglog_groups_left_out`. A group without members has them, too, for as long as its offsets are kept. Seconds of lag
 and time to loss are as the last measurement found them, and go on from there.
@@ -44,8 +44,8 @@ and time to loss are as the last measurement found them, and go on from there.
     Scope.KAFKA_EXPORTER: """\
 ## Names of kafka_exporter
 
-For dashboards that were made for it: the same names and labels, of all topics up to 10,000 partitions, and of all
-groups up to 10,000 committed offsets.
+For dashboards that were made for it: the same names and labels, of all topics up to 2,000 partitions, and of all
+groups up to 2,000 committed offsets.
 """,
 }
 

@@ -26,7 +26,7 @@ class Scope(Enum):
     GROUPS = "groups"
     """At most those of ``seglog.metrics.groups.max`` groups, those with the largest lag first."""
     KAFKA_EXPORTER = "kafka_exporter's names"
-    """All, up to 10,000 partitions: dashboards sum over them."""
+    """All, up to 2,000 partitions: dashboards sum over them."""
 
 
 class Family(NamedTuple):

@@ -26,40 +26,17 @@ class Sample(NamedTuple):
     value: float | Buckets
 
 
-class Rows:
-    """The labels of samples that follow each other, for as many families and scrapes as they are the same.
-
-    To write them as text is most of what a sample costs: the text is made once and kept in ``written``. Most values are
-    those of the scrape before too: ``lines`` has what was written then.
-    """
-
-    __slots__ = ("labels", "lines", "written")
-
-    def __init__(self, labels: Sequence[tuple[str, ...]]) -> None:
-        """``labels`` are those of each sample; they do not change."""
-        self.labels = labels
-        self.written: dict[tuple[str, ...], bytes] = {}
-        """By the names of the labels, of which there are few: families that share rows mostly share them."""
-        self.lines: dict[str, tuple[Sequence[float | Buckets | None], bytes]] = {}
-        """Of each family, by its name: its latest values, and their lines."""
-
-
 class Column(NamedTuple):
-    """The values of one family for ``rows``: one for each, None where it has no sample."""
+    """The values of one family: one for each item of ``labels``, None where it has no sample."""
 
-    rows: Rows
+    labels: Sequence[tuple[str, ...]]
     values: Sequence[float | Buckets | None]
 
     @property
     def samples(self) -> list[Sample]:
         """Each value with its labels."""
-        pairs = zip(self.rows.labels, self.values, strict=True)
+        pairs = zip(self.labels, self.values, strict=True)
         return [Sample(labels, value) for labels, value in pairs if value is not None]
-
-    def without_gaps(self) -> "Column":
-        """The samples alone."""
-        samples = self.samples
-        return Column(Rows([sample.labels for sample in samples]), [sample.value for sample in samples])
 
 
 class Slice(NamedTuple):
@@ -75,5 +52,5 @@ class Slice(NamedTuple):
 
     @classmethod
     def of(cls, family: Family, samples: Sequence[Sample]) -> "Slice":
-        """A slice of samples with labels of their own, which are not kept for another scrape."""
-        return cls(family, Column(Rows([labels for labels, _ in samples]), [value for _, value in samples]))
+        """A slice of samples that were made one by one."""
+        return cls(family, Column([labels for labels, _ in samples], [value for _, value in samples]))

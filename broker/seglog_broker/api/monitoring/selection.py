@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-SAMPLES_MAX: Final = 10_000
+SAMPLES_MAX: Final = 2_000
 """Partitions of topics, and committed offsets of groups, that have samples: so many samples has a family at most."""
 
 NAME_CHARACTERS_MAX: Final = 249

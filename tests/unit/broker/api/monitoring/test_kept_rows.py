@@ -1,9 +1,9 @@
 """Rows are kept from one scrape to the next, their values are not."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from seglog_broker.api.monitoring.kept_rows import ROWS_MAX, KeptRows
-from seglog_broker.api.monitoring.samples import Column, Rows
+from seglog_broker.api.monitoring.samples import Column
 from seglog_broker.api.monitoring.selection import SAMPLES_MAX
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_protocol import messages
@@ -22,9 +22,9 @@ def test_rows_are_found_again_only_when_the_stamp_changes_and_values_are_read_ea
             yield None
             yield (str(number),), number
 
-    def read(factor: int) -> list[tuple[Rows, list[object]]]:
+    def read(factor: int) -> list[tuple[Sequence[tuple[str, ...]], list[object]]]:
         columns = rows.columns(lambda some: [factor * number for number in some])
-        return [(column.rows, list(column.values)) for column in columns if column is not None]
+        return [(column.labels, list(column.values)) for column in columns if column is not None]
 
     rows = KeptRows(find, list, lambda: stamp[0])
     first, second = read(1), read(2)
@@ -33,7 +33,7 @@ def test_rows_are_found_again_only_when_the_stamp_changes_and_values_are_read_ea
     assert [one is other for (one, _), (other, _) in zip(first, second, strict=True)] == [True, True]
     assert second[0][1][:3] == [0, 2, 4]
     stamp[0], numbers[:] = 1, [7]
-    assert [(kept.labels, values) for kept, values in read(1)] == [([("7",)], [7])]
+    assert [(kept, values) for kept, values in read(1)] == [([("7",)], [7])]
 
 
 def test_what_changes_while_rows_are_found_has_them_found_again() -> None:
@@ -47,7 +47,7 @@ def test_what_changes_while_rows_are_found_has_them_found_again() -> None:
     found = []
     for _ in range(2):
         found += [column for column in rows.columns(lambda some: some) if column is not None]
-    assert found[0].rows is not found[1].rows
+    assert found[0].labels is not found[1].labels
 
 
 def test_so_many_rows_are_kept_and_no_more() -> None:
@@ -59,9 +59,8 @@ def test_so_many_rows_are_kept_and_no_more() -> None:
 
 
 def test_a_column_with_gaps_has_samples_for_the_rest() -> None:
-    column = Column(Rows([("a",), ("b",), ("c",)]), [1, None, 3])
+    column = Column([("a",), ("b",), ("c",)], [1, None, 3])
     assert [(sample.labels, sample.value) for sample in column.samples] == [(("a",), 1), (("c",), 3)]
-    assert column.without_gaps().values == [1, 3]
 
 
 async def test_topics_that_come_and_go_and_grow_are_seen_by_the_next_scrape() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from seglog_broker.api.monitoring.families import Family, Kind
-from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Column, Rows, Sample, Slice
+from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Column, Sample, Slice
 from seglog_broker.api.monitoring.slicing import SLICE_SECONDS, TURN_BYTES, TURN_SECONDS, in_turns, sliced, weight
 
 FAMILY = Family("seglog_x", Kind.GAUGE, "An example.", ("n",))
@@ -44,7 +44,7 @@ def test_a_family_without_samples_has_one_empty_slice() -> None:
 
 
 def test_a_column_is_a_slice_and_one_without_values_a_pause() -> None:
-    rows = Rows([("a",), ("b",)])
+    rows = [("a",), ("b",)]
     made = [Sample(("x",), 0), Column(rows, [1, 2]), Column(rows, [None, None]), None]
     slices = list(sliced(FAMILY, lambda: made, Stopwatch()))
     assert [[sample.labels for sample in piece.samples] for piece in slices] == [[("x",)], [("a",), ("b",)], []]

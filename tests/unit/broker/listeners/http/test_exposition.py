@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
-from seglog_broker.api.monitoring.samples import Buckets, Column, Rows, Sample, Slice
-from seglog_broker.listeners.http.exposition import KEPT_BYTES_MAX, Exposition, Format
+from seglog_broker.api.monitoring.samples import Buckets, Column, Sample, Slice
+from seglog_broker.listeners.http.exposition import Exposition, Format
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63), st.floats())
 WORDS = st.text(st.one_of(st.sampled_from('\\"\n{},= '), st.characters(exclude_categories=["Cs"])), max_size=20)
@@ -57,35 +57,14 @@ def test_it_is_what_the_library_writes(wanted: Format, data: st.DataObject) -> N
     assert all(same_number(one, other) for (_, one), (_, other) in zip(ours, library, strict=True))
 
 
-@given(st.data())
-def test_rows_that_are_kept_have_the_lines_of_their_latest_values(data: st.DataObject) -> None:
-    first, second = [family for family in FAMILIES if family.labels == ("topic", "partition")][:2]
-    rows = Rows([("a", "0"), ("b", "1"), ("%", "2")])
-    values = st.lists(st.one_of(st.none(), st.integers(0, 2), st.floats(width=16)), min_size=3, max_size=3)
-    for family in data.draw(st.lists(st.sampled_from([first, second]), min_size=2, max_size=6)):
-        column = Column(rows, data.draw(values))
-        ours, library = (
-            lines_of(page)
-            for page in (
-                Exposition(Format.TEXT).encode(Slice(family, column)),
-                by_library(family, column.samples, Format.TEXT),
-            )
-        )
-        assert [begin for begin, _ in ours] == [begin for begin, _ in library]
-        assert all(same_number(one, other) for (_, one), (_, other) in zip(ours, library, strict=True))
-
-
-def test_lines_are_kept_for_the_next_page_up_to_a_size() -> None:
+@given(st.lists(st.one_of(st.none(), st.integers(0, 2), st.floats(width=16)), min_size=3, max_size=3))
+def test_a_row_without_a_value_has_no_line(values: list[float | None]) -> None:
     family = next(family for family in FAMILIES if family.labels == ("topic", "partition"))
-
-    def kept(name: str) -> int:
-        rows = Rows([(name, str(number)) for number in range(200)])
-        for value in (1, 2):
-            Exposition(Format.TEXT).encode(Slice(family, Column(rows, [value] * 200)))
-        return sum(len(lines) for _, lines in rows.lines.values())
-
-    assert 200 * len(family.name) < kept("orders") <= KEPT_BYTES_MAX
-    assert kept("o" * 249) == 0
+    column = Column([("a", "0"), ("b", "1"), ("%", "2")], values)
+    ours = lines_of(Exposition(Format.TEXT).encode(Slice(family, column)))
+    library = lines_of(by_library(family, column.samples, Format.TEXT))
+    assert [begin for begin, _ in ours] == [begin for begin, _ in library]
+    assert all(same_number(one, other) for (_, one), (_, other) in zip(ours, library, strict=True))
 
 
 def lines_of(page: bytes) -> list[tuple[str, str]]:
