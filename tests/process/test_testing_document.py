@@ -64,8 +64,8 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
 
 def test_every_program_is_run() -> None:
     assert len(PROGRAMS) + len(TESTS) == PAGE.count("```python\n")
-    assert len(PROGRAMS) >= 7
-    assert len(TESTS) >= 7
+    assert len(PROGRAMS) >= 6
+    assert len(TESTS) >= 4
 
 
 def test_the_page_names_every_method_of_a_broker_and_no_other() -> None:
@@ -108,6 +108,6 @@ def test_what_the_page_names_exists() -> None:
     for operation in re.findall(r"Fault\(\"(\w+)\"", PAGE):
         assert operation in {"fdatasync", "pwritev"} or hasattr(FileSystem, operation)
     Fault("pwritev", ".log", short=10, nth=3, sticky=True)
-    section = PAGE.partition("\n### Nothing beside the loop\n")[2]
+    section = PAGE.partition("\n### Nothing beside the loop\n")[2].partition("override its method")[2]
     overridden = {name for name in vars(InlineOffload) if not name.startswith("_")}
     assert overridden == set(re.findall(r"`([a-z_]+)`", section))

@@ -273,10 +273,14 @@ def test_arrow_tables_go_to_a_topic_and_come_back(running: Daemon) -> None:
 
 def test_the_tests_of_a_service_pass() -> None:
     command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio", "-q"]
-    command += ["--config-file", os.devnull, "--rootdir", str(EXAMPLES), str(EXAMPLES / "test_my_service.py")]
+    # kafka-python 3.0 has these when it reads its definitions, and an unclosed socket when it loses a connection.
+    for warning in ("open_text is deprecated:", "read_text is deprecated:", "unclosed <socket:"):
+        command += ["-W", f"ignore:{warning}"]
+    command += ["--config-file", os.devnull, "--rootdir", str(EXAMPLES)]
+    command += [str(EXAMPLES / name) for name in ("test_my_service.py", "test_situations.py")]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    assert "11 passed" in done.stdout
 
 
 def test_every_example_is_run_here_and_named_by_the_documents() -> None:
