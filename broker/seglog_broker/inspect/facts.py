@@ -1,4 +1,4 @@
-"""What a dump or a check reports: one small value for each thing found, in the order in which it was found.
+"""Values that a dump or a check reports, one for each thing found, with their text, in the order of finding.
 
 Here are those of a dump; ``findings`` has those of a check. All are printed by ``readable``, or as lines of JSON.
 ``kind`` is the JSON object's ``kind``, the fields are its other keys. Offsets count records, positions and sizes are
@@ -7,18 +7,44 @@ has no value. ``Damage`` makes the exit code 1; a ``Note`` is information, not d
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any, Self, dataclass_transform
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final, Self, dataclass_transform
 
 from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
-from seglog_protocol.texts import bytes_as_json
+from seglog_broker.texts import bytes_text, counted, range_text, size_text, time_text
+from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.tables import Column, columns
+from seglog_protocol.texts import bytes_as_json, printable
+
+_SHOWN_MAX: Final = 4
+"""Epochs and snapshots shown of a partition: the newest."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Fact(Struct, frozen=True, tag_field="kind"):
-    """The base class of all facts; the ``tag`` of each is its kind."""
+    """The base class of all facts; the ``tag`` of each is its kind. As text, a fact is a row of a table, or lines."""
+
+    table: ClassVar[tuple[Column, ...]] = ()
+    """Columns of the table whose rows are the facts of this kind; none for a fact that is lines."""
+    title: ClassVar[str] = ""
+    """A line above the table, two columns to its left."""
+
+    def row(self) -> list[str]:
+        """A cell for each column."""
+        cells = zip(self.table, self._cells(), strict=True)
+        return [("-" if column.title else "") if cell is None else printable(str(cell)) for column, cell in cells]
+
+    def lines(self) -> Iterator[str]:
+        """Lines of text, for a fact that is no row."""
+        return self._lines()
+
+    def _cells(self) -> Iterable[object]:
+        return astuple(self)
+
+    def _lines(self) -> Iterator[str]:
+        raise NotImplementedError
 
     @property
     def kind(self) -> str:
@@ -52,12 +78,22 @@ class Damage(Fact, tag="damage"):
     end_position: int | None
     reason: str
 
+    def remark(self, where: str) -> str:
+        """Its line; ``where``: what the path adds to the heading above."""
+        if self.position is not None and self.end_position is not None:
+            where += f"{range_text(self.position, self.end_position)}: "
+        return f"DAMAGED: {where}{printable(self.reason)}"
+
 
 class Note(Fact, tag="note"):
     """Information about ``path``, in a sentence."""
 
     path: str
     text: str
+
+    def remark(self, where: str) -> str:
+        """Its line; ``where``: what the path adds to the heading above."""
+        return f"note: {where}{printable(self.text)}"
 
 
 class FileFound(Fact, tag="file"):
@@ -66,6 +102,9 @@ class FileFound(Fact, tag="file"):
     path: str
     type: str
     size: int
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{printable(self.path)}: {self.type}, {size_text(self.size)}"
 
 
 # --- Segment files ----------------------------------------------------------------------------------------------------
@@ -94,6 +133,32 @@ class Batch(Fact, tag="batch"):
     crc: int
     crc_ok: bool
     problem: str | None = None
+    table = columns(
+        *(">position", ">size", ">base offset", ">last offset", ">records", "codec"),
+        *("largest timestamp", ">epoch", "crc", ""),
+    )
+
+    def _cells(self) -> Iterable[object]:
+        return (
+            *(self.position, self.size, self.base_offset, self.last_offset, self.record_count, self.codec),
+            *(time_text(self.max_timestamp), self.leader_epoch, "ok" if self.crc_ok else "WRONG", self._more()),
+        )
+
+    def _more(self) -> str:
+        parts = []
+        if self.timestamp_type != "CreateTime":
+            parts.append("append time")
+        if self.producer_id != -1:
+            parts.append(f"producer {self.producer_id} epoch {self.producer_epoch}")
+        if self.base_sequence != -1:
+            parts.append(f"sequence {_span(self.base_sequence, self.last_sequence)}")
+        if self.is_transactional:
+            parts.append("transactional")
+        if self.is_control:
+            parts.append("control")
+        if self.delete_horizon is not None:
+            parts.append(f"tombstones go after {time_text(self.delete_horizon)}")
+        return ", ".join(parts)
 
 
 class RecordFound(Fact, tag="record"):
@@ -120,16 +185,32 @@ class RecordFound(Fact, tag="record"):
             shown |= {"marker": self.marker, "coordinator_epoch": self.coordinator_epoch}
         return shown
 
+    def _lines(self) -> Iterator[str]:
+        if self.marker is None:
+            headers = "".join(f"  {printable(name)}={bytes_text(content)}" for name, content in self.headers)
+            text = f"{bytes_text(self.key)}  {bytes_text(self.value)}{headers}"
+        else:
+            text = f"{self.marker} marker, coordinator epoch {self.coordinator_epoch}"
+        yield f"{self.offset}  {time_text(self.timestamp)}  {text}"
 
-class LogTotals(Fact, tag="log_totals"):
+
+class LogTotals(Fact, frozen=False, tag="log_totals"):  # type: ignore[misc]  # it counts
     """The end of a ``.log``: totals of its valid batches. ``next_offset`` None: there is no batch."""
 
     path: str
-    batches: int
-    records: int
-    next_offset: int | None
-    max_timestamp: int
-    damaged_bytes: int
+    batches: int = 0
+    records: int = 0
+    next_offset: int | None = None
+    max_timestamp: int = NO_TIMESTAMP
+    damaged_bytes: int = 0
+
+    def _lines(self) -> Iterator[str]:
+        end = "no offset" if self.next_offset is None else f"end offset {self.next_offset}"
+        bad = f", {size_text(self.damaged_bytes)} damaged" if self.damaged_bytes else ""
+        yield (
+            f"{counted(self.batches, 'batch', 'batches')}, {counted(self.records, 'record')}, {end}, "
+            f"largest timestamp {time_text(self.max_timestamp)}{bad}"
+        )
 
 
 class OffsetEntryFound(Fact, tag="offset_entry"):
@@ -139,6 +220,7 @@ class OffsetEntryFound(Fact, tag="offset_entry"):
     offset: int
     log_position: int
     problem: str | None = None
+    table = columns(">entry", ">offset", ">position", "")
 
 
 class TimeEntryFound(Fact, tag="time_entry"):
@@ -148,6 +230,10 @@ class TimeEntryFound(Fact, tag="time_entry"):
     timestamp: int
     offset: int
     problem: str | None = None
+    table = columns(">entry", "timestamp", ">offset", "")
+
+    def _cells(self) -> Iterable[object]:
+        return (self.number, time_text(self.timestamp), self.offset, self.problem)
 
 
 class IndexTotals(Fact, tag="index_totals"):
@@ -158,6 +244,10 @@ class IndexTotals(Fact, tag="index_totals"):
     padding_bytes: int
     verified: bool
 
+    def _lines(self) -> Iterator[str]:
+        compared = "compared with the log" if self.verified else "not compared with the log (--verify does)"
+        yield f"{counted(self.entries, 'entry', 'entries')}, {compared}"
+
 
 class AbortedFound(Fact, tag="aborted_transaction"):
     """An aborted transaction."""
@@ -167,6 +257,7 @@ class AbortedFound(Fact, tag="aborted_transaction"):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+    table = columns(">entry", ">producer", ">first offset", ">marker", ">last stable offset")
 
 
 class ProducerFound(Fact, tag="producer"):
@@ -181,6 +272,20 @@ class ProducerFound(Fact, tag="producer"):
     timestamp: int
     coordinator_epoch: int
     current_txn_first_offset: int | None
+    table = columns(
+        *(">producer", ">epoch", ">sequence", ">last offset", "timestamp", ">coordinator epoch"),
+        ">open transaction from",
+    )
+
+    def _cells(self) -> Iterable[object]:
+        known = self.last_offset >= 0
+        return (
+            *(self.producer_id, self.producer_epoch),
+            _span(self.first_sequence, self.last_sequence) if known else None,
+            *(self.last_offset if known else None, time_text(self.timestamp)),
+            self.coordinator_epoch if self.coordinator_epoch >= 0 else None,
+            self.current_txn_first_offset,
+        )
 
 
 # --- Small files ------------------------------------------------------------------------------------------------------
@@ -192,6 +297,7 @@ class CheckpointEntry(Fact, tag="checkpoint_entry"):
     topic: str
     partition: int
     offset: int
+    table = columns("topic", ">partition", ">offset")
 
 
 class EpochFound(Fact, tag="leader_epoch"):
@@ -199,6 +305,7 @@ class EpochFound(Fact, tag="leader_epoch"):
 
     epoch: int
     start_offset: int
+    table = columns(">epoch", ">start offset")
 
 
 class Property(Fact, tag="property"):
@@ -206,6 +313,7 @@ class Property(Fact, tag="property"):
 
     name: str
     value: str
+    table = columns("name", "value")
 
 
 class TopicFound(Fact, tag="topic"):
@@ -216,6 +324,11 @@ class TopicFound(Fact, tag="topic"):
     partitions: int
     config: dict[str, str]
     notes: list[str]
+    table, title = columns("topic", ">partitions", "id", "configuration"), "topics"
+
+    def _cells(self) -> Iterable[object]:
+        config = " ".join(f"{name}={value}" for name, value in sorted(self.config.items()))
+        return (self.name, self.partitions, self.id, config)
 
 
 class DamagedOffsets(Fact, tag="damaged_offsets"):
@@ -227,6 +340,11 @@ class DamagedOffsets(Fact, tag="damaged_offsets"):
     position: int
     end_position: int
     reason: str
+    table = columns(">from offset", ">to offset", ">segment", ">position", ">size", "reason")
+
+    def _cells(self) -> Iterable[object]:
+        size = self.end_position - self.position
+        return (self.start_offset, self.end_offset - 1, self.segment, self.position, size, self.reason)
 
 
 class StateFound(Fact, tag="partition_state"):
@@ -237,6 +355,18 @@ class StateFound(Fact, tag="partition_state"):
     last_append_ms: int | None
     log_start_reason: str | None
     compacted_before: int
+
+    def _lines(self) -> Iterator[str]:
+        parts = []
+        if self.first_append_ms is not None:
+            parts.append(f"active segment begun {time_text(self.first_append_ms)}")
+        if self.last_append_ms is not None:
+            parts.append(f"last append {time_text(self.last_append_ms)}")
+        if self.log_start_reason is not None:
+            parts.append(f"log start moved: {printable(self.log_start_reason)}")
+        if self.compacted_before:
+            parts.append(f"compacted before {self.compacted_before}")
+        yield "state: " + (", ".join(parts) or "nothing to remember")
 
 
 # --- Directories ------------------------------------------------------------------------------------------------------
@@ -250,6 +380,12 @@ class LogDirectoryFound(Fact, tag="log_directory"):
     clean: bool
     identity: dict[str, str]
 
+    def _lines(self) -> Iterator[str]:
+        version = "no seglog-format yet" if self.format is None else f"seglog format {printable(self.format)}"
+        yield f"{printable(self.path)}: log directory, {version}"
+        yield "  stopped cleanly" if self.clean else "  no marker of a clean stop: a broker is running, or was killed"
+        yield from (f"  {printable(name):<14}{printable(value)}" for name, value in self.identity.items())
+
 
 class CheckpointFound(Fact, tag="checkpoint"):
     """A checkpoint file of the log directory; ``entries`` is their number, None if it is malformed."""
@@ -257,6 +393,10 @@ class CheckpointFound(Fact, tag="checkpoint"):
     name: str
     size: int
     entries: int | None
+    table, title = columns("file", ">entries"), "checkpoints"
+
+    def _cells(self) -> Iterable[object]:
+        return (self.name, "unreadable" if self.entries is None else self.entries)
 
 
 class PartitionFound(Fact, tag="partition"):
@@ -279,8 +419,24 @@ class PartitionFound(Fact, tag="partition"):
     recovery_point: int | None = None
     high_watermark: int | None = None
 
+    def _lines(self) -> Iterator[str]:
+        name = printable(self.path.rpartition("/")[2])
+        yield f"{name}{_ASIDE.get(self.marker, '')}: {counted(self.segments, 'segment')}, {size_text(self.size)}"
+        parts = [
+            f"{label} {value}"
+            for label, value in (
+                *(("topic id", self.topic_id), ("log start", self.log_start)),
+                *(("recovery point", self.recovery_point), ("high watermark", self.high_watermark)),
+                ("leader epoch", _newest([f"{epoch} from {start}" for epoch, start in self.epochs])),
+                ("snapshots at", _newest([str(offset) for offset in self.snapshots])),
+            )
+            if value is not None
+        ]
+        if parts:
+            yield f"  {', '.join(parts)}"
 
-class SegmentFound(Fact, tag="segment"):
+
+class SegmentFound(Fact, kw_only=True, tag="segment"):
     """A segment. Counts come from batch headers, without checksums; None if nothing was counted.
 
     ``first_timestamp`` is the maxTimestamp of its first batch. A missing index has None entries; its padding is the
@@ -288,15 +444,51 @@ class SegmentFound(Fact, tag="segment"):
     """
 
     base_offset: int
-    next_offset: int | None
+    next_offset: int | None = None
     size: int
-    batches: int | None
-    records: int | None
-    codecs: list[str] | None
-    first_timestamp: int | None
-    max_timestamp: int | None
+    batches: int | None = None
+    records: int | None = None
+    codecs: list[str] | None = None
+    first_timestamp: int | None = None
+    max_timestamp: int | None = None
     offset_index_entries: int | None
     offset_index_padding: int | None
     time_index_entries: int | None
     time_index_padding: int | None
     other_files: list[str] = field(default_factory=list)
+    table = columns(
+        *(">base offset", ">end offset", ">records", ">batches", ">size", "first batch", "largest timestamp"),
+        *(">index", ">timeindex", "codecs", ""),
+    )
+
+    def _cells(self) -> Iterable[object]:
+        return (
+            *(self.base_offset, self.next_offset, self.records, self.batches, size_text(self.size)),
+            *(time_text(self.first_timestamp), time_text(self.max_timestamp)),
+            _index_text(self.offset_index_entries, self.offset_index_padding),
+            _index_text(self.time_index_entries, self.time_index_padding),
+            ", ".join(self.codecs or ()),
+            ", ".join(name.partition(".")[2] for name in self.other_files),
+        )
+
+
+_ASIDE: Final = {
+    "-delete": ", of a deleted topic",
+    "-stray": ", set aside: no topic knows it",
+    "-future": ", Kafka's, being moved",
+}
+
+
+def _newest(shown: Sequence[str]) -> str | None:
+    earlier = f"({len(shown) - _SHOWN_MAX} earlier) " if len(shown) > _SHOWN_MAX else ""
+    return earlier + ", ".join(shown[-_SHOWN_MAX:]) if shown else None
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _index_text(entries: int | None, padding: int | None) -> str:
+    if entries is None:
+        return "missing"
+    return f"{entries}" + (f" + {size_text(padding)} of zeros" if padding else "")

@@ -219,7 +219,7 @@ class _DirectoryCheck:
             try:
                 read_dynamic_configs(self._fs, self._path_of(name))
             except LogDirectoryError as error:
-                yield self._finding(Code.DYNAMIC_CONFIGS_MALFORMED, name, error.message)
+                yield self._finding(Code.CONFIGS_MALFORMED, name, error.message)
         name = filenames.ACCOUNTS_FILE
         if name in names:
             try:

@@ -353,15 +353,11 @@ def _segment(
         yield f.Note(error.filename or f"{path}/{log}", REMOVED_MEANWHILE)
         return
     shown = (log, offset_index, time_index, segment_file_name(base, SNAPSHOT_SUFFIX))
-    yield f.SegmentFound(
+    yield f.SegmentFound.of(
+        counts if count else None,
         base_offset=base,
-        next_offset=counts.next_offset if count else None,
         size=size,
-        batches=counts.batches if count else None,
-        records=counts.records if count else None,
         codecs=sorted(counts.codecs) if count else None,
-        first_timestamp=counts.first_timestamp if count else None,
-        max_timestamp=counts.max_timestamp if count else None,
         offset_index_entries=None if ends is None else ends.entries,
         offset_index_padding=None if ends is None else ends.padding_bytes,
         time_index_entries=None if times is None else times.entries,

@@ -9,7 +9,7 @@ from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
+from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import iter_records
 from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX
 from seglog_protocol.transaction_files import decode_end_marker
@@ -32,7 +32,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
     with closing(fs.open(path)) as file:
         size = file.size()
         yield f.FileFound(path, "segment log", size)
-        totals = _Totals(base_offset)
+        totals = f.LogTotals(path)
         for found in walk_file(file, size, base_offset, checksums=True):
             if isinstance(found, InvalidBytes):
                 if found.is_tail and changed_meanwhile(file, size, path) is not None:
@@ -42,13 +42,13 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
                     yield _batch(LocatedBatch(found.position, found.header), found.reason, crc_ok=False)
                 yield f.Damage(path, found.position, found.end_position, full_reason(found))
                 continue
-            problem = totals.add(found.header)
+            problem = _count(totals, found.header, base_offset)
             yield _batch(found, problem, crc_ok=True)
             if problem is not None:
                 yield f.Damage(path, found.position, found.end, problem)
             if records:
                 yield from _records(file, path, found)
-        yield f.LogTotals.of(totals, path=path)
+        yield totals
         note = changed_meanwhile(file, size, path)
         if note is not None:
             yield note
@@ -59,29 +59,22 @@ def full_reason(found: InvalidBytes) -> str:
     return f"{found.reason}; no valid batch follows" if found.is_tail else found.reason
 
 
-class _Totals:
-    def __init__(self, base_offset: int) -> None:
-        self._base_offset = base_offset
-        self.batches = 0
-        self.records = 0
-        self.next_offset: int | None = None
-        self.max_timestamp = NO_TIMESTAMP
-        self.damaged_bytes = 0
+def _count(totals: f.LogTotals, header: BatchHeader, base: int) -> str | None:
+    """Count a batch of the segment with that base offset.
 
-    def add(self, header: BatchHeader) -> str | None:
-        """Count a batch. Returns what is wrong with its offsets, which no checksum covers, or None."""
-        self.batches += 1
-        self.records += header.record_count
-        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        base = self._base_offset
-        if header.base_offset < base:
-            return f"its base offset {header.base_offset} lies below the segment's, {base}"
-        if header.last_offset - base > RELATIVE_OFFSET_MAX:
-            return f"its last offset {header.last_offset} lies too far above the segment's base offset {base}"
-        expected, self.next_offset = self.next_offset, header.next_offset
-        if expected is not None and header.base_offset < expected:
-            return f"its base offset {header.base_offset} lies below {expected}, where the batch before it ends"
-        return None
+    Returns what is wrong with its offsets, which no checksum covers, or None.
+    """
+    totals.batches += 1
+    totals.records += header.record_count
+    totals.max_timestamp = max(totals.max_timestamp, header.max_timestamp)
+    if header.base_offset < base:
+        return f"its base offset {header.base_offset} lies below the segment's, {base}"
+    if header.last_offset - base > RELATIVE_OFFSET_MAX:
+        return f"its last offset {header.last_offset} lies too far above the segment's base offset {base}"
+    expected, totals.next_offset = totals.next_offset, header.next_offset
+    if expected is not None and header.base_offset < expected:
+        return f"its base offset {header.base_offset} lies below {expected}, where the batch before it ends"
+    return None
 
 
 def codec_name(header: BatchHeader) -> str:

@@ -85,7 +85,7 @@ def test_the_page_names_every_code_and_no_other() -> None:
     found = CHECKING[CHECKING.index("### What is found") :].partition("### JSON lines")[0]
     rows = [line for line in found.splitlines() if line.startswith("| `") and line.count("|") == 4]
     named = [cell.strip(" `") for row in rows for cell in row.split("|")[1].split(",")]
-    assert sorted(named) == sorted(Code)
+    assert sorted(named) == sorted(map(str, Code))
 
 
 def test_the_page_names_every_kind_of_line_and_every_field_of_a_finding() -> None:

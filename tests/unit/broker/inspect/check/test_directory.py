@@ -7,7 +7,7 @@ import pytest
 
 from seglog_broker.inspect.check.directory import RefusedError
 from seglog_broker.inspect.facts import json_lines
-from seglog_broker.inspect.findings import REMEDIES, Code, PartitionCounts, Remaining, Severity
+from seglog_broker.inspect.findings import Code, PartitionCounts, Remaining, Severity
 from seglog_broker.inspect.readable import readable
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
@@ -386,10 +386,6 @@ def test_a_repair_removes_files_of_an_interrupted_deletion() -> None:
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_code_has_advice() -> None:
-    assert set(REMEDIES) == set(Code)
-
-
 def test_each_line_has_the_place_the_finding_and_the_advice() -> None:
     fs = written(covered=True)
     overwrite(fs, path_of(10), 480, b"\0")
@@ -397,9 +393,9 @@ def test_each_line_has_the_place_the_finding_and_the_advice() -> None:
     told = check(fs)
     assert list(readable(told)) == [
         f"WRONG: {path_of(0, '.index')}, bytes 0 to 4 (5 B): half an entry [index-wrong]",
-        f"  {REMEDIES[Code.INDEX_WRONG]}",
+        f"  {Code.INDEX_WRONG.remedy}",
         f"DAMAGED: {path_of(10)}, bytes 400 to 499 (100 B), offset 14: its checksum does not match [batch-damaged]",
-        f"  {REMEDIES[Code.BATCH_DAMAGED]}",
+        f"  {Code.BATCH_DAMAGED.remedy}",
         "/data/commits-0: offsets 0 to 22, 22 batches in 3 segments, 2.2 KiB, checksums for 2 of 2 closed",
         "",
         "1 partition, 3 segments, 22 batches, 22 records, 2.2 KiB read",
@@ -408,7 +404,7 @@ def test_each_line_has_the_place_the_finding_and_the_advice() -> None:
     assert list(json_lines(told))[1] == (
         f'{{"kind": "finding", "severity": "damage", "code": "batch-damaged", "path": "{path_of(10)}", '
         '"what": "its checksum does not match", "position": 400, "end_position": 500, "start_offset": 14, '
-        f'"end_offset": 15, "remedy": "{REMEDIES[Code.BATCH_DAMAGED]}"}}'
+        f'"end_offset": 15, "remedy": "{Code.BATCH_DAMAGED.remedy}"}}'
     )
     lines = list(readable(check(fs, repair=True)))
     assert lines[-1] == "/data is sound (2 notes)."

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.inspect.findings import Severity
+from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filenames import encode_partition_metadata
@@ -291,15 +291,15 @@ def test_a_check_before_the_start_calls_such_a_checksum_outdated() -> None:
     fs = _written()
     _replace_segment(fs)
     _kafka_ran(fs)
-    assert [(f.code, f.severity) for f in faults(check(fs)) if f.code != "index-missing"] == []
-    assert "checksum-outdated" in {finding.code for finding in findings(check(fs))}
+    assert [(f.code, f.severity) for f in faults(check(fs)) if f.code != Code.INDEX_MISSING] == []
+    assert Code.CHECKSUM_OUTDATED in {finding.code for finding in findings(check(fs))}
 
 
 def test_a_bit_that_turned_while_kafka_was_there_is_damage_all_the_same() -> None:
     fs = _written()
     _kafka_ran(fs)
     flip_bit(fs, f"{_DATA}/orders-0/00000000000000000000.log", 12 + 3)  # a leader epoch, which no batch covers
-    assert "checksum-mismatch" in {code for _, code in codes(check(fs))}
+    assert Code.CHECKSUM_MISMATCH in {code for _, code in codes(check(fs))}
     _opened(fs)
     assert _checksums(fs) == [0, 10]
 
