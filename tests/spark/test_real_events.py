@@ -7,10 +7,8 @@ import gzip
 import json
 import sys
 import zlib
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -96,27 +94,6 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
             done = run_seglog(running.address, *arguments, stdin=b"".join(lines))
             assert done.returncode == 0, done.stderr.decode()
         yield Loaded(running, lines, expected)
-
-
-def test_spark_counts_what_plain_python_counts(loaded: Loaded, spark: "SparkSession") -> None:
-    changes: Counter[tuple[int, str]] = Counter()
-    files: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-    for line in loaded.lines:
-        fields = json.loads(line)
-        year = datetime.fromtimestamp(fields["ts"] / 1000, UTC).year
-        folder, slash, _ = fields["path"].partition("/")
-        changes[year, folder if slash else ""] += 1
-        files[year, folder if slash else ""].add(fields["path"])
-
-    events = spark.read.format("seglog").options(servers=loaded.daemon.address, subscribe="events").load()
-    paths = events.selectExpr("year(timestamp) as year", "get_json_object(cast(value as string), '$.path') as path")
-    folders = paths.selectExpr("year", "path", "if(contains(path, '/'), substring_index(path, '/', 1), '') as folder")
-    grouped = folders.groupBy("year", "folder")
-    counts = {(row.year, row.folder): row["count"] for row in grouped.count().collect()}
-    assert counts == changes
-    assert len(counts) > 100
-    distinct = folders.distinct().groupBy("year", "folder").count().collect()
-    assert {(row.year, row.folder): row["count"] for row in distinct} == {key: len(of) for key, of in files.items()}
 
 
 # --- Killed ----------------------------------------------------------------------------------------------------------

@@ -154,18 +154,6 @@ def test_a_query_logs_in_on_every_machine_and_its_plan_shows_no_secret(
         assert sum(p.latest for p in client.offsets("secured")) == 100
 
 
-def test_a_wrong_password_is_said_once_and_not_shown(
-    spark: "SparkSession", front: tuple[SecureFront, dict[str, str]], tmp_path: Path
-) -> None:
-    _, options = front
-    wrong = tmp_path / "wrong"
-    wrong.write_text(f"{PASSWORD}-not")
-    read = spark.read.format("seglog").options(**options | {"passwordFile": str(wrong)}, subscribe="t").load()
-    with pytest.raises(Exception, match="SCRAM-SHA-512") as caught:
-        read.collect()
-    assert PASSWORD not in str(caught.value)
-
-
 def test_a_job_logs_in(
     command: Command, front: tuple[SecureFront, dict[str, str]], running: Daemon, tmp_path: Path
 ) -> None:

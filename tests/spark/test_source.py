@@ -1,8 +1,6 @@
 import json
 import re
-import socket
 import tempfile
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,32 +85,6 @@ def test_an_empty_topic_has_no_rows_and_a_misspelt_one_is_told_with_the_nearest(
         read(spark, running, f"{topic}s").count()
     with pytest.raises(Exception, match="did you mean startingOffsets"):
         read(spark, running, topic, startingOfsets="earliest").count()
-
-
-def test_a_port_where_something_else_answers_is_told_at_once(spark: "SparkSession", topic: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connected, _ = server.accept()
-            with connected:
-                connected.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-
-        threading.Thread(target=answer, daemon=True).start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        reader = spark.read.format("seglog").options(**{"kafka.bootstrap.servers": address, "subscribe": topic})
-        with pytest.raises(Exception, match="does not speak the seglog protocol"):
-            reader.load().count()
-
-
-def test_records_that_are_gone_are_an_error_unless_that_is_accepted(
-    spark: "SparkSession", running: Daemon, client: Client, topic: str
-) -> None:
-    produce(client, topic, 100, partitions=1)
-    client.truncate_topic(topic, {0: 40})
-    start = f'{{"{topic}": {{"0": 10}}}}'
-    with pytest.raises(Exception, match=r"from 10 to 100 cannot all be read: the log begins at 40 now"):
-        read(spark, running, topic, startingOffsets=start).count()
-    assert read(spark, running, topic, startingOffsets=start, failOnDataLoss="false").count() == 60
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------

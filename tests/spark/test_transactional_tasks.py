@@ -22,11 +22,13 @@ from seglog_protocol.errors import (
 )
 from seglog_spark import tasks
 from seglog_spark.marks import OtherRowsError, Writing
+from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.options import TASKS_TOPIC, WriteOptions, parse_write_options
 from seglog_spark.tasks import Written
 from seglog_spark.transactional_tasks import TransactionalTask, prepare
 from seglog_spark.writing import write_rows
 from tests.processes import daemon
+from tests.spark.test_writing import once as effectively_once
 from tests.spark.test_writing import rows, values
 
 ME = Writing("query", 0, 1)
@@ -155,12 +157,15 @@ def test_an_attempt_that_commits_between_two_looks_is_seen(client: Client, topic
     assert values(client, topic) == list(range(20))
 
 
-def test_tasks_epochs_queries_and_targets_do_not_take_each_other_for_themselves(client: Client, topic: str) -> None:
+@pytest.mark.parametrize("guarantee", [once, effectively_once])
+def test_tasks_epochs_queries_and_targets_do_not_take_each_other_for_themselves(
+    client: Client, topic: str, guarantee: Callable[[str], WriteOptions]
+) -> None:
     for name in (topic, f"{topic}-2"):
         client.create_topic(name, partitions=1)
         for who in (ME, Writing("query", 0, 2), Writing("query", 1, 1), Writing("another", 0, 1)):
             for _ in range(2):
-                write_rows(client, once(name), [rows(10)], who)
+                write_rows(client, guarantee(name), [rows(10)], who)
         assert len(committed(client, name)) == 40
 
 
@@ -183,11 +188,17 @@ def test_other_rows_than_a_task_has_committed_are_an_error(client: Client, topic
     assert len(values(client, topic)) == 100
 
 
-def test_of_a_target_that_was_deleted_and_made_again_nothing_is_noted(client: Client, topic: str) -> None:
+@pytest.mark.parametrize("guarantee", ["exactly-once", "effectively-once"])
+def test_of_a_target_that_was_deleted_and_made_again_nothing_is_noted(
+    client: Client, topic: str, guarantee: str
+) -> None:
+    options = once(topic, jobId="nightly", deliveryGuarantee=guarantee)
     for _ in range(2):
         client.create_topic(topic)
         for skipped in (0, 20):
-            assert write_rows(client, once(topic, jobId="nightly"), [rows(20)], JOB).skipped == skipped
+            assert write_rows(client, options, [rows(20)], JOB).skipped == skipped
+            if guarantee == "effectively-once":
+                MarksTopic(client, options).finish(JOB.query, 0)
         assert committed(client, topic) == list(range(20))
         client.delete_topic(topic)
 

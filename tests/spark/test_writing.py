@@ -88,6 +88,16 @@ def test_no_topic_is_made_where_that_is_forbidden(client: Client, topic: str, na
     assert write_rows(client, replace(given, create_topic=True), [batch], None).rows == 3
 
 
+def test_rows_name_their_own_topics_and_partitions(client: Client, topic: str) -> None:
+    names = [f"{topic[:80]}-a", f"{topic[:80]}-b"]
+    for name in names:
+        client.create_topic(name, partitions=2)
+    places = {"topic": [names[n >= 30] for n in range(100)], "partition": [n % 2 for n in range(100)]}
+    write_rows(client, options(None), [pa.record_batch({"value": list(map(str, range(100)))} | places)], None)
+    found = {(r.topic, r.partition, int(r.value or b"")) for name in names for r in records(client, name)}
+    assert found == {(names[n >= 30], n % 2, n) for n in range(100)}
+
+
 def test_rows_without_a_topic_are_refused(client: Client) -> None:
     with pytest.raises(OptionError, match="where do the rows go"):
         write_rows(client, options(None), [rows(1)], None)
@@ -146,14 +156,6 @@ def test_batches_of_another_size_than_before_are_cut_where_the_written_rows_end(
     write_rows(client, once(topic), [keyed.slice(0, 123)], other)
     write_rows(client, once(topic, batchBytes="100k"), [keyed], other)
     assert values(client, topic) == sorted([*range(700), *range(700)])
-
-
-def test_tasks_epochs_and_queries_do_not_take_each_other_for_themselves(client: Client, topic: str) -> None:
-    client.create_topic(topic, partitions=1)
-    for who in (ME, Writing("query", 0, 2), Writing("query", 1, 1), Writing("another", 0, 1)):
-        for _ in range(2):
-            write_rows(client, once(topic), [rows(10)], who)
-    assert len(records(client, topic)) == 40
 
 
 def test_a_finished_micro_batch_is_not_looked_for_in_the_topic(client: Client, topic: str) -> None:
@@ -302,15 +304,3 @@ def test_a_batch_that_is_refused_fails_the_task(client: Client, topic: str, monk
     monkeypatch.setattr(raw, "append", refusing)
     with pytest.raises(StorageError, match="the disk is in the way"):
         write_rows(client, options(topic), [rows(400)], None)
-
-
-def test_of_a_target_that_was_deleted_and_made_again_nothing_is_noted(client: Client, topic: str) -> None:
-    for _ in range(2):
-        client.create_topic(topic)
-        for skipped in (0, 20):
-            written = write_rows(client, of_job(topic), [rows(20)], JOB)
-            assert (written.rows, written.skipped) == (20, skipped)
-            MarksTopic(client, of_job(topic)).finish(JOB.query, 0)
-        assert values(client, topic) == list(range(20))
-        client.delete_topic(topic)
-    assert MarksTopic(client, of_job(topic)).finished(JOB.query) is None

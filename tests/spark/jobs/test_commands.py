@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +21,6 @@ from tests.spark.conftest import require_spark
 from tests.spark.drivers import killed_in_the_end
 from tests.spark.jobs.test_jobs import in_files, in_their_order, produce, records, with_offsets
 from tests.spark.jobs.test_kills import SOON_OVER
-from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -93,34 +91,6 @@ def test_spark_submit_takes_a_job_with_the_same_flags(running: Daemon, client: C
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.splitlines()[-1])["records"] == 200  # spark-submit puts progress before it
-
-
-@pytest.mark.soak
-def test_a_venv_that_is_not_activated_is_enough(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
-    require_spark()
-    produce(client, topic, 200)
-    venv.create(tmp_path / "venv", symlinks=True)
-    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    ours = [str(REPOSITORY / folder) for folder in ("protocol", "clients")]
-    installed = [path for path in sys.path if path.endswith("-packages")]
-    (packages / "here.pth").write_text("\n".join([*ours, *installed]))
-    python = tmp_path / "venv" / "bin" / "python"
-    command = tmp_path / "venv" / "bin" / "seglog"
-    command.write_text(f"#!{python}\nimport sys\nfrom seglog.cli import main\nsys.exit(main())\n")
-    command.chmod(0o755)
-    kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
-    done = subprocess.run(
-        [str(command), "--server", running.address, "spark", "report", "--topic", topic, "--by", "partition"],
-        env={"PATH": "/usr/bin:/bin", **kept},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "200 records" in done.stdout
-    assert done.stderr.startswith("seglog report: ")
-    assert "WARN" not in done.stderr
 
 
 @pytest.mark.soak

@@ -263,18 +263,6 @@ def test_where_there_is_nothing_to_write_no_topic_is_made(
     assert job(*replay)["records"] == 50  # an id under which nothing was written is free
 
 
-def test_a_job_id_belongs_to_the_topic_it_was_used_for_and_not_to_its_name(
-    job: Job, command: Command, client: Client, topic: str
-) -> None:
-    replay = ("replay", "--topic", topic, "--to-topic", f"{topic}-target", "--job-id", f"{topic}-j")
-    produce(client, topic, 50)
-    job(*replay)
-    client.delete_topic(topic)
-    produce(client, topic, 50, start=50)
-    code, _, said = command(*replay)
-    assert (code, f"--job-id {topic}-j was given to another job" in said) == (2, True)
-
-
 @pytest.mark.soak
 def test_a_job_id_belongs_to_one_target_which_is_filled_again_when_it_was_deleted(
     job: Job, command: Command, client: Client, topic: str

@@ -120,40 +120,25 @@ def produce_for_compaction(client: Client, topic: str) -> dict[int, list[Record]
     return left
 
 
-def test_a_compaction_to_files_equals_a_plain_dict_when_its_runs_are_killed(
-    running: Daemon, client: Client, topic: str, tmp_path: Path
+@pytest.mark.parametrize("to", ["files", "topic"])
+def test_killed_compactions_equal_a_plain_dict(
+    running: Daemon, client: Client, topic: str, to: str, tmp_path: Path
 ) -> None:
+    """A compaction to files, or to a topic under an id, equals a plain dict when its runs are killed."""
     require_spark()
-    out, log = tmp_path / "compacted", tmp_path / "job.log"
-    arguments = ("compact", "--topic", topic, "--out", str(out), "--master", "local[2]")
+    target, out, log = f"{topic}-target", tmp_path / "compacted", tmp_path / "job.log"
     left = produce_for_compaction(client, topic)
-    for at_work in (lambda: any(out.glob("*/.*.tmp")), lambda: any(out.glob("*/*.parquet"))):
+    place = ("--out", str(out)) if to == "files" else ("--to-topic", target, "--job-id", "killed-compaction")
+    arguments = ("compact", "--topic", topic, *place, "--master", "local[2]")
+    kills = [reached(client, target, count) for count in (1, dice().randrange(1, sum(map(len, left.values()))))]
+    if to == "files":
+        kills = [lambda: any(out.glob("*/.*.tmp")), lambda: any(out.glob("*/*.parquet"))]
+    for at_work in kills:
         run(running, log, *arguments, until=at_work)
         produce(client, topic, 10, start=14_000)  # which are not for this job
     run(running, log, *arguments)
-    assert in_files(out) == with_offsets(left)
-    assert not any(out.rglob("*.tmp"))
-
-
-def test_killed_compactions_equal_a_plain_dict(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
-    """A compaction to a topic under an id equals a plain dict when its runs are killed."""
-    require_spark()
-    target, log = f"{topic}-target", tmp_path / "job.log"
-    left = produce_for_compaction(client, topic)
-    arguments = (
-        "compact",
-        "--topic",
-        topic,
-        "--to-topic",
-        target,
-        "--job-id",
-        "killed-compaction",
-        "--master",
-        "local[2]",
-    )
-    for count in (1, dice().randrange(1, sum(map(len, left.values())))):
-        run(running, log, *arguments, until=reached(client, target, count))
-        print(f"killed with {sum(place.latest for place in client.offsets(target))} records")
-        produce(client, topic, 10, start=14_000)  # which are not for this job
-    run(running, log, *arguments)
-    assert content(records(client, target)) == content(left)
+    if to == "files":
+        assert in_files(out) == with_offsets(left)
+        assert not any(out.rglob("*.tmp"))
+    else:
+        assert content(records(client, target)) == content(left)
