@@ -5,23 +5,10 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from unittest import mock
-
-import pytest
-from hypothesis import settings
 
 from tests.support import (
-    EXAMPLES_MIN,
     REPOSITORY,
-    SOAK_MINUTES,
-    SOAK_MINUTES_IN_FULL,
-    SOAK_MINUTES_UNCOUNTED,
     each_case,
-    examples,
-    soak_minutes,
-    soak_scaled,
-    soak_seed,
-    soak_step,
 )
 
 TESTS = {
@@ -119,49 +106,3 @@ def test_the_documents_name_the_lanes() -> None:
         assert f"`make {target}" in text, target
     assert "make soak SOAK=" in text
     assert "`SOAK_SEED=" in text
-
-
-def test_minutes_and_seed_of_a_soak_are_those_of_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    for line in dry("soak").splitlines():
-        if "--hypothesis-profile" in line:
-            assert "SEGLOG_SOAK_MINUTES=90 SEGLOG_SOAK_SEED=7" in line
-    assert dry("soak").count("--hypothesis-profile=soak --hypothesis-seed=7") == 4
-    assert dry("test").count("hypothesis") == 0
-    monkeypatch.setenv("SEGLOG_SOAK_SEED", "7")
-    counted = SOAK_MINUTES_IN_FULL - SOAK_MINUTES_UNCOUNTED
-    monkeypatch.setenv("SEGLOG_SOAK_MINUTES", str(SOAK_MINUTES_UNCOUNTED + 2 * counted))
-    assert (soak_seed(), soak_scaled(100), soak_step()) == (7, 200, 1)
-    monkeypatch.setenv("SEGLOG_SOAK_MINUTES", str(SOAK_MINUTES_UNCOUNTED + counted / 2.5))
-    assert (soak_scaled(100), soak_step()) == (40, 3)
-    monkeypatch.setenv("SEGLOG_SOAK_MINUTES", "0.1")
-    assert soak_scaled(100) == 1
-    monkeypatch.delenv("SEGLOG_SOAK_MINUTES")
-    assert soak_minutes() == SOAK_MINUTES
-    assert f"\nSOAK ?= {SOAK_MINUTES}\n" in (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-
-
-def test_what_soak_tests_count_is_printed_at_the_end(pytestconfig: pytest.Config) -> None:
-    def passed(name: str, *keywords: str) -> pytest.TestReport:
-        where = (name, None, name)
-        sections = [("Captured stdout call", f"{name} counted\n")]
-        return pytest.TestReport(name, where, dict.fromkeys(keywords, 1), "passed", None, "call", sections)
-
-    reporter = mock.Mock()
-    reporter.stats = {}
-    reporter.getreports.return_value = [passed("long", "soak"), passed("short", "slow")]
-    ours = str(REPOSITORY / "tests" / "conftest.py")
-    (conftest,) = (one for one in pytestconfig.pluginmanager.get_plugins() if getattr(one, "__file__", "") == ours)
-    conftest.pytest_terminal_summary(reporter)
-    reporter.write.assert_called_once_with("long counted\n")
-
-
-def test_a_property_gets_as_many_examples_as_the_profile_has_for_it() -> None:
-    before = settings.get_current_profile_name()
-    try:
-        settings.load_profile("seglog")
-        assert tuple(map(examples, (25, 200, 1000))) == (EXAMPLES_MIN, 10, 50)
-        settings.load_profile("soak")
-        assert settings().max_examples == max(20, soak_scaled(100))
-        assert examples(1000) == 10 * settings().max_examples
-    finally:
-        settings.load_profile(before)

@@ -122,29 +122,3 @@ def test_tests_change_fields_and_no_names() -> None:
             found[str(place)] = lines
     assert {place: lines for place, lines in found.items() if place not in ALLOWED} == {}
     assert ALLOWED.keys() <= found.keys(), "one that patches no more needs no permission"
-
-
-@each_case(
-    "line",
-    [
-        'monkeypatch.setattr(budget, "TURN", 1)',
-        'monkeypatch.setattr("seglog_broker.runtime.budget.TURN", 1)',
-        'monkeypatch.setattr(f"seglog_broker.{module}.TURN", 1)',
-        'monkeypatch.setattr(Turns, "spend", None)',
-        'mock.patch.object(budget, "TURN", 1)',
-        'mock.patch("seglog_broker.runtime.budget.TURN", 1)',
-        'patch.setattr(turns, "spend", None)',
-        "patch.setattr(turns, name, None)",
-        "budget.TURN = 1",
-    ],
-)
-def test_what_patches_is_recognised(line: str) -> None:
-    source = f"from seglog_broker.runtime import budget\nfrom seglog_broker.runtime.budget import Turns\n{line}\n"
-    assert [*patches(source, frozenset({"_spent"}))] == [3]
-
-
-@pytest.mark.parametrize(
-    "line", ["turns._spent = 1", 'patch.setattr(turns, "_spent", 1)', 'monkeypatch.setattr(sys, "platform", "x")']
-)
-def test_fields_and_modules_of_python_may_be_changed(line: str) -> None:
-    assert [*patches(f"import sys\n{line}\n", frozenset({"_spent"}))] == []

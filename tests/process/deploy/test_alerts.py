@@ -89,20 +89,6 @@ def test_an_alert_has_a_unit_test_in_which_it_fires_and_one_moment_later_in_it_d
     assert not any(rule["alert"] in case[0] for case in looks)
 
 
-@each_case(
-    "wrong",
-    [
-        "seglog_problem > 0",
-        'seglog_partitions{status="offline"}',
-        "sum by (topic) (seglog_partitions)",
-        "seglog_topics_sum",
-    ],
-)
-def test_an_expression_with_a_wrong_name_is_noticed(wrong: str) -> None:
-    with pytest.raises((KeyError, AssertionError)):
-        check(wrong)
-
-
 @each_case("rule", alerts())
 def test_an_alert_asks_for_metrics_and_labels_that_exist(rule: dict[str, Any]) -> None:
     made = {*re.findall(r'label_replace\([^,]*, "(\w+)"', rule["expr"])}

@@ -1,6 +1,5 @@
 """The recoverer process: with jobs of the loop, killed, cancelled, and without its broker."""
 
-import dataclasses
 import fcntl
 import os
 import signal
@@ -24,7 +23,7 @@ from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from tests.logs import TOPIC_ID, append_one, batch_of_size
-from tests.processes import told_of_nonsense, workers
+from tests.processes import workers
 
 _FS = PosixFileSystem()
 _BATCHES = 100
@@ -85,17 +84,6 @@ async def test_a_process_recovers_as_the_function_does_and_reports_progress(dire
     assert again == recover_partition(_FS, SystemClock(), job(directory))
 
 
-async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_done(
-    directory: str, tmp_path: Path
-) -> None:
-    nowhere = dataclasses.replace(job(directory), directory=str(tmp_path / "nowhere"))
-    async with WorkerPool(RECOVERER) as recoverer:
-        with pytest.raises(WorkerError, match="nowhere") as caught:
-            await recoverer.run(RECOVERY, nowhere)
-        assert caught.value.kind == "storage"
-        assert (await recoverer.run(RECOVERY, job(directory))).end_offset == _BATCHES
-
-
 async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directory: str) -> None:
     async def kill() -> None:
         os.kill(await _worker(), signal.SIGKILL)
@@ -122,12 +110,6 @@ async def test_cancellation_leaves_no_process_and_the_next_job_gets_another(dire
             assert nursery.cancel_scope.cancelled_caught
         assert not workers("recoverer")
         assert (await recoverer.run(RECOVERY, asked)).end_offset == _BATCHES
-
-
-def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
-    told, code = told_of_nonsense("recoverer")
-    assert told["error"] == "malformed job"
-    assert code == 3
 
 
 async def test_a_directory_stays_held_while_a_process_of_its_broker_lives(directory: str, tmp_path: Path) -> None:

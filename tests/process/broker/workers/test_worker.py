@@ -1,8 +1,6 @@
 """Workers and the signals that a terminal or a service manager sends to all processes of the broker at once."""
 
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -33,17 +31,3 @@ def test_a_worker_ignores_signals_and_ends_with_its_stdin(kind: str, job: bytes)
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(60) >= 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="ignored signals are read in /proc")
-def test_the_cleaner_ignores_signals_and_ends_with_its_stdin() -> None:
-    with worker("cleaner") as process:
-        while not all(ignored(process.pid) & 1 << number - 1 for number in SIGNALS):
-            assert process.poll() is None
-        assert answer_to(process, b"nonsense\n")["error"] == "malformed job"
-
-
-def ignored(process_id: int) -> int:
-    """The signals that a process ignores, a bit for each."""
-    status = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
-    return next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn"))

@@ -61,16 +61,6 @@ def test_a_stopped_daemon_leaves_a_sound_directory(stopped: Path) -> None:
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_a_killed_daemon_leaves_a_sound_directory_apart_from_notes(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with daemon(data) as running:
-        _produce(running.address)
-        running.kill()
-    done = check(data, "--json")
-    assert done.returncode == 0, done.stdout
-    assert json.loads(done.stdout.splitlines()[-1])["records"] == 3000
-
-
 def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     subprocess.run(["cp", "-r", stopped, data], check=True)

@@ -1,6 +1,5 @@
 """``seglogd dump`` as a command: output, exit codes, pipes."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -60,16 +59,6 @@ def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
     assert "usage: seglogd dump" in done.stderr
 
 
-def test_json_is_one_object_a_line(data: Path) -> None:
-    paths = [path for path in sorted(data.rglob("*.*")) if path.name != ".lock"]
-    done = run("--json", "--records", *paths)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"file", "batch", "record", "log_totals", "offset_entry", "time_entry", "property"} <= {
-        line["kind"] for line in lines
-    }
-
-
 def test_a_reader_that_has_enough_ends_it_quietly(data: Path) -> None:
     log = data / "commits-0" / "00000000000000000000.log"
     with subprocess.Popen(
@@ -89,15 +78,3 @@ def test_it_works_without_a_configuration_and_serves_nothing(
     monkeypatch.setenv("SEGLOG_NO_SUCH_KEY", "1")
     assert daemon.main(["dump", str(data / "partition"), str(data / "meta.properties")]) == 2
     assert b"cluster.id" in capsysbinary.readouterr().out
-
-
-def test_dump_is_named_in_the_daemons_help() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "seglog_broker", "--help"],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "seglogd dump PATH" in " ".join(done.stdout.split())

@@ -187,6 +187,7 @@ def _forget_commits(fs: Fs) -> None:
         (lambda fs: create(fs, f"{DATA}/seglog-topics.json", b"{"), Severity.DAMAGE, Code.REGISTRY_MALFORMED),
         (lambda fs: fs.unlink(f"{DATA}/seglog-topics.json"), Severity.DAMAGE, Code.REGISTRY_MISSING),
         (lambda fs: create(fs, f"{DATA}/meta.properties", b"version=7\n"), Severity.DAMAGE, Code.IDENTITY_WRONG),
+        (lambda fs: fs.unlink(f"{DATA}/meta.properties"), Severity.DAMAGE, Code.IDENTITY_MISSING),
         (lambda fs: fs.make_directory(f"{DATA}/photos"), Severity.DAMAGE, Code.FOREIGN_DIRECTORY),
         (lambda fs: fs.make_directory(f"{DATA}/x-0.{'0' * 32}-stray"), Severity.NOTE, Code.PARTITION_ASIDE),
         (lambda fs: fs.make_directory(f"{DATA}/x-0.{'0' * 32}-delete"), Severity.NOTE, Code.LEFT_OVER),
@@ -311,12 +312,6 @@ def test_after_a_kill_a_last_segment_whose_log_alone_is_gone_is_found() -> None:
     fs.unlink(path_of(20))
     for told in (check(fs), check(fs, deep=True), check(fs, repair=True)):
         assert (path_of(20), Code.SEGMENTS_GONE) in {(finding.path, finding.code) for finding in faults(told)}
-
-
-def test_an_identity_that_is_gone_beside_data_is_found() -> None:
-    fs = written()
-    fs.unlink(f"{DATA}/meta.properties")
-    assert codes(check(fs)) == [(Severity.DAMAGE, Code.IDENTITY_MISSING)]
 
 
 def test_a_partition_that_was_never_made_is_no_loss() -> None:

@@ -16,9 +16,9 @@ from seglog_broker.inspect.facts import (
 )
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, add_bytes, append_one, batch_of_size, cut_file, flip_bit
 from tests.support import each_case
 from tests.unit.broker.inspect.dump.support import LOG, create, damage, facts, notes, only, overwrite, small_log
@@ -168,19 +168,6 @@ def test_only_verify_finds_a_wrong_checksum() -> None:
     assert damage(facts(disk.fs, DIRECTORY, verify=True)) == [(300, 400, "its checksum does not match")]
 
 
-def test_a_lost_segment_leaves_a_gap_that_is_noted() -> None:
-    disk = small_log(30, segment_bytes=1000)
-    disk.fs.unlink(LOG.replace("00.log", "10.log"))
-    found = facts(disk.fs, DIRECTORY)
-    assert notes(found) == [
-        "offsets 10 to 19 are in no segment: nothing here was compacted, so a file is lost",
-        (
-            "without their .log, so a start removes them: "
-            "00000000000000000010.checksum, 00000000000000000010.index, 00000000000000000010.timeindex"
-        ),
-    ]
-
-
 @each_case(
     ("before", "why"),
     [
@@ -200,7 +187,10 @@ def test_why_offsets_are_in_no_segment_is_said_as_far_as_it_is_known(before: int
         state = PartitionState.load(disk.fs, DIRECTORY)
         state.compacted_before = before
         state.save(disk.fs, DIRECTORY)
-    assert f"offsets 10 to 19 are in no segment: {why}" in notes(facts(disk.fs, DIRECTORY))
+    told = notes(facts(disk.fs, DIRECTORY))
+    assert f"offsets 10 to 19 are in no segment: {why}" in told
+    left = ", ".join(f"00000000000000000010.{suffix}" for suffix in ("checksum", "index", "timeindex"))
+    assert f"without their .log, so a start removes them: {left}" in told
 
 
 def test_segments_that_overlap_are_damage() -> None:
@@ -230,34 +220,14 @@ def test_a_segment_that_is_removed_meanwhile_is_a_note() -> None:
     assert len(only(found, SegmentFound)) == 2
 
 
-def test_a_file_that_cannot_be_read_is_damage_with_its_reason() -> None:
-    disk = small_log()
-
-    class Unreadable(ForgetfulFileSystem):
-        def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-            raise OSError(5, "Input/output error", path)
-
-    broken = Unreadable()
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    broken.load(disk.fs.snapshot())
-    assert damage(facts(broken, LOG)) == [(None, None, "it cannot be read: Input/output error")]
-
-
-def test_a_segment_that_cannot_be_read_does_not_hide_the_others() -> None:
+def test_a_segment_that_cannot_be_read_is_damage_and_does_not_hide_the_others() -> None:
     disk = small_log(30, segment_bytes=1000)
-
-    class Unreadable(ForgetfulFileSystem):
-        def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-            if path == LOG:
-                raise OSError(5, "Input/output error", path)
-            return super().open(path, create=create, writable=writable)
-
-    broken = Unreadable()
     assert isinstance(disk.fs, ForgetfulFileSystem)
-    broken.load(disk.fs.snapshot())
-    found = facts(broken, DIRECTORY)
-    assert damage(found) == [(None, None, "it cannot be read: Input/output error")]
-    assert [row.base_offset for row in only(found, SegmentFound)] == [10, 20]
+    disk.fs.inject(Fault("open", LOG, error=5, sticky=True))
+    for path, others in ((LOG, []), (DIRECTORY, [10, 20])):
+        found = facts(disk.fs, path)
+        assert damage(found) == [(None, None, "it cannot be read: EIO")]
+        assert [row.base_offset for row in only(found, SegmentFound)] == others
 
 
 @each_case(
