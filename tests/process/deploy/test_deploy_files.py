@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from seglog.cli.dispatch import parse
-from seglog_broker.config import OriginKind, load_config
+from seglog_broker.config import load_config
 from tests.kafka_metadata import brokers_at
 from tests.processes import clean_environment, free_port
 from tests.support import REPOSITORY, each_case, missing
@@ -74,15 +74,6 @@ def clients_started() -> list[list[str]]:
     return [*map(json.loads, health), [*load["entrypoint"], *load["command"]]]
 
 
-@pytest.fixture
-def systemd_analyze() -> str:
-    found = shutil.which("systemd-analyze")
-    if found is None:
-        missing("systemd: there is no systemd-analyze on this machine")
-    assert found is not None
-    return found
-
-
 # --- Their own tools --------------------------------------------------------------------------------------------------
 
 
@@ -133,18 +124,9 @@ def test_each_kubernetes_resource_is_one_by_the_schemas(kind: str) -> None:
         kubernetes_validate.validate(spoiled, version, strict=True)
 
 
-@pytest.fixture(scope="module")
-def kustomized() -> dict[str, Any]:
-    return kustomize(BASE)
-
-
-def test_kustomize_makes_of_the_base_what_the_schemas_allow(kustomized: dict[str, Any]) -> None:
+def test_the_pod_has_the_configuration_and_the_release_that_the_base_names() -> None:
+    kustomized = kustomize(BASE)
     assert set(kustomized) == set(manifests())
-    for resource in kustomized.values():
-        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
-
-
-def test_the_pod_has_the_configuration_and_the_release_that_the_base_names(kustomized: dict[str, Any]) -> None:
     pod = kustomized["StatefulSet"]["spec"]["template"]["spec"]
     release = max(path.name for path in (REPOSITORY / "tests" / "baselines").iterdir())
     assert {each["image"] for each in (*pod["containers"], *pod["initContainers"])} == {f"seglog:{release}"}
@@ -181,14 +163,17 @@ def test_the_policy_is_for_the_broker_alone_and_lets_clients_and_scrapers_to_the
     assert allowed == {"seglog-client": [9192, 9092], "seglog-monitoring": [9193]}
 
 
-def test_the_unit_is_verified_and_little_exposed(systemd_analyze: str, tmp_path: Path) -> None:
+def test_the_unit_is_verified_and_little_exposed(tmp_path: Path) -> None:
+    systemd_analyze = shutil.which("systemd-analyze")
+    if systemd_analyze is None:
+        missing("systemd: there is no systemd-analyze on this machine")
     text = (DEPLOY / "seglogd.service").read_text()
     copy = tmp_path / "seglogd.service"  # with a program that is there
     copy.write_text(text.replace("/opt/seglog/bin/seglogd", "/bin/true"))
-    verified = subprocess.run([systemd_analyze, "verify", str(copy)], capture_output=True, text=True, check=False)
+    verified = subprocess.run([str(systemd_analyze), "verify", str(copy)], capture_output=True, text=True, check=False)
     ours = [line for line in verified.stderr.splitlines() if "seglogd.service" in line]
     assert (verified.returncode, ours) == (0, []), verified.stderr
-    security = [systemd_analyze, "security", "--offline=true", "--threshold=20", "--no-pager", str(copy)]
+    security = [str(systemd_analyze), "security", "--offline=true", "--threshold=20", "--no-pager", str(copy)]
     told = subprocess.run(security, capture_output=True, text=True, check=False)
     if "unrecognized option" in told.stderr:
         missing("systemd: its systemd-analyze is too old for security --offline")
@@ -275,21 +260,6 @@ def test_the_pages_compose_file_is_one_by_the_specification() -> None:
     kubernetes_validate.validate(yaml.safe_load(service), kubernetes_validate.latest_version(), strict=True)
 
 
-@pytest.mark.parametrize("page", ["Dockerfile", "docs/OPERATIONS.md", "docs/CONTAINERS.md"])
-def test_whoever_runs_the_image_for_this_machine_publishes_both_ports(page: str) -> None:
-    text = (REPOSITORY / page).read_text().replace("\\\n", " ")
-    runs = [line for line in text.splitlines() if "docker run" in line and "--network" not in line]
-    assert runs
-    for line in runs:
-        assert re.findall(r"-p (\S+)", line) == ["127.0.0.1:9192:9192", "127.0.0.1:9092:9092"]
-    assert {"9192", "9092"} <= set(re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)[0].split())
-
-
-def test_the_example_configuration_names_both_addresses() -> None:
-    config, _ = load_config((DEPLOY / "seglogd.toml").read_text(), "", {}, [])
-    assert {config.origin(key).kind for key in ("seglog.listen", "listeners")} == {OriginKind.FILE}
-
-
 # --- All of one mind --------------------------------------------------------------------------------------------------
 
 
@@ -356,6 +326,16 @@ def test_probes_start_it_again_only_when_it_does_not_answer() -> None:
     assert asks == {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
 
 
+@pytest.mark.parametrize("page", ["Dockerfile", "docs/OPERATIONS.md", "docs/CONTAINERS.md"])
+def test_whoever_runs_the_image_for_this_machine_publishes_both_ports(page: str) -> None:
+    text = (REPOSITORY / page).read_text().replace("\\\n", " ")
+    runs = [line for line in text.splitlines() if "docker run" in line and "--network" not in line]
+    assert runs
+    for line in runs:
+        assert re.findall(r"-p (\S+)", line) == ["127.0.0.1:9192:9192", "127.0.0.1:9092:9092"]
+    assert {"9192", "9092"} <= set(re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)[0].split())
+
+
 def test_a_reload_checks_the_configuration_first() -> None:
     check, signal = (shlex.split(value) for name, value in unit() if name == "ExecReload")
     start = shlex.split(dict(unit())["ExecStart"])
@@ -389,17 +369,6 @@ def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path
     assert "--editable '.[dev]'" in made(tmp_path, "unit-broker")
     (tmp_path / ".venv/.installed").touch()  # after `make test`
     assert "pip install" not in made(tmp_path, "run") + made(tmp_path, "unit-broker")
-
-
-def test_make_run_passes_options_to_the_daemon() -> None:
-    options = "--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001 --http 127.0.0.1:7002"
-    assert made(REPOSITORY, "run", f"ARGS={options}").rstrip().endswith(f"--log-format console {options}")
-    assert f"make run ARGS='{options}'" in (REPOSITORY / "README.md").read_text()
-
-
-def test_make_quickstart_runs_the_command_with_its_options() -> None:
-    assert made(REPOSITORY, "quickstart", "ARGS=--keep").rstrip().endswith(".venv/bin/seglog quickstart --keep")
-    assert "make quickstart ARGS=--keep" in (REPOSITORY / "README.md").read_text()
 
 
 def test_what_runs_needs_no_tool_of_development() -> None:
