@@ -192,26 +192,6 @@ def test_commands_and_programs_print_what_the_document_says(document: str, tmp_p
         assert {"sh", "text", "python"} == set(ran)
 
 
-@pytest.mark.soak
-def test_the_quick_start_shows_segments_and_a_seek(tmp_path: Path) -> None:
-    """A newcomer's first look at ``data/commits-0`` finds what the pages explain, and no warning comes before it."""
-    with daemon(tmp_path / "data") as running:
-        reader = _Reader(running, tmp_path)
-        blocks = [block for block in _blocks(_section(_read("README.md"), "Thirty seconds")) if block.language == "sh"]
-        printed = "".join(reader.shell(block) for block in blocks)
-        assert "commits: 3 partitions" in printed
-        assert "warning" not in printed
-        for number in range(3):
-            *closed, _active = sorted((running.directory / f"commits-{number}").glob("*.index"))
-            assert len(closed) >= 3
-            for index in closed:
-                assert len(list(offset_entries(index.read_bytes()))) >= 10, index
-        seek = reader.shell(Block("sh", "seglog explain seek commits 0 --offset 15810", 0))
-        found = re.search(r"of (\d+) entries: offset [\d,]+ ends the batch at position [\d,]+\n +scan ", seek)
-        assert found is not None, seek
-        assert int(found[1]) >= 10
-
-
 # --- All documents ----------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,5 @@
 """docs/EVENTS.md: every event that the broker can log, with its levels and facts, and what it means."""
 
-import ast
 import re
 
 from scripts import event_tables
@@ -41,32 +40,3 @@ def _ends() -> list[tuple[str, str]]:
 def test_events_that_are_counted_exist() -> None:
     assert SUMMED.keys() <= EVENTS.keys()
     assert LOST_EVENT in EVENTS
-
-
-def test_code_is_read_however_it_chooses_level_and_facts() -> None:
-    code = """
-NAME = "by_constant"
-def f(self, loss):
-    log.info("plain", a=1)
-    self._log.exception("with_traceback", exc_info=error)
-    (log.warning if loss else log.info)("chosen_there", **{"b": 2}, **({} if loss else {"c": 3}))
-    tell = log.debug if loss else log.error
-    facts = {"d": 4}
-    facts["e"] = 5
-    tell("chosen_before", **facts)
-    self.connection.log.warning(NAME)
-    other.warning("not_an_event")
-    def g():
-        log.critical("inner")
-"""
-    found = {(name, level): facts for name, level, facts in event_tables.logged_in(ast.parse(code))}
-    assert found == {
-        ("plain", "info"): ["a"],
-        ("with_traceback", "error"): [],
-        ("chosen_there", "warning"): ["b", "c"],
-        ("chosen_there", "info"): ["b", "c"],
-        ("chosen_before", "debug"): ["d", "e"],
-        ("chosen_before", "error"): ["d", "e"],
-        ("by_constant", "warning"): [],
-        ("inner", "critical"): [],
-    }

@@ -62,11 +62,6 @@ def test_words_in_italics_have_an_entry() -> None:
             assert term.lower() not in {word.lower(), singular.removesuffix("s")}, f"{term} is explained by itself"
 
 
-def test_readme_and_architecture_link_the_glossary() -> None:
-    for name in ("README.md", "ARCHITECTURE.md"):
-        assert "(docs/GLOSSARY.md)" in (REPOSITORY / name).read_text(encoding="utf-8"), name
-
-
 # --- Decisions --------------------------------------------------------------------------------------------------------
 
 _DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("[0-9]*.md"))

@@ -9,9 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import pytest
-
-from tests.support import REPOSITORY, each_case
+from tests.support import REPOSITORY
 
 OURS: Final = ("seglog_broker", "seglog_protocol")
 PATCHES: Final = frozenset({"setattr", "delattr", "setitem", "delitem", "object", "patch"})

@@ -110,48 +110,6 @@ def test_the_worker_counts_each_record_once_through_kills(running: Daemon, tmp_p
     assert totals == {f"sensor-{key}": sum(range(key, 21_000, 10)) for key in range(10)}
 
 
-@pytest.mark.soak
-def test_workers_of_a_group_do_every_record_through_kills(running: Daemon, tmp_path: Path) -> None:
-    """Kills of workers and of the broker."""
-
-    def work_until(count: int, committed: int, name: str) -> None:
-        """Start a worker, and kill it when all of them have done, and committed, so many records."""
-        with (
-            (tmp_path / name).open("w", encoding="utf-8") as output,
-            subprocess.Popen(
-                _command("group_worker.py"), stdout=output, env=clean_environment(SEGLOG_SERVER=running.address)
-            ) as worker,
-            ended(worker),
-        ):
-            while len(done()) < count or offsets() < committed:
-                assert worker.poll() is None, "the worker has ended"
-                time.sleep(0.05)
-
-    def offsets() -> int:
-        """How many records the group has committed."""
-        try:
-            with seglog.connect(running.address) as client:
-                return sum(found.offset or 0 for found in client.group_offsets("workers"))
-        except seglog.GroupError:
-            return 0  # there is no such group yet
-
-    def done() -> set[int]:
-        """The values that whole lines of all workers name."""
-        texts = [path.read_text(encoding="utf-8") for path in tmp_path.glob("worker*")]
-        return {int(line.split()[2]) for text in texts for line in text.split("\n")[:-1]}
-
-    _send(running, range(20_000))
-    work_until(100, 0, "worker1")
-    work_until(20_000, 10_000, "worker2")
-    running.kill()
-    running.start()
-    _send(running, range(20_000, 21_000))
-    work_until(21_000, 0, "worker3")
-    assert done() == set(range(21_000))
-    again = (tmp_path / "worker3").read_text(encoding="utf-8").count("\n")
-    assert again < 21_000, "the third one goes on where the group was"
-
-
 @pytest.mark.parametrize("arguments", [("group_worker.py",), ("worker.py", "totals.json")])
 def test_a_worker_ends_by_sigterm_and_leaves_its_group(
     running: Daemon, tmp_path: Path, arguments: tuple[str, ...]

@@ -125,12 +125,3 @@ def test_the_active_producers_are_those_that_kafka_described(name: str) -> None:
             for entry in sorted(Replayed(files).state.entries())
         ]
         assert sorted(described, key=lambda producer: producer["id"]) == ours, partition
-
-
-def test_the_last_stable_offset_is_where_kafka_says() -> None:
-    case = load_case("transactions")
-    for partition, files in partitions("transactions").items():
-        if partition in case.answered:
-            state = Replayed(files).state
-            stable = state.end_offset if state.first_unstable_offset is None else state.first_unstable_offset
-            assert stable == case.answered[partition]["last_stable_offset"]

@@ -1,4 +1,7 @@
-"""Recompression of appends: small batches on the loop, others in a process; appends keep their order."""
+"""Recompression of appends: small batches on the loop, others in a process; appends keep their order.
+
+So they do around a check of records as well, the other reason for which an append waits for a process.
+"""
 
 import os
 import signal
@@ -41,6 +44,8 @@ MIB: Final = 1024 * 1024
 NOW: Final = 1_700_000_000_000
 LARGE: Final = encode_batch([(NOW, b"k", os.urandom(100_000), ())])
 SMALL: Final = encode_batch([(NOW, b"k", b"v", ())])
+RECOMPRESSED: Final = {"compression_type": "zstd"}
+CHECKED: Final = {"cleanup_policy": "compact"}
 KEYLESS: Final = encode_batch([(NOW, None, bytes(100_000), ())])
 
 
@@ -94,7 +99,7 @@ async def test_a_process_refuses_what_the_loop_refuses() -> None:
 
 
 class CountingOffload(InlineOffload):
-    """Recompresses when the test allows it; ``begun`` is how many batches were brought here."""
+    """Works when the test allows it; ``begun`` is how many batches were brought here."""
 
     def __init__(self, *, is_held: bool = False) -> None:
         super().__init__()
@@ -107,6 +112,11 @@ class CountingOffload(InlineOffload):
         self.begun += 1
         await self.let_go.wait()
         return await super().recompress(batch, wanted, rules)
+
+    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
+        self.begun += 1
+        await self.let_go.wait()
+        await super().check_records(batch, rules)
 
 
 async def with_topic(broker: Broker, **config: str | int) -> None:
@@ -318,11 +328,12 @@ async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() 
     broker.close()
 
 
-async def test_appends_keep_their_order_around_a_recompression() -> None:
-    """Appends of a connection keep their order while a batch is recompressed and others are served."""
+@pytest.mark.parametrize("config", [RECOMPRESSED, CHECKED])
+async def test_appends_keep_their_order_around_work_in_a_process(config: dict[str, str]) -> None:
+    """Appends of a connection keep their order while a batch is recompressed or checked and others are served."""
     offload = CountingOffload(is_held=True)
     broker = open_broker(offload=offload)
-    await with_topic(broker, compression_type="zstd")
+    await with_topic(broker, **config)
     async with serving(broker) as served:
         peer, other = await served.greeted(), await served.greeted()
         await peer.send(1, *request_of(LARGE))
@@ -342,33 +353,44 @@ async def test_appends_keep_their_order_around_a_recompression() -> None:
     broker.close()
 
 
-@pytest.mark.parametrize("what", ["deleted", "another codec", "no codec", "smaller"])
-async def test_changes_of_the_topic_while_a_batch_is_recompressed_take_effect(what: str) -> None:
+@pytest.mark.parametrize(
+    ("config", "batch", "change", "outcome"),
+    [
+        (RECOMPRESSED, LARGE, None, "UNKNOWN_TOPIC"),
+        (RECOMPRESSED, LARGE, {"max.message.bytes": 1_000}, "MESSAGE_TOO_LARGE"),
+        (RECOMPRESSED, LARGE, {"compression.type": "lz4"}, Codec.LZ4),
+        (RECOMPRESSED, LARGE, {"compression.type": "producer"}, Codec.NONE),
+        (CHECKED, LARGE, None, "UNKNOWN_TOPIC"),
+        (CHECKED, LARGE, {"max.message.bytes": 1_000}, "MESSAGE_TOO_LARGE"),
+        (CHECKED, KEYLESS, {}, "INVALID_RECORD"),
+    ],
+)
+async def test_changes_of_the_topic_while_a_batch_is_in_a_process_take_effect(
+    config: dict[str, str], batch: bytes, change: dict[str, str | int] | None, outcome: str | Codec
+) -> None:
+    """A topic that is deleted where there is no change."""
     offload = CountingOffload(is_held=True)
     broker = open_broker(offload=offload)
-    await with_topic(broker, compression_type="zstd")
-    request, payload = request_of(LARGE)
+    await with_topic(broker, **config)
+    request, payload = request_of(batch)
     pending = append_request(broker, request, view(payload))
     assert not pending.is_written
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pending.write_rest)
         await wait_all_tasks_blocked()
-        changes = {"another codec": {"compression.type": "lz4"}, "no codec": {"compression.type": "producer"}}
-        if what == "deleted":
+        if change is None:
             await broker.delete_topic(messages.DeleteTopicRequest("t"))
-        else:
-            await broker.alter_topic(
-                messages.AlterTopicRequest("t", dict(changes.get(what, {"max.message.bytes": 1_000})))
-            )
+        elif change:
+            await broker.alter_topic(messages.AlterTopicRequest("t", {**change}))
         offload.let_go.set()
     assert pending.reply is not None
     [result] = pending.reply.partitions
-    if what in changes:
+    if isinstance(outcome, Codec):
         assert result.base_offset == 0
-        assert [header.codec for header, _ in stored(broker)] == [Codec.LZ4 if what == "another codec" else Codec.NONE]
+        assert [header.codec for header, _ in stored(broker)] == [outcome]
     else:
         assert result.error is not None
-        assert result.error.code == ("UNKNOWN_TOPIC" if what == "deleted" else "MESSAGE_TOO_LARGE")
+        assert result.error.code == outcome
     broker.close()
 
 

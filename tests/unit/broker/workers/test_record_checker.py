@@ -1,4 +1,4 @@
-"""Checks of records: small batches on the loop, others in a process; appends keep their order."""
+"""Checks of records: small batches on the loop, others in a process; and look-ups by timestamp."""
 
 import os
 import signal
@@ -6,10 +6,7 @@ from typing import Final
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.engine.pending_appends import NEXT_COST
-from seglog_broker.runtime import budget
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
 from seglog_broker.testing.offload import InlineOffload
@@ -22,7 +19,6 @@ from tests.appends import append_request
 from tests.processes import workers
 from tests.support import memory_taken
 from tests.unit.broker.brokers import open_broker
-from tests.unit.broker.listeners.fake_broker import serving
 
 KEYED: Final = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
 DATED: Final = RecordRules(needs_key=False, earliest=1_000, before_max_ms=500)
@@ -105,97 +101,10 @@ async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(au
 # --- Appends ----------------------------------------------------------------------------------------------------------
 
 
-class HeldOffload(InlineOffload):
-    """Checks records when the test allows it; ``waiting`` is how many batches wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting = 0
-        self.let_go = trio.Event()
-
-    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
-        self.waiting += 1
-        await self.let_go.wait()
-        await super().check_records(batch, rules)
-
-
 def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRequest, bytes]:
     return messages.AppendRequest(
         [messages.AppendPartition(topic, 0, len(batch)) for batch in batches], "os"
     ), b"".join(batches)
-
-
-async def test_appends_keep_their_order_around_a_check() -> None:
-    """Appends of a connection keep their order while a batch is checked and others are served."""
-    offload = HeldOffload()
-    broker = open_broker(offload=offload)
-    await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
-    async with serving(broker) as served:
-        peer, other = await served.greeted(), await served.greeted()
-        large, small = bomb(), encode_batch([(-1, b"k", b"v", ())])
-        await peer.send(1, *request_of(large))
-        await peer.send(2, *request_of(small))
-        with trio.fail_after(60):
-            while not offload.waiting:  # noqa: ASYNC110 - a real socket is between
-                await trio.sleep(0.001)
-        await other.send(3, *request_of(small))
-        [result] = (await other.receive()).header["partitions"]
-        assert result["base_offset"] == 0, "no other request waits"
-        offload.let_go.set()
-        replies = [(await peer.receive()).header for _ in range(2)]
-        assert [reply["id"] for reply in replies] == [1, 2]
-        assert [reply["partitions"][0]["base_offset"] for reply in replies] == [1, 2]
-    broker.close()
-
-
-@pytest.mark.parametrize("what", ["deleted", "altered", "refused"])
-async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: str) -> None:
-    offload = HeldOffload()
-    broker = open_broker(offload=offload)
-    await broker.create_topic(messages.CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
-    request, payload = request_of(bomb(None if what == "refused" else b"k"))
-    pending = append_request(broker, request, memoryview(bytearray(payload)))
-    assert not pending.is_written
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pending.write_rest)
-        await wait_all_tasks_blocked()
-        if what == "deleted":
-            await broker.delete_topic(messages.DeleteTopicRequest("keyed"))
-        elif what == "altered":
-            await broker.alter_topic(messages.AlterTopicRequest("keyed", {"max.message.bytes": 1_000}))
-        offload.let_go.set()
-    assert pending.reply is not None
-    [result] = pending.reply.partitions
-    assert result.error is not None
-    wanted = {"deleted": "UNKNOWN_TOPIC", "altered": "MESSAGE_TOO_LARGE", "refused": "INVALID_RECORD"}
-    assert result.error.code == wanted[what]
-    broker.close()
-
-
-async def test_many_batches_are_written_in_turns_with_others_and_in_their_order() -> None:
-    broker = open_broker()
-    await broker.create_topic(messages.CreateTopicRequest("plain", 1))
-    batches = [encode_batch([(-1, None, b"%d" % number, ())]) for number in range(1000)]
-    request, payload = request_of(*batches, topic="plain")
-    turns = 0
-    is_over = False
-
-    async def others() -> None:
-        nonlocal turns
-        while not is_over:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(others)
-        pending = append_request(broker, request, memoryview(bytearray(payload)))
-        assert not pending.is_written
-        await pending.write_rest()
-        is_over = True
-    assert turns >= 1000 * NEXT_COST // budget.TURN
-    assert pending.reply is not None
-    assert [result.base_offset for result in pending.reply.partitions] == list(range(1000))
-    broker.close()
 
 
 # --- Look-ups by timestamp --------------------------------------------------------------------------------------------

@@ -9,15 +9,13 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_metrics
 
 import seglog
-from seglog_broker.api.broker import Broker
-from seglog_broker.listeners.http.pages import ready
 from seglog_broker.listeners.http.wire import HEAD_BYTES_MAX
 from seglog_broker.security.trial_certificates import AUTHORITY, SERVER
 from seglog_broker.security.trial_certificates import main as make_certificates
@@ -186,7 +184,7 @@ HOST = b"Host: x\r\n"
         (b"GET /li\x00vez HTTP/1.1\r\n" + HOST + b"\r\n", 400),
         (b"GET http://[/livez HTTP/1.1\r\n" + HOST + b"\r\n", 400),
         (b"GET  HTTP/1.1\r\n" + HOST + b"\r\n", 400),
-        (b"hello\r\n\r\n", 400),
+        *((data, 400) for data in (b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", bytes(64), b"\r\n\r\n\x00")),
         (b"GET /livez HTTP/1.1\r\n" + HOST + b" folded\r\n: x\r\n\r\n", 400),
         (b"GET /livez HTTP/1.1\r\n" + HOST + b"A : b\r\n\r\n", 400),
         (b"GET /livez HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
@@ -227,11 +225,6 @@ def test_a_head_of_the_largest_size_is_taken_byte_by_byte_and_one_more_is_not(se
             client.send(bytes([byte]))
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
     assert raw(served.http_port, head + b"x" * (room + 2) + b"\r\n\r\n").startswith(b"HTTP/1.1 431 ")
-
-
-@pytest.mark.parametrize("first", [b"\x16\x03\x01\x02\x00\x01", bytes(64), b"\r\n\r\n\x00"])
-def test_bytes_of_no_protocol_end_the_connection(served: Daemon, first: bytes) -> None:
-    assert raw(served.http_port, first).startswith(b"HTTP/1.1 400 ")
 
 
 def test_clients_of_other_wires_are_told_in_their_own_words(served: Daemon) -> None:
@@ -365,18 +358,3 @@ def test_problems_make_it_unhealthy_and_leave_it_alive(tmp_path: Path) -> None:
         assert any("disk" in problem for problem in health["problems"])
         assert get(running.http_port, "/livez").status == 200
         assert get(running.http_port, "/readyz").status == 200
-
-
-def test_while_partitions_recover_it_is_not_ready_and_tells_how_far_it_is() -> None:
-    class Recovering:
-        views = ()
-
-        class recoveries:  # noqa: N801 - stands for the attribute
-            @staticmethod
-            def progress(_read_only: object) -> dict[str, int] | None:
-                return {"partitions": 2, "read_bytes": 25, "bytes": 100}
-
-    answer = ready(cast("Broker", Recovering()))
-    assert answer.status == 503
-    told = {"status": "recovering", "partitions": 2, "read_bytes": 25, "bytes": 100, "ratio": 0.25}
-    assert json.loads(answer.body) == told
