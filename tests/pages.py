@@ -6,6 +6,13 @@ import sys
 from pathlib import Path
 
 from tests.processes import clean_environment
+from tests.support import REPOSITORY
+
+
+def reference(first: str, last: str = "") -> str:
+    """The sections of docs/REFERENCE.md from one title to another, or the one."""
+    page = (REPOSITORY / "docs" / "REFERENCE.md").read_text(encoding="utf-8") + "\n## "
+    return page[page.index(f"\n## {first}\n") : page.index("\n## ", page.index(f"\n## {last or first}\n") + 1) + 1]
 
 
 def programs_of(page: str) -> list[tuple[str, str]]:

@@ -61,5 +61,5 @@ def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     assert {name: found for name, found in named.items() if found} == {
         "BACKUP.md": ["pip install 'seglog[backup]'", "pip install 'seglog[kafka]'"],
         "CLIENT.md": ["pip install 'seglog[trio]'"],
-        "TOOLS.md": ["pip install 'seglog[top]'"],
+        "REFERENCE.md": ["pip install 'seglog[top]'"],
     }

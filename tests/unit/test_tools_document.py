@@ -1,4 +1,4 @@
-"""docs/TOOLS.md: its commands can be typed, and its tables are those of the code."""
+"""docs/REFERENCE.md, looking at a broker: its commands can be typed, and its tables are those of the code."""
 
 import re
 import shlex
@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from seglog.cli.dispatch import ROOT, parse
+from tests.pages import reference
 from tests.processes import kafka_daemon, seglog_json
 from tests.support import REPOSITORY, each_case
 
-PAGE = (REPOSITORY / "docs" / "TOOLS.md").read_text(encoding="utf-8")
+PAGE = reference("Looking at a broker")
 COMMANDS = re.findall(r"^(seglog .*)$", "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)), re.MULTILINE)
 
 
@@ -23,7 +24,7 @@ def test_every_command_of_the_table_has_a_section_and_exists() -> None:
     named = re.findall(r"^\| `seglog ([\w-]+)", PAGE, re.MULTILINE)
     assert set(named) <= set(ROOT.list_commands(click.Context(ROOT)))
     assert {f"seglog {name}" for name in named if name != "ping"} == set(
-        re.findall(r"^## (seglog .*)$", PAGE, re.MULTILINE)
+        re.findall(r"^### (seglog .*)$", PAGE, re.MULTILINE)
     )
 
 

@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of `seglogd init`, whose arguments docs/ACCESS.md lists."""
+    """The parser of `seglogd init`, whose arguments docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd init",
         description="Make the account of an administrator in a log directory, with a random password that is printed "

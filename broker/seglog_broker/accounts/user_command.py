@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of `seglogd user`, whose arguments docs/ACCESS.md lists."""
+    """The parser of `seglogd user`, whose arguments docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd user",
         description="Make, change, list and delete the accounts in a log directory while no broker uses it. While one "

@@ -61,12 +61,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the arguments, which docs/ACCESS.md lists."""
+    """The parser of the arguments, which docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd certificates",
         description="Make an authority, and certificates that it signs, for a trial of TLS: one for the broker, and "
         "one for each client that is named. A directory that has them already gets those that are missing.",
-        epilog="Exit codes: 0 they are made, 1 they could not be written, 2 usage. See docs/ACCESS.md.",
+        epilog="Exit codes: 0 they are made, 1 they could not be written, 2 usage. See docs/REFERENCE.md.",
         allow_abbrev=False,
     )
     parser.add_argument("--to", metavar="DIR", required=True, help="directory for the files, which only you can read")

@@ -1,4 +1,4 @@
-"""docs/MONITORING.md and what deploy/ has beside it: what they show is taken by the programs that it is for."""
+"""Prometheus and Grafana in docs/REFERENCE.md, and in deploy/: programs that read what these show take it."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,13 @@ import yaml
 
 from scripts import grafana_dashboard
 from seglog_broker.config import load_config
+from tests.pages import reference
 from tests.process.deploy.prometheus import promtool
 from tests.process.deploy.test_alerts import RULES, rules
 from tests.process.deploy.test_deploy_files import DEPLOY, compose
 from tests.support import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "MONITORING.md").read_text()
+PAGE = reference("Prometheus and Grafana")
 
 
 def blocks(language: str) -> list[str]:

@@ -58,13 +58,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the arguments, which docs/INSPECT.md lists."""
+    """The parser of the arguments, which docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd check",
         description="Check a log directory while no broker runs on it: every batch, checksum, index and small file. "
         "Changes nothing without --repair.",
         epilog="Exit codes: 0 sound, 1 not sound, 2 usage, 4 refused: in use, or not a log directory. "
-        "See docs/INSPECT.md.",
+        "See docs/REFERENCE.md.",
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIRECTORY", help="log directory of seglog or Kafka")

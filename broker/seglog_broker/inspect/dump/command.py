@@ -34,13 +34,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the arguments, which docs/INSPECT.md lists."""
+    """The parser of the arguments, which docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd dump",
         description="Show the contents of a log directory, a partition, or single files of seglog or Kafka. "
         "Reads only, takes no lock, and works while a broker runs.",
         epilog="Exit codes: 0 nothing wrong, 1 damage was found, 2 usage or nothing to show. Times are UTC. "
-        "See docs/INSPECT.md.",
+        "See docs/REFERENCE.md.",
         allow_abbrev=False,
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="log directory, partition directory, or file")

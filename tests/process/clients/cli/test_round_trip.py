@@ -19,8 +19,9 @@ from seglog.cli.exits import InputError
 from seglog.cli.input_records import TextLines
 from seglog.core.records import Record
 from seglog_protocol.batch_builder import encode_batch
+from tests.pages import reference
 from tests.processes import Daemon, clean_environment, seglog
-from tests.support import REPOSITORY, each_case, examples
+from tests.support import each_case, examples
 from tests.unit.clients.fake_broker import FakeBroker, FakePartition, fake_broker
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -215,7 +216,7 @@ def test_options_that_do_not_go_together(arguments: tuple[str, ...], capfd: pyte
 
 
 def test_the_page_of_the_command_line_shows_what_is_printed(emptied: Daemon) -> None:
-    page = (REPOSITORY / "docs" / "COMMAND-LINE.md").read_text(encoding="utf-8")
+    page = reference("The command line")
     found = re.search(r"^```sh\n(printf .*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     script = f'set -euo pipefail\nseglog() {{ {sys.executable} -m seglog.cli "$@"; }}\n{found[1]}'

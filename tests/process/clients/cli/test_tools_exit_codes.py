@@ -1,14 +1,15 @@
-"""The table of exit codes in docs/TOOLS.md: each command's own, met where a broker does not answer, or refuses."""
+"""The table of exit codes in docs/REFERENCE.md: each command's own, met where a broker does not answer, or refuses."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.pages import reference
 from tests.processes import free_port, seglog
 from tests.unit.clients.secure_broker import secure_broker
 
-TOOLS = Path(__file__).parents[4] / "docs" / "TOOLS.md"
+TOOLS = reference("Looking at a broker")
 COMMANDS = {
     "ping": ["ping"],
     "top": ["top", "--once"],
@@ -20,7 +21,7 @@ COMMANDS = {
 
 def documented(command: str) -> set[int]:
     """The codes of a command's row."""
-    (row,) = [line for line in TOOLS.read_text().splitlines() if line.startswith(f"| `seglog {command}")]
+    (row,) = [line for line in TOOLS.splitlines() if line.startswith(f"| `seglog {command}")]
     return {int(code) for code in re.findall(r"(?:^|, )(\d+)\b", row.split("|")[3].strip().partition(";")[0])}
 
 

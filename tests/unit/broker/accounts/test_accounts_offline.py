@@ -14,7 +14,7 @@ from seglog_broker.config import load_config
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from tests.logs import ManualClock
-from tests.support import REPOSITORY
+from tests.pages import reference
 from tests.unit.broker.security.exchanges import log_in_scram
 
 
@@ -200,7 +200,7 @@ def test_a_directory_that_is_no_log_directory_gets_no_account(
 
 
 def test_every_option_is_in_the_document() -> None:
-    page = (REPOSITORY / "docs" / "ACCESS.md").read_text(encoding="utf-8")
+    page = reference("TLS and accounts")
     for parser in (user_command.make_parser(), init_command.make_parser()):
         shown = parser.format_help()
         assert parser.prog in page

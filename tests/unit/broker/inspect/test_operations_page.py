@@ -1,4 +1,4 @@
-"""docs/INSPECT.md shows what `seglogd dump` and `seglogd check` really print, and names all that they can say."""
+"""docs/REFERENCE.md shows what `seglogd dump` and `seglogd check` really print, and names all that they can say."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit
-from tests.support import REPOSITORY
+from tests.pages import reference
 from tests.unit.broker.inspect.check import support
 
-PAGE = (REPOSITORY / "docs" / "INSPECT.md").read_text(encoding="utf-8")
-CHECKING = PAGE[PAGE.index("## Checking a directory") :]
+PAGE = reference("Looking inside a directory", "Checking a directory")
+CHECKING = reference("Checking a directory")
 _PATHS = ("README.md", "core/src/Log.scala", "docs/design.html", "clients/producer.py")
 
 
