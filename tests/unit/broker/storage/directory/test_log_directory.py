@@ -16,7 +16,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of, write_file_atomically
+from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of
 from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.partition_files import PARTITIONS_AT_A_TIME, empty_directory
@@ -27,7 +27,7 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
 from tests.logs import ManualClock, add_bytes, append_one, batch, cut_file, flip_bit, read_all
 from tests.support import each_case
-from tests.unit.broker.inspect.check.support import DATA, check, findings, opened, written
+from tests.unit.broker.inspect.check.support import check, findings
 
 _MARKER = "/data/.kafka_cleanshutdown"
 _ID = "IVT1Seu3QjacxS7oBTKhDQ"
@@ -63,10 +63,23 @@ def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFile
     return fs, directory
 
 
+def _stopped(*, partitions: int = 2, records: int = 5) -> ForgetfulFileSystem:
+    """The disk of such a directory after a clean stop."""
+    fs, directory = _with_topic(partitions=partitions, records=records)
+    assert directory.close() == []
+    return fs
+
+
+def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
+    if fs.exists(path):
+        fs.unlink(path)
+        fs.sync_directory(path.rpartition("/")[0])
+    fs.load({path: content})
+
+
 def _kafka_partition(topic_id: str = _ID, records: int = 3) -> dict[str, bytes]:
     """The files of a partition directory as Kafka leaves them after a clean stop."""
-    fs, directory = _with_topic(partitions=1, records=records)
-    directory.close()
+    fs = _stopped(partitions=1, records=records)
     files = {path.rpartition("/")[2]: data for path, data in fs.snapshot().items() if "/orders-0/" in path}
     del files["seglog-partition.json"]
     return files | {"partition.metadata": f"version: 0\ntopic_id: {topic_id}".encode()}
@@ -104,8 +117,7 @@ def test_ids_are_kept_from_start_to_start() -> None:
     fs = ForgetfulFileSystem()
     first = _opened(fs)
     first.close()
-    second = _opened(fs)
-    assert second.cluster_id == first.cluster_id != ""
+    assert _opened(fs).cluster_id == first.cluster_id != ""
 
 
 def test_a_missing_identity_beside_data_is_reported() -> None:
@@ -119,15 +131,6 @@ def test_a_missing_identity_beside_data_is_reported() -> None:
     assert problem.startswith(f"meta.properties was missing: from now on the cluster id is {again.cluster_id}")
     again.close()
     assert _opened(fs).report.problems == []
-
-
-def test_a_second_broker_in_this_process_is_refused_and_the_first_goes_on() -> None:
-    fs, directory = _with_topic()
-    with pytest.raises(errors.LogDirectoryError, match="in use by another broker"):
-        _opened(fs)
-    _append(directory.logs["orders", 0])
-    assert directory.close() == []
-    assert _opened(fs).logs["orders", 0].log_end_offset == 6
 
 
 def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_path: Path) -> None:
@@ -185,10 +188,8 @@ def test_a_foreign_directory_is_refused_and_not_touched(foreign: dict[str, bytes
 
 @each_case("text", [b"2\n", b"17", b"x", b"", b"-1"])
 def test_a_directory_of_a_newer_format_is_refused_and_not_touched(text: bytes) -> None:
-    fs, directory = _with_topic()
-    directory.close()
-    fs.unlink("/data/seglog-format")
-    fs.load({"/data/seglog-format": text})
+    fs = _stopped()
+    _put(fs, "/data/seglog-format", text)
     fs.operations.clear()
     with pytest.raises(errors.LogDirectoryError, match="knows formats up to 1"):
         _opened(fs)
@@ -219,8 +220,7 @@ def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(operation
 
 
 def test_a_file_that_may_not_be_read_is_named_in_words() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     fs.inject(Fault("open", "/data/meta.properties", error=errno.EACCES))
     with pytest.raises(errors.LogDirectoryError) as refused:
         _opened(fs)
@@ -233,8 +233,7 @@ def test_a_file_that_may_not_be_read_is_named_in_words() -> None:
 
 
 def test_unknown_files_stay_and_only_our_own_half_written_ones_go() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     others = {"/data/notes.txt": b"x", "/data/notes.tmp": b"x", "/data/.DS_Store": b"x"}
     own = {
         f"/data/{name}.tmp": b"x" for name in ("meta.properties", "seglog-topics.json", "log-start-offset-checkpoint")
@@ -483,20 +482,24 @@ def test_deletion_writes_the_registry_before_anything_goes() -> None:
     assert directory.logs == {}
 
 
+def _crashes(fs: ForgetfulFileSystem, promises: list[str]) -> list[tuple[ForgetfulFileSystem, bool]]:
+    """Filled with what a kill and a power cut would leave at each operation, and whether there is a promise by then."""
+    found: list[tuple[ForgetfulFileSystem, bool]] = []
+    fs.on_operation = lambda _: found.extend(
+        (fs.found_after(each), bool(promises)) for each in (PROCESS_KILL, POWER_LOSS)
+    )
+    return found
+
+
 @pytest.mark.parametrize("created_again", [False, True])
 def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(created_again: bool) -> None:
     fs, directory = _with_topic()
     for log in directory.logs.values():
         log.flusher.flush()
-    found: list[tuple[ForgetfulFileSystem, bool]] = []
-    promised = False
-
-    def note(_: object) -> None:
-        found.extend(((fs.found_after(PROCESS_KILL), promised), (fs.found_after(POWER_LOSS), promised)))
-
-    fs.on_operation = note
+    promises: list[str] = []
+    found = _crashes(fs, promises)
     doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
-    promised = True
+    promises.append("orders is deleted")
     if created_again:
         directory.topics.create_topic("orders", 2, {})
     for path in doomed:
@@ -515,52 +518,32 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
         assert directories == (["orders-0", "orders-1"] if again.logs else [])
 
 
-def test_a_reader_of_a_deleted_topic_finishes() -> None:
+@each_case(
+    ("free", "faults", "error"),
+    [
+        (None, [Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO)], errors.StorageError),
+        # Neither the registry nor a name can tell it: both directories would have to grow.
+        (0, [Fault("rename", f"/orders-{n}", error=errno.ENOSPC) for n in (0, 1)], errors.DiskFullError),
+        # A name that is not on the disk for certain is taken back.
+        (0, [Fault("sync_directory", "/data", error=errno.EIO)], errors.StorageError),
+    ],
+)
+def test_a_deletion_that_cannot_be_recorded_leaves_the_topic_in_service(
+    free: int | None, faults: list[Fault], error: type[errors.SeglogError]
+) -> None:
     fs, directory = _with_topic()
-    found = directory.logs["orders", 0].read(0, 1000)
-    assert found is not None
-    for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
-        fs.remove_tree(path)
-    assert len(found.file.pread(found.size, found.position)) == found.size
-    found.release()
-    directory.close()
-    assert fs.open_files == []
-
-
-def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None:
-    fs, directory = _with_topic()
-    fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO))
-    with pytest.raises(errors.StorageError, match="could not be deleted"):
-        directory.topics.delete_topic(directory.registry.topics["orders"])
-    assert _append(directory.logs["orders", 0]).base_offset == 5
-    directory.close()
-    assert _opened(fs).registry.deleting == []
-
-
-def test_a_deletion_that_cannot_be_recorded() -> None:
-    """A deletion that can be told neither by the registry nor by a name leaves the topic in service."""
-    fs, directory = _with_topic()
-    fs.limit_free_bytes(0)
-    fs.inject(Fault("rename", "/orders-0", error=errno.ENOSPC))
-    fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
-    with pytest.raises(errors.DiskFullError, match="could not be deleted"):
+    fs.limit_free_bytes(free)
+    for fault in faults:
+        fs.inject(fault)
+    with pytest.raises(error, match="could not be deleted"):
         directory.topics.delete_topic(directory.registry.topics["orders"])
     fs.heal()
+    assert {"orders-0", "orders-1"} <= set(fs.list_directory("/data"))
     assert not directory.topics.unrecorded
     fs.limit_free_bytes(None)
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
     assert _opened(fs).registry.deleting == []
-
-
-def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
-    fs, directory = _with_topic()
-    fs.limit_free_bytes(0)
-    fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
-    with pytest.raises(errors.StorageError, match="could not be deleted"):
-        directory.topics.delete_topic(directory.registry.topics["orders"])
-    assert {"orders-0", "orders-1"} <= set(fs.list_directory("/data"))
-    assert not directory.topics.unrecorded
 
 
 @pytest.mark.parametrize("created_again", [False, True])
@@ -577,16 +560,11 @@ def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_agai
         fs.remove_tree("/data/orders-0")
         fs.sync_directory("/data")
     fs.limit_free_bytes(0)
-    found: list[tuple[ForgetfulFileSystem, bool]] = []
-    promised = False
-
-    def note(_: object) -> None:
-        found.extend(((fs.found_after(PROCESS_KILL), promised), (fs.found_after(POWER_LOSS), promised)))
-
-    fs.on_operation = note
+    promises: list[str] = []
+    found = _crashes(fs, promises)
     doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
     assert len(directory.topics.unrecorded) == 1
-    promised = True
+    promises.append("orders is deleted")
     for path in doomed:
         if path in directory.topics.unrecorded:
             empty_directory(fs, path)
@@ -643,21 +621,15 @@ def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
 _NO_MARKS = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0")
 
 
-def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast() -> None:
+@each_case("a_name_grows", [False, True])
+def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast(a_name_grows: bool) -> None:
     fs, directory = _with_ballast_on_a_full_disk()
-    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
-    assert len(doomed) == 2
-    assert directory.space.ballast == 0
-    assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
-
-
-def test_a_rename_on_a_full_disk_costs_the_ballast() -> None:
-    """A directory that cannot be renamed on a full disk is at the cost of the ballast."""
-    fs, directory = _with_ballast_on_a_full_disk()
-    fs.limit_free_bytes(10_000)
-    fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
+    if a_name_grows:
+        fs.limit_free_bytes(10_000)
+        fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))
     assert len(directory.topics.delete_topic(directory.registry.topics["orders"])) == 2
     assert directory.space.ballast == 0
+    assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
 
 
 def test_a_stop_on_a_full_disk_is_clean_at_the_cost_of_the_ballast() -> None:
@@ -746,8 +718,7 @@ def test_a_stop_without_an_inode_that_finds_no_room_at_any_step_loses_nothing(st
 
 
 def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     fs.load({f"/data/orders-7/{name}": data for name, data in _kafka_partition(_ID).items()})
     fs.load({f"/data/clicks-0/{name}": data for name, data in _kafka_partition(_OTHER_ID).items()})
     before = fs.snapshot()
@@ -764,22 +735,11 @@ def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> Non
 
 
 def test_a_directory_of_another_topic_of_that_name_is_not_served_as_this_one() -> None:
-    fs, directory = _with_topic()
-    directory.close()
-    fs.unlink("/data/orders-1/partition.metadata")
-    fs.load({"/data/orders-1/partition.metadata": f"version: 0\ntopic_id: {_ID}".encode()})
+    fs = _stopped()
+    _put(fs, "/data/orders-1/partition.metadata", f"version: 0\ntopic_id: {_ID}".encode())
     directory = _opened(fs)
     assert set(directory.logs) == {("orders", 0)}
     assert _ID in directory.report.offline["orders", 1]
-
-
-def test_a_registry_that_makes_no_sense_is_refused_and_the_directory_let_go() -> None:
-    fs, directory = _with_topic()
-    directory.close()
-    cut_file(fs, "/data/seglog-topics.json", 20)
-    with pytest.raises(errors.LogDirectoryError, match="restore it from a backup"):
-        _opened(fs)
-    assert fs.open_files == []
 
 
 def test_an_impossible_topic_configuration() -> None:
@@ -800,8 +760,7 @@ def test_an_impossible_topic_configuration() -> None:
 
 
 def test_a_partition_that_cannot_be_read_is_offline_and_does_not_stop_the_others() -> None:
-    fs, directory = _with_topic(partitions=3)
-    directory.close()
+    fs = _stopped(partitions=3)
     fs.inject(Fault("list_directory", "/orders-1", error=errno.EIO, sticky=True))
     directory = _opened(fs)
     assert set(directory.logs) == {("orders", 0), ("orders", 2)}
@@ -902,8 +861,7 @@ def test_a_start_that_is_stopped_between_two_partitions_loses_nothing(loaded: in
 
 @pytest.mark.parametrize("content", [b"", b'{"version":0,"brokerEpoch":14}', b"nonsense"])
 def test_only_the_existence_of_the_marker_matters(content: bytes) -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     cut_file(fs, _MARKER, 0)
     add_bytes(fs, _MARKER, content)
     directory = _opened(fs)
@@ -925,25 +883,28 @@ def test_without_the_marker_every_log_is_read_from_its_recovery_point_on() -> No
     assert [recovery.scanned_bytes for recovery in recoveries if recovery] == [sizes[-1], sum(sizes)]
 
 
-def test_the_marker_is_written_only_when_every_log_was_closed_well() -> None:
+@each_case(
+    ("fault", "words"),
+    [
+        (Fault("fdatasync", lambda path: "/orders-1/" in path, error=errno.EIO), "/data/orders-1"),
+        (
+            Fault("pwritev", "recovery-point-offset-checkpoint.tmp", error=errno.ENOSPC),
+            "checkpoints of /data could not be written",
+        ),
+    ],
+)
+def test_the_marker_is_written_only_when_every_log_and_the_checkpoints_are_on_the_disk(
+    fault: Fault, words: str
+) -> None:
     fs, directory = _with_topic()
-    fs.inject(Fault("fdatasync", lambda path: "/orders-1/" in path, error=errno.EIO))
-    problems = directory.close()
-    assert len(problems) == 1
-    assert "/data/orders-1" in problems[0]
+    fs.inject(fault)
+    [problem] = directory.close()
+    assert words in problem
     assert not fs.exists(_MARKER)
     assert fs.open_files == []
     directory = _opened(fs)
     assert not directory.report.clean
     assert _append(directory.logs["orders", 0]).base_offset == 5
-
-
-def test_checkpoints_that_cannot_be_written_are_reported_and_there_is_no_marker() -> None:
-    fs, directory = _with_topic()
-    fs.inject(Fault("pwritev", "recovery-point-offset-checkpoint.tmp", error=errno.ENOSPC))
-    assert "checkpoints of /data could not be written" in directory.close()[0]
-    assert not fs.exists(_MARKER)
-    assert fs.open_files == []
 
 
 def test_abandoning_writes_nothing_and_lets_go_of_everything() -> None:
@@ -955,37 +916,13 @@ def test_abandoning_writes_nothing_and_lets_go_of_everything() -> None:
     assert not _opened(fs).report.clean
 
 
-@each_case("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
-@each_case("content", [b"garbage", b"1\n0\n", b"0\n3\norders 0 5\n", b"0\n1\norders 0 99999999999999999999\n", b"\xff"])
-def test_a_malformed_checkpoint_counts_as_empty_and_is_reported(name: str, content: bytes) -> None:
-    fs, directory = _with_topic()
-    directory.close()
-    fs.unlink(f"/data/{name}")
-    fs.load({f"/data/{name}": content})
-    directory = _opened(fs)
-    assert [problem.partition(":")[0] for problem in directory.report.problems] == [f"{name} is taken as empty"]
-    assert [len(read_all(log)) for log in directory.logs.values()] == [5, 5]
-    directory.close()
-    assert _opened(fs).report.problems == []
-
-
 def test_missing_and_empty_checkpoints_are_no_problem() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     fs.unlink("/data/recovery-point-offset-checkpoint")
     cut_file(fs, "/data/log-start-offset-checkpoint", 0)
     directory = _opened(fs)
     assert directory.report.problems == []
     assert {log.log_end_offset for log in directory.logs.values()} == {5}
-
-
-def test_a_log_start_is_kept_over_a_stop() -> None:
-    fs, directory = _with_topic()
-    directory.logs["orders", 0].truncate_before(4)
-    directory.close()
-    directory = _opened(fs)
-    assert [log.log_start_offset for log in directory.logs.values()] == [4, 0]
-    assert directory.logs["orders", 0].state.log_start_reason == "truncated"
 
 
 @pytest.mark.parametrize("said", [None, b"0\n0\n", b"0\n1\norders 0 3\n"])
@@ -1037,8 +974,7 @@ def test_checkpoints_of_a_deleted_topic() -> None:
 
 
 def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() -> None:
-    fs, directory = _with_topic(records=5)
-    directory.close()
+    fs = _stopped(records=5)
     assert "/data/cleaner-offset-checkpoint" not in fs.snapshot(), "nothing was compacted here"
     fs.load({"/data/cleaner-offset-checkpoint": encode_offsets({("orders", 0): 3, ("gone", 0): 7})})
     directory = _opened(fs)
@@ -1053,41 +989,34 @@ def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() ->
     assert [log.state.compacted_before for log in directory.logs.values()] == [0, 0]
 
 
-def test_a_clean_stop_and_start_reads_each_partition_directory_once() -> None:
-    fs, directory = _with_topic(partitions=5)
-    directory.close()
-    fs.reads.clear()
-    _opened(fs)
-    listed = [read.path for read in fs.reads if read.name == "list_directory"]
-    assert max(listed.count(f"/data/orders-{partition}") for partition in range(5)) <= 3
-
-
 # --- One partition's trouble at a stop --------------------------------------------------------------------------------
+
+
+def _close_with_a_bug(*, of_an_fsync: bool) -> tuple[list[str], ForgetfulFileSystem]:
+    """Close three partitions, of which the second has a bug; the problems, and what a kill leaves."""
+    fs, directory = _with_topic(partitions=3)
+
+    def fail(operation: Operation) -> None:
+        if "/orders-1/" in operation.path and (operation.name == "fdatasync") == of_an_fsync:
+            raise struct.error("int too large to convert")
+
+    fs.on_operation = fail
+    problems = directory.close()
+    fs.on_operation = None
+    assert all("int too large" in problem for problem in problems)
+    assert _MARKER not in fs.snapshot(), "Kafka would believe it for all of them"
+    return problems, fs.crash(PROCESS_KILL)
 
 
 def test_a_bug_in_one_partition_costs_no_other() -> None:
     """A bug in one partition costs the others neither their flush nor their clean stop."""
-    fs, directory = _with_topic(partitions=3)
-
-    def fail(operation: Operation) -> None:
-        if "/orders-1/" in operation.path and operation.name != "fdatasync":
-            raise struct.error("int too large to convert")
-
-    fs.on_operation = fail
-    [problem] = directory.close()
-    fs.on_operation = None
+    [problem], fs = _close_with_a_bug(of_an_fsync=False)
     assert "orders-1" in problem
-    assert "int too large" in problem
-    assert _MARKER not in fs.snapshot(), "Kafka would believe it for all of them"
     points = read_offsets(fs, "/data/recovery-point-offset-checkpoint")
     assert (points["orders", 0], points.get(("orders", 1), 0), points["orders", 2]) == (5, 0, 5)
-    again = _opened(fs.crash(PROCESS_KILL))
+    again = _opened(fs)
     assert not again.report.clean
-    assert {key: log.leader_epoch for key, log in again.logs.items()} == {
-        ("orders", 0): 0,
-        ("orders", 1): 1,
-        ("orders", 2): 0,
-    }
+    assert [again.logs["orders", number].leader_epoch for number in range(3)] == [0, 1, 0]
     assert [again.report.opened["orders", number].recovery is None for number in range(3)] == [True, False, True]
     assert "/data/seglog-clean-partitions" not in again._fs.list_directory("/data")
     assert again.close() == []
@@ -1095,18 +1024,9 @@ def test_a_bug_in_one_partition_costs_no_other() -> None:
 
 def test_a_bug_of_an_fsync_leaves_its_round_unclean() -> None:
     """After an fsync that neither succeeded nor failed, none of the logs that were synced with it counts as synced."""
-    fs, directory = _with_topic(partitions=3)
-
-    def fail(operation: Operation) -> None:
-        if "/orders-1/" in operation.path and operation.name == "fdatasync":
-            raise struct.error("int too large to convert")
-
-    fs.on_operation = fail
-    problems = directory.close()
-    fs.on_operation = None
-    assert ["int too large" in problem for problem in problems] == [True] * 3
-    assert _MARKER not in fs.snapshot()
-    again = _opened(fs.crash(PROCESS_KILL))
+    problems, fs = _close_with_a_bug(of_an_fsync=True)
+    assert len(problems) == 3
+    again = _opened(fs)
     assert [log.log_end_offset for log in again.logs.values()] == [5, 5, 5]
     assert again.close() == []
 
@@ -1135,13 +1055,10 @@ def test_a_partition_whose_recovery_point_moved_is_not_clean() -> None:
     assert again.logs["orders", 0].leader_epoch == 1
 
 
-@each_case("bit", range(64))
-def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean(bit: int) -> None:
-    fs, directory = _with_topic(partitions=2)
-    assert directory.close() == []
+def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean() -> None:
+    fs = _stopped()
     path = "/data/orders-0/00000000000000000000.log"
-    size = len(fs.snapshot()[path]) // 5
-    flip_bit(fs, path, 4 * size + bit // 8, bit % 8)
+    flip_bit(fs, path, 4 * (len(fs.snapshot()[path]) // 5) + 5, 3)
     again = _opened(fs)
     log = again.logs["orders", 0]
     assert (log.log_end_offset, [(d.start_offset, d.end_offset) for d in log.state.damaged]) == (5, [(4, 5)])
@@ -1152,8 +1069,7 @@ def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean(
 
 @pytest.mark.parametrize("said", [b"0", b"9", b"7"])
 def test_a_recovery_point_with_a_flipped_bit_is_reported_and_causes_no_damage(said: bytes) -> None:
-    fs, directory = _with_topic(partitions=1)
-    assert directory.close() == []
+    fs = _stopped(partitions=1)
     path = "/data/recovery-point-offset-checkpoint"
     for is_clean in (True, False):
         changed = ForgetfulFileSystem()
@@ -1166,8 +1082,7 @@ def test_a_recovery_point_with_a_flipped_bit_is_reported_and_causes_no_damage(sa
 
 
 def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     fs.unlink("/data/seglog-topics.json")
     again = _opened(fs)
     assert (again.report.adopted, again.report.remade) == ([], ["orders"])
@@ -1180,25 +1095,7 @@ def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
     assert _opened(fs).report.problems == []
 
 
-def test_a_checkpoint_of_a_deleted_topic_is_not_of_its_successor() -> None:
-    """As after a kill between the deletion and the checkpoints behind it."""
-    fs = written(5, clean=False)
-    point = f"{DATA}/recovery-point-offset-checkpoint"
-    write_file_atomically(fs, point, encode_offsets({("commits", 0): 5, ("fleeting", 0): 180}))
-    logs = opened(fs)
-    logs.topics.create_topic("fleeting", 1, {})
-    assert dict(logs.partitions.encoded_checkpoints())[point] == encode_offsets({("commits", 0): 5})
-    logs.abandon()
-
-
 # --- Files that are not understood ------------------------------------------------------------------------------------
-
-
-def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
-    if fs.exists(path):
-        fs.unlink(path)
-        fs.sync_directory(path.rpartition("/")[0])
-    fs.load({path: content})
 
 
 @each_case(
@@ -1216,8 +1113,7 @@ def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
     ],
 )
 def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named(name: str, content: bytes) -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     path = f"/data/{name}"
     _put(fs, path, content)
     directory = _opened(fs)
@@ -1226,6 +1122,7 @@ def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named
     [copy] = [found for found in fs.list_directory(folder) if found.startswith(f"{file}.unreadable-")]
     assert file in problem
     assert copy in problem
+    assert ("is taken as empty" in problem) == file.endswith("-offset-checkpoint")
     assert [len(read_all(log)) for log in directory.logs.values()] == [5, 5]
     assert directory.close() == []
     survived = fs.found_after(POWER_LOSS)
@@ -1236,18 +1133,26 @@ def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named
 
 
 @each_case(
-    "name",
-    ["seglog-topics.json", "seglog-configs.json", "seglog-producer-ids.json", "seglog-format", "meta.properties"],
+    ("name", "content"),
+    [
+        *(
+            (f"seglog-{name}", b"version=7\nof a later version\n")
+            for name in ("topics.json", "configs.json", "producer-ids.json", "format")
+        ),
+        ("meta.properties", b"version=7\nof a later version\n"),
+        ("seglog-topics.json", b'{"version": 1, "topi'),
+    ],
 )
-def test_without_a_file_that_nothing_replaces_the_start_is_refused_and_it_stays(name: str) -> None:
+def test_without_a_file_that_nothing_replaces_the_start_is_refused_and_it_stays(name: str, content: bytes) -> None:
     fs, directory = _with_topic()
     directory.producer_ids.next_block().run()
     directory.close()
-    _put(fs, f"/data/{name}", b"version=7\nof a later version\n")
-    before = fs.snapshot()
-    with pytest.raises(errors.LogDirectoryError, match=name):
+    _put(fs, f"/data/{name}", content)
+    with pytest.raises(errors.LogDirectoryError, match=name) as refused:
         _opened(fs)
-    assert fs.snapshot()[f"/data/{name}"] == before[f"/data/{name}"]
+    assert name != "seglog-topics.json" or "restore it from a backup" in refused.value.message
+    assert fs.snapshot()[f"/data/{name}"] == content
+    assert fs.open_files == []
 
 
 def test_a_padded_topic_id_is_read_as_java_reads_it_and_stays() -> None:
@@ -1263,8 +1168,7 @@ def test_a_padded_topic_id_is_read_as_java_reads_it_and_stays() -> None:
 
 
 def test_on_a_full_disk_a_file_that_is_not_understood_is_named_all_the_same() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     _put(fs, "/data/recovery-point-offset-checkpoint", b"garbage")
     fs.inject(Fault("pwritev", "recovery-point-offset-checkpoint.unreadable-b84cf34d.tmp", error=errno.ENOSPC))
     assert "the disk has no room for a copy of it" in _opened(fs).report.problems[0]
@@ -1348,8 +1252,7 @@ def test_a_topic_with_the_reserved_name_is_renamed(is_known: bool) -> None:
 
 
 def test_kafkas_own_metadata_log_is_left_alone() -> None:
-    fs, directory = _with_topic()
-    directory.close()
+    fs = _stopped()
     fs.load({"/data/__cluster_metadata-0/partition.metadata": b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"})
     directory = _opened(fs)
     assert set(directory.registry.topics) == {"orders"}

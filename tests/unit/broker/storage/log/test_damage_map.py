@@ -5,6 +5,7 @@ from seglog_broker.storage.log.damage_map import DamageMap
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.damage import DamagedRange
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
+from tests.unit.broker.storage.steps import save_state
 
 _FIRST = DamagedRange(1, 2, 0, 100, 200)
 _LATER = DamagedRange(5, 6, 0, 500, 600)
@@ -60,8 +61,5 @@ def test_the_state_file_of_a_log_is_written_of_the_map_that_its_segments_read() 
     found = DamagedRange(1, 2, 0, 100, 200)
     assert disk.log.note_damage([found]) == [found]
     assert disk.log.segments[0].damaged == [found]
-    write = disk.log.state_file.prepare()
-    assert write is not None
-    write.run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     assert PartitionState.read(disk.fs, DIRECTORY).damaged == [found]

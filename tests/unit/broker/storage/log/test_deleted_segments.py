@@ -69,28 +69,23 @@ def test_survivors_are_synced_before_the_first_name_changes() -> None:
     assert all("survivor" in left for left in found)
 
 
-@each_case("nth", [1, 2, 4, 6])
-def test_a_setting_aside_that_failed_is_taken_up_where_it_stopped(nth: int) -> None:
+@each_case(
+    "fault",
+    [
+        *(Fault("rename", error=errno.EIO, nth=nth) for nth in (1, 2, 4, 6)),
+        Fault("sync_directory", error=errno.EIO),
+    ],
+)
+def test_a_setting_aside_that_failed_is_taken_up_where_it_stopped(fault: Fault) -> None:
     fs = a_directory(0, 10)
     doomed = DeletedSegments(fs, "/t-0", [0, 10])
-    fs.inject(Fault("rename", error=errno.EIO, nth=nth))
+    fs.inject(fault)
     with pytest.raises(OSError):
         doomed.set_aside()
     assert not doomed.is_set_aside
     doomed.set_aside()
     assert doomed.is_set_aside
-    assert names(fs) == {"other"} | files(0, 10, aside=True)
-
-
-def test_a_directory_that_cannot_be_synced_is_synced_by_the_next_attempt() -> None:
-    fs = a_directory(0)
-    doomed = DeletedSegments(fs, "/t-0", [0])
-    fs.inject(Fault("sync_directory", error=errno.EIO))
-    with pytest.raises(OSError):
-        doomed.set_aside()
-    assert not doomed.is_set_aside
-    doomed.set_aside()
-    assert names(fs.found_after(POWER_LOSS)) == {"other"} | files(0, aside=True)
+    assert names(fs.found_after(POWER_LOSS)) == {"other"} | files(0, 10, aside=True)
 
 
 def test_a_removal_that_failed_is_taken_up_where_it_stopped() -> None:

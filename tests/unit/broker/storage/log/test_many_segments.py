@@ -30,10 +30,10 @@ def made(log: PartitionLog) -> list[int]:
 
 def looks(disk: LogOnDisk) -> Counter[str]:
     """The file operations since the last call, by kind."""
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    counted = Counter([read.name for read in disk.fs.reads] + [operation.name for operation in disk.fs.operations])
-    disk.fs.reads.clear()
-    disk.fs.operations.clear()
+    fs = disk.double
+    counted = Counter([read.name for read in fs.reads] + [operation.name for operation in fs.operations])
+    fs.reads.clear()
+    fs.operations.clear()
     return counted
 
 

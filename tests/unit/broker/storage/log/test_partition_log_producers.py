@@ -12,12 +12,11 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.appender import Appended
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from seglog_protocol.errors import OutOfOrderSequenceError
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name
 from tests.logs import DIRECTORY, LogOnDisk, read_all, read_around, verify
 from tests.support import examples
-
-_DAY = 86_400_000
+from tests.unit.broker.storage.steps import checkpoint
 
 
 def sent(producer: int, sequence: int, count: int = 1, *, epoch: int = 0, timestamp: int = -1, text: str = "") -> bytes:
@@ -45,18 +44,6 @@ def test_a_batch_that_comes_again_is_answered_with_its_first_place_and_not_writt
     assert disk.append_batch(sent(1, 0, 3, timestamp=77)) == Appended(0, 2, None, 77)
     assert disk.append_batch(sent(1, 3)) == Appended(4, 4, None)
     assert [record.value for record in read_all(disk.log)] == [b"1:0", b"1:1", b"1:2", b"of another", b"1:3"]
-
-
-def test_what_is_out_of_order_or_of_an_old_epoch_is_refused_and_changes_nothing() -> None:
-    disk = log_on_disk()
-    disk.append_batch(sent(1, 0))
-    with pytest.raises(OutOfOrderSequenceError) as gap:
-        disk.append_batch(sent(1, 2))
-    assert gap.value.facts["expected"] == 1
-    disk.append_batch(sent(1, 0, epoch=1))
-    with pytest.raises(InvalidProducerEpochError):
-        disk.append_batch(sent(1, 1))
-    assert disk.log.log_end_offset == 2
 
 
 def test_a_failed_write_is_not_counted_so_that_its_retry_is_written() -> None:
@@ -116,9 +103,7 @@ def test_a_roll_waits_for_no_disk_and_the_checkpoint_syncs_the_snapshot() -> Non
     rolled = [operation for operation in fs.operations if operation.name in ("fdatasync", "sync_directory")]
     assert snapshots(disk)
     assert rolled == []
-    flush = disk.log.flusher.prepare_checkpoint()
-    flush.run()
-    disk.log.finish_flush(flush, None)
+    checkpoint(disk.log)
     synced = [operation.path for operation in fs.operations if operation.name == "fdatasync"]
     assert any(path.endswith(SNAPSHOT_SUFFIX) for path in synced)
     assert fs.open_files == [path for path in fs.open_files if not path.endswith(SNAPSHOT_SUFFIX)]
@@ -154,17 +139,6 @@ def test_a_log_of_which_everything_has_expired_knows_its_producers_after_a_resta
     disk.reopen(log_start=4)
     assert disk.append_batch(sent(1, 3)) == Appended(3, 3, None, -1)
     assert disk.append_batch(sent(1, 4)) == Appended(4, 4, None)
-
-
-def test_a_producer_of_old_data_is_forgotten_by_the_wall_clock_also_after_a_restart() -> None:
-    disk = log_on_disk()
-    disk.append_batch(sent(1, 0, timestamp=1_000))
-    assert disk.log.producers.expire(disk.clock.now + _DAY - 1) == 0
-    disk.reopen()
-    assert len(disk.log.producers) == 1
-    assert disk.log.producers.expire(disk.clock.now + _DAY - 1) == 0
-    assert disk.log.producers.expire(disk.clock.now + _DAY) == 1
-    assert disk.append_batch(sent(1, 40)).base_offset == 1, "one that is not known may begin anywhere"
 
 
 class RetryingProducers(RuleBasedStateMachine):
@@ -228,9 +202,7 @@ class RetryingProducers(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        flush = self.disk.log.flusher.prepare_checkpoint()
-        flush.run()
-        self.disk.log.finish_flush(flush, None)
+        checkpoint(self.disk.log)
 
     @invariant()
     def each_record_is_there_once_and_in_order(self) -> None:

@@ -11,6 +11,7 @@ from seglog_broker.testing import forgetful
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from tests.logs import DIRECTORY, LogOnDisk, flip_bit
 from tests.support import each_case
+from tests.unit.broker.storage.steps import save_state
 
 STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"
 
@@ -37,8 +38,7 @@ def test_there_is_something_to_be_saved_only_when_something_is_new() -> None:
     disk = LogOnDisk()
     assert disk.log.state_file.prepare() is None
     disk.append(b"a")
-    prepared(disk).run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     assert saved(disk) == disk.log.state
     assert disk.log.state_file.prepare() is None
     disk.append(b"b")
@@ -55,8 +55,7 @@ def test_what_is_written_is_what_was_remembered_when_the_write_was_prepared() ->
     write.run()
     assert saved(disk).rolls == {}
     disk.log.state_file.finish(written=True)
-    prepared(disk).run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     assert saved(disk).rolls == disk.log.state.rolls != {}
 
 
@@ -68,8 +67,7 @@ def test_a_write_that_failed_is_prepared_again() -> None:
         write.run()
     disk.log.state_file.finish(written=False)
     assert saved(disk) == PartitionState()
-    prepared(disk).run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     assert saved(disk) == disk.log.state
 
 
@@ -95,22 +93,58 @@ def test_an_urgent_save_is_made_although_the_write_in_progress_fails() -> None:
     with pytest.raises(OSError):
         write.run()
     disk.log.state_file.finish(written=False)
-    prepared(disk).run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     assert saved(disk).read_only == "an fsync failed"
 
 
 def test_a_failed_urgent_save_is_tried_again() -> None:
+    for is_writing in (True, False):
+        disk = a_log()
+        write = prepared(disk) if is_writing else None
+        disk.double.inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC, nth=1 + is_writing))
+        disk.log.state_file.mark_read_only("an fsync failed")
+        if write is not None:
+            write.run()
+            with pytest.raises(OSError):
+                disk.log.state_file.finish(written=True)
+        assert saved(disk).read_only is None
+        save_state(disk.log)
+        assert saved(disk).read_only == "an fsync failed"
+
+
+def test_a_log_start_that_moves_during_a_write_is_proven_by_the_one_that_follows() -> None:
     disk = a_log()
+    disk.append(b"b")
     write = prepared(disk)
-    disk.log.state_file.mark_read_only("an fsync failed")
+    disk.log.truncate_before(1)
+    assert not disk.log.state_file.start_is_proven
     write.run()
-    disk.double.inject(forgetful.Fault("pwritev", ".tmp", error=errno.ENOSPC))
-    with pytest.raises(OSError):
-        disk.log.state_file.finish(written=True)
-    prepared(disk).run()
+    assert saved(disk).deleted_before == 0
     disk.log.state_file.finish(written=True)
-    assert saved(disk).read_only == "an fsync failed"
+    assert disk.log.state_file.start_is_proven
+    assert saved(disk).deleted_before == 1
+    assert disk.log.state_file.prepare() is None
+
+
+@each_case(
+    "name",
+    [
+        *(
+            "log_start_offset",
+            "log_end_offset",
+            "durable_end_offset",
+            "proven_start_offset",
+            "start_is_proven",
+            "state",
+        ),
+        "cleaning.first_dirty_offset",
+    ],
+)
+def test_facts_of_a_log_cannot_be_set_from_outside(name: str) -> None:
+    log = a_log().log
+    owner, _, fact = name.rpartition(".")
+    with pytest.raises(AttributeError):
+        setattr(getattr(log, owner) if owner else log, fact, 7)
 
 
 def test_without_a_write_in_progress_an_urgent_save_is_on_the_disk_at_once() -> None:

@@ -20,7 +20,7 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, Part
 from seglog_broker.storage.log.recovery import tidy_directory
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
@@ -39,6 +39,7 @@ from tests.logs import (
     verify,
 )
 from tests.support import each_case, examples
+from tests.unit.broker.storage.steps import piece_at
 
 _EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
 
@@ -74,6 +75,23 @@ def _set_aside(disk: LogOnDisk) -> list[bytes]:
 
 def _offsets(log: PartitionLog) -> list[int]:
     return [record.offset for record in read_around(log)]
+
+
+def _remove(disk: LogOnDisk, *bases: int, suffixes: tuple[str, ...] = (".log", ".index", ".timeindex")) -> None:
+    for base, suffix in itertools.product(bases, suffixes):
+        disk.fs.unlink(_path(base, suffix))
+
+
+def _found_while_opening(disk: LogOnDisk, recovery_point: int) -> list[ForgetfulFileSystem]:
+    """What a kill or a power cut at each step of a start leaves; before it all is on the disk, the damage too."""
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))
+    disk.fs = double
+    found: list[ForgetfulFileSystem] = []
+    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+    disk._open(clean=False, recovery_point=recovery_point)
+    assert len(found) > 10
+    return found
 
 
 # --- Torn tails -------------------------------------------------------------------------------------------------------
@@ -180,59 +198,44 @@ def test_a_log_that_is_torn_from_the_start_becomes_empty() -> None:
 # --- Damage in the middle ---------------------------------------------------------------------------------------------
 
 
-@each_case("bad", [0, 1, 4, 8])
-@each_case("position", [0, 3, 9, 16, 17, 21, 30, 60, 61, 99])
-def test_a_bit_flip_in_a_batch_costs_that_batch_and_is_named(bad: int, position: int) -> None:
-    disk = _filled(10)
-    disk.log.release()
-    kept = contents(disk.fs)[_path(0)]
-    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), bad * 100 + position, 3))
-    assert len(contents(disk.fs)[_path(0)]) == len(kept), "every byte is kept"
-    assert log.log_end_offset == 10
-    assert _offsets(log) == [offset for offset in range(10) if offset != bad]
-    assert log.state.damaged == [DamagedRange(bad, bad + 1, 0, bad * 100, bad * 100 + 100)]
-    with pytest.raises(CorruptRecordError) as caught:
-        log.read(bad, 1000)
-    assert (caught.value.start_offset, caught.value.next_offset) == (bad, bad + 1)
-    verify(disk.fs, log)
-    assert disk.append_batch(batch_of_size(90)).base_offset == 10
-    disk.reopen()
-    assert _offsets(disk.log) == [offset for offset in range(11) if offset != bad]
-    assert disk.log.state.damaged == [DamagedRange(bad, bad + 1, 0, bad * 100, bad * 100 + 100)]
-
-
-def test_a_flip_in_an_offset_does_not_make_a_tail_of_everything_behind_it() -> None:
-    """The checksum does not cover the base offset. If it were taken, later batches would be out of order."""
-    for bit, byte in itertools.product(range(8), range(8)):
-        disk = _filled(30)
-
-        def hurt(disk: LogOnDisk = disk, bit: int = bit, byte: int = byte) -> None:
-            flip_bit(disk.fs, _path(10), 400 + byte, bit)
-
-        log = _restarted(disk, hurt)
-        assert [len(contents(disk.fs)[_path(base)]) for base in (0, 10, 20)] == [1000] * 3
-        assert log.log_end_offset == 30
-        assert _offsets(log) == [offset for offset in range(30) if offset != 14]
-        assert log.state.damaged == [DamagedRange(14, 15, 10, 400, 500)]
-
-
-@each_case("bit", range(8))
-def test_a_flip_in_the_offset_of_a_segments_last_batch_costs_that_batch(bit: int) -> None:
+@each_case(
+    ("flips", "lost"),
+    [
+        *(
+            ([(20, bad * 100 + position, 3)], {20 + bad})
+            for bad in (0, 1, 4, 8)
+            for position in (0, 3, 9, 16, 17, 21, 30, 60, 61, 99)
+        ),
+        # No checksum covers the base offset. If it were taken, all later batches would be out of order.
+        *(([(10, 400 + byte, bit)], {14}) for byte in range(8) for bit in range(8)),
+        *(([(10, 906, bit)], {19}) for bit in range(8)),  # the last batch of a segment
+        ([(20, 4, 0), (20, 180, 0)], {20, 21}),  # an offset before a damaged batch
+        ([(10, 916, 0), (20, 16, 0), (20, 116, 0)], {19, 20, 21}),  # over the edge of two segments
+        ([(10, position, 0) for position in range(0, 1000, 7)], set(range(10, 20))),
+    ],
+)
+def test_flipped_bits_cost_the_batches_they_are_in_which_are_named_and_kept(
+    flips: list[tuple[int, int, int]], lost: set[int]
+) -> None:
     disk = _filled(30)
-    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 900 + 6, bit))
-    assert log.log_end_offset == 30
-    assert _offsets(log) == [offset for offset in range(30) if offset != 19]
-    verify(disk.fs, log)
-
-
-def test_a_flip_in_an_offset_before_a_damaged_batch_does_not_make_a_tail_either() -> None:
-    disk = _filled(25)
     disk.log.release()
-    flip_bit(disk.fs, _path(20), 4)
-    flip_bit(disk.fs, _path(20), 180)
+    for base, position, bit in flips:
+        flip_bit(disk.fs, _path(base), position, bit)
     log = disk._open(clean=False)
-    assert _offsets(log) == [*range(20), 22, 23, 24]
-    assert log.state.damaged == [DamagedRange(20, 22, 20, 0, 200)]
+    assert [len(contents(disk.fs)[_path(base)]) for base in (0, 10, 20)] == [1000] * 3, "every byte is kept"
+    assert log.log_end_offset == 30
+    for offset in lost:
+        with pytest.raises(CorruptRecordError) as caught:
+            log.read(offset, 1000)
+        assert caught.value.next_offset == max(lost) + 1
+    verify(disk.fs, log)
+    assert disk.append_batch(batch_of_size(90)).base_offset == 30
+    for opened in (log, disk.reopen()):
+        assert _offsets(opened) == [offset for offset in range(31) if offset not in lost]
+        assert {offset for d in opened.state.damaged for offset in range(d.start_offset, d.end_offset)} == lost
+        for d in opened.state.damaged:
+            start, end = (d.start_offset - d.segment) * 100, min(d.end_offset - d.segment, 10) * 100
+            assert (d.position, d.end_position, d.reason) == (start, end, "damaged")
 
 
 def test_no_byte_is_cut_while_a_valid_batch_lies_behind_whatever_its_offset() -> None:
@@ -251,79 +254,31 @@ def test_no_byte_is_cut_while_a_valid_batch_lies_behind_whatever_its_offset() ->
     assert disk.log.log_end_offset == end + 1
 
 
-def test_a_corrupt_middle_segment_keeps_every_byte_and_later_segments_are_served() -> None:
-    disk = _filled(40)
-
-    def hurt() -> None:
-        for position in range(0, 1000, 7):
-            flip_bit(disk.fs, _path(20), position)
-
-    log = _restarted(disk, hurt)
-    assert _offsets(log) == [*range(20), *range(30, 40)]
-    assert log.log_end_offset == 40
-    assert len(contents(disk.fs)[_path(20)]) == 1000
-    assert log.state.damaged == [DamagedRange(20, 30, 20, 0, 1000)]
-    assert not [name for name in contents(disk.fs) if name.endswith(".deleted")]
-    with pytest.raises(CorruptRecordError, match="offsets 20 to 29 are damaged"):
-        log.read(25, 100)
-    verify(disk.fs, disk.reopen())
-    assert _offsets(disk.log) == [*range(20), *range(30, 40)]
-
-
-def test_a_torn_middle_segment_is_damage_because_valid_batches_follow_it() -> None:
+@each_case(
+    ("hurt", "damaged"),
+    [
+        (lambda disk: cut_file(disk.fs, _path(10), 750), DamagedRange(17, 20, 10, 700, 750)),
+        (lambda disk: _remove(disk, 10), DamagedRange(10, 20, 20, 0, 0, reason="missing")),
+        (lambda disk: cut_file(disk.fs, _path(0), 0), DamagedRange(0, 10, 10, 0, 0, reason="missing")),
+    ],
+)
+def test_what_is_gone_before_valid_batches_is_named_and_these_are_served(
+    hurt: Callable[[LogOnDisk], object], damaged: DamagedRange
+) -> None:
     disk = _filled(30)
-    log = _restarted(disk, lambda: cut_file(disk.fs, _path(10), 750))
-    assert _offsets(log) == [*range(17), *range(20, 30)]
-    assert len(contents(disk.fs)[_path(10)]) == 750
-    assert log.state.damaged == [DamagedRange(17, 20, 10, 700, 750)]
+    log = _restarted(disk, lambda: hurt(disk))
+    left = [offset for offset in range(30) if not damaged.start_offset <= offset < damaged.end_offset]
+    assert (_offsets(log), log.state.damaged) == (left, [damaged])
     verify(disk.fs, log)
     verify(disk.fs, disk.reopen())
 
 
-def test_damage_over_the_edge_of_two_segments_is_served_around() -> None:
-    disk = _filled(30)
-
-    def hurt() -> None:
-        flip_bit(disk.fs, _path(10), 916)
-        flip_bit(disk.fs, _path(20), 16)
-        flip_bit(disk.fs, _path(20), 116)
-
-    log = _restarted(disk, hurt)
-    assert _offsets(log) == [*range(19), *range(22, 30)]
-    for offset in (19, 20, 21):
-        with pytest.raises(CorruptRecordError) as caught:
-            log.read(offset, 100)
-        assert caught.value.next_offset == 22
-
-
-def test_segments_below_the_recovery_point_are_not_read() -> None:
-    disk = _filled(30)
-    disk.log.release()
-    flip_bit(disk.fs, _path(0), 480)
-    disk.double.reads.clear()
-    log = disk._open(clean=False, recovery_point=20)
-    assert {read.path for read in disk.double.reads if read.name == "pread" and read.path.endswith(".log")} == {
-        _path(20)
-    }
-    assert log.state.damaged == []
-    assert disk.report.recovery is not None
-    assert disk.report.recovery.scanned_bytes == 1000
-
-
-@each_case(("point", "scanned"), [(0, 3000), (9, 3000), (10, 2000), (19, 2000), (20, 1000), (30, 1000)])
+@each_case(("point", "scanned"), [(0, 3000), (9, 3000), (10, 2000), (19, 2000), (20, 1000), (30, 1000), (5000, 3000)])
 def test_the_segment_that_holds_the_recovery_point_is_read_and_all_behind_it(point: int, scanned: int) -> None:
     disk = _filled(30)
     _restarted(disk, recovery_point=point)
     assert disk.report.recovery is not None
     assert disk.report.recovery.scanned_bytes == scanned
-
-
-def test_a_recovery_point_beyond_the_end_is_ignored_and_everything_is_read() -> None:
-    disk = _filled(30)
-    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480), recovery_point=5000)
-    assert log.state.damaged == [DamagedRange(4, 5, 0, 400, 500)]
-    assert log.log_end_offset == 30
-    assert _offsets(log) == [offset for offset in range(30) if offset != 4]
 
 
 def test_damage_known_from_before_is_kept_where_nothing_was_read_again() -> None:
@@ -337,25 +292,6 @@ def test_damage_known_from_before_is_kept_where_nothing_was_read_again() -> None
     log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480))
     assert log.state.damaged == [], "read again, and sound again"
     assert _offsets(log) == list(range(30))
-
-
-def test_a_missing_segment_is_named_and_the_others_are_served() -> None:
-    disk = _filled(30)
-
-    def hurt() -> None:
-        for suffix in (".log", ".index", ".timeindex"):
-            disk.fs.unlink(_path(10, suffix))
-
-    log = _restarted(disk, hurt)
-    assert _offsets(log) == [*range(10), *range(20, 30)]
-    assert log.state.damaged == [DamagedRange(10, 20, 20, 0, 0, reason="missing")]
-
-
-def test_a_segment_that_lost_its_bytes_is_named_though_it_is_the_first() -> None:
-    disk = _filled(30)
-    log = _restarted(disk, lambda: cut_file(disk.fs, _path(0), 0))
-    assert _offsets(log) == list(range(10, 30))
-    assert log.state.damaged == [DamagedRange(0, 10, 10, 0, 0, reason="missing")]
 
 
 @each_case(("compacted_before", "lost_from"), [(0, 15), (15, 15), (18, 18), (20, 20), (25, 20)])
@@ -445,8 +381,7 @@ def test_missing_indexes_come_back_byte_for_byte_at_every_kind_of_start(
     live = index_bytes(disk.log)
     disk.log.close()
     before = contents(disk.fs)
-    for base, suffix in itertools.product((0, 10, 20), suffixes):
-        disk.fs.unlink(_path(base, suffix))
+    _remove(disk, 0, 10, 20, suffixes=suffixes)
     disk._open(clean=clean, recovery_point=point)
     assert {_path(base, suffix) for base, suffix in itertools.product((0, 10), suffixes)} <= set(contents(disk.fs))
     assert index_bytes(disk.log) == live
@@ -491,10 +426,7 @@ def _look_everywhere(disk: LogOnDisk) -> None:
     log = disk._open(clean=False, recovery_point=_ENTRIES + 1)
     assert disk.report.recovery is None
     for offset in (0, _ENTRIES // 2, _ENTRIES - 1):
-        found = log.read(offset, 1)
-        assert found is not None
-        assert found.position == 100 * offset
-        found.release()
+        assert piece_at(log, offset)[1] == 100 * offset
     log.release()
 
 
@@ -509,18 +441,6 @@ def test_where_there_is_no_room_for_an_index_that_is_made_anew_it_is_kept_in_mem
     assert values == list(range(27))
     assert log.segments[0].offset_index.read() == before[_path(0, ".index")]
     assert not [path for path in contents(disk.fs) if path.endswith(".tmp")]
-
-
-def test_indexes_are_the_same_after_several_restarts_inside_one_segment() -> None:
-    straight, restarted = _filled(0), _filled(0)
-    for number in range(28):
-        for disk in (straight, restarted):
-            disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 31 % 17))
-        if number % 4 == 3:
-            restarted.reopen()
-        if number % 7 == 5:
-            restarted.restart_unclean(recovery_point=number // 10 * 10)
-        assert index_bytes(restarted.log) == index_bytes(straight.log)
 
 
 @each_case("junk", [b"xy", b"", bytes(80), b"\xff" * 80, b"\0\0\0\x05\0\0\0\x05" * 3])
@@ -540,17 +460,6 @@ def test_junk_as_index_is_made_anew_when_the_log_is_read(junk: bytes) -> None:
     }
 
 
-def test_after_a_clean_stop_an_index_that_is_ahead_of_its_log_costs_no_record() -> None:
-    disk = _filled(25)
-    live = index_bytes(disk.log)
-    disk.log.close()
-    add_bytes(disk.fs, _path(20, ".index"), b"\0\0\0\x07\0\0\x02\x58")
-    log = disk._open(clean=True)
-    assert log.log_end_offset == 25
-    assert index_bytes(log) == live
-    assert disk.append_batch(batch_of_size(90)).base_offset == 25
-
-
 def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
     disk = _filled(15)
     disk.log.close()
@@ -566,8 +475,7 @@ def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
 def test_an_empty_active_segment_without_indexes_gets_them() -> None:
     disk = LogOnDisk()
     disk.log.close()
-    for suffix in (".index", ".timeindex"):
-        disk.fs.unlink(_path(0, suffix))
+    _remove(disk, 0, suffixes=(".index", ".timeindex"))
     disk._open(clean=True)
     assert {_path(0, ".index"), _path(0, ".timeindex")} <= set(contents(disk.fs))
     assert disk.append(b"first").base_offset == 0
@@ -621,53 +529,39 @@ def test_a_bit_of_the_last_batch_below_the_recovery_point(position: int, clean: 
         _expect_lost(disk, 24, 25, kept=kept)
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_several_damaged_batches_at_the_end(clean: bool) -> None:
-    """Several damaged batches at the end are kept and their offsets are not given again."""
-    disk = _filled(25)
-    disk.log.close()
+def _flip_the_last_three(disk: LogOnDisk) -> None:
     for number in (2, 3, 4):
         flip_bit(disk.fs, _path(20), number * 100 + 80)
-    kept = _logs(disk)
-    disk._open(clean=clean, recovery_point=25)
-    _expect_lost(disk, 22, 25, kept=kept)
+
+
+def _zero_the_second_half(disk: LogOnDisk) -> None:
+    cut_file(disk.fs, _path(20), 250)
+    add_bytes(disk.fs, _path(20), bytes(250))
 
 
 @each_case("clean", [True, False])
-@each_case(("size", "start", "reason"), [(450, 24, "damaged"), (400, 24, "missing"), (0, 20, "missing")])
-def test_a_file_shorter_than_its_recovery_point(clean: bool, size: int, start: int, reason: str) -> None:
-    """A file that became shorter than its recovery point has lost offsets that are named."""
+@each_case(
+    ("hurt", "start", "reason"),
+    [
+        (_flip_the_last_three, 22, "damaged"),
+        (_zero_the_second_half, 22, "damaged"),
+        (lambda disk: cut_file(disk.fs, _path(20), 450), 24, "damaged"),
+        (lambda disk: cut_file(disk.fs, _path(20), 400), 24, "missing"),
+        (lambda disk: cut_file(disk.fs, _path(20), 0), 20, "missing"),
+        (lambda disk: _remove(disk, 20), 20, "missing"),
+        (lambda disk: _remove(disk, 10, 20), 10, "missing"),
+        (lambda disk: _remove(disk, 0, 10, 20), 0, "missing"),
+    ],
+)
+def test_the_end_that_the_recovery_point_names_is_kept_and_what_is_lost_below_it_is_named(
+    clean: bool, hurt: Callable[[LogOnDisk], object], start: int, reason: str
+) -> None:
     disk = _filled(25)
     disk.log.close()
-    cut_file(disk.fs, _path(20), size)
+    hurt(disk)
     kept = _logs(disk)
     disk._open(clean=clean, recovery_point=25)
     _expect_lost(disk, start, 25, kept=kept, reason=reason)
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_zeros_at_the_end_of_what_was_on_the_disk_are_damage(clean: bool) -> None:
-    disk = _filled(25)
-    disk.log.close()
-    file = disk.fs.open(_path(20), writable=True)
-    file.pwritev([bytes(250)], 250)
-    file.close()
-    kept = _logs(disk)
-    disk._open(clean=clean, recovery_point=25)
-    _expect_lost(disk, 22, 25, kept=kept)
-
-
-@each_case("clean", [True, False])
-@each_case("gone", [(20,), (10, 20), (0, 10, 20)])
-def test_segments_that_are_gone_from_the_end_leave_a_hole_that_is_named(clean: bool, gone: tuple[int, ...]) -> None:
-    disk = _filled(25)
-    disk.log.close()
-    for base in gone:
-        for suffix in (".log", ".index", ".timeindex"):
-            disk.fs.unlink(_path(base, suffix))
-    kept = _logs(disk)
-    disk._open(clean=clean, recovery_point=25)
-    _expect_lost(disk, gone[0], 25, kept=kept, reason="missing")
 
 
 @each_case("bit", range(64))
@@ -690,39 +584,36 @@ def test_a_recovery_point_that_nothing_confirms_makes_no_damage() -> None:
         log.close()
 
 
-def test_a_crash_while_damage_at_the_end_is_settled_cuts_nothing_either() -> None:
+def _flip_one_and_tear(disk: LogOnDisk) -> None:
+    flip_bit(disk.fs, _path(10), 480)
+    cut_file(disk.fs, _path(20), 450)
+
+
+@each_case(
+    ("hurt", "point", "end", "lost"),
+    [
+        (_flip_one_and_tear, 0, 24, [(14, 15, "damaged")]),
+        (lambda disk: flip_bit(disk.fs, _path(20), 457), 25, 25, [(24, 25, "damaged")]),
+        (lambda disk: disk.fs.unlink(_path(20)), 20, 25, [(20, 25, "missing")]),
+    ],
+)
+def test_a_crash_at_any_step_of_a_recovery_is_recovered_from_and_forgets_nothing_of_what_was_lost(
+    hurt: Callable[[LogOnDisk], object], point: int, end: int, lost: list[tuple[int, int, str]]
+) -> None:
     disk = _filled(25)
-    disk.log.close()
-    flip_bit(disk.fs, _path(20), 457)
-    double = ForgetfulFileSystem()
-    double.load(contents(disk.fs))
-    disk.fs = double
-    found: list[ForgetfulFileSystem] = []
-    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
-    disk._open(clean=False, recovery_point=25)
-    assert len(found) > 10
-    for fs in found:
+    disk.log.state_file.save()
+    disk.log.release()
+    hurt(disk)
+    for fs in _found_while_opening(disk, point):
         disk.fs = fs
-        log = disk._open(clean=False, recovery_point=25)
-        assert (log.log_end_offset, _offsets(log)) == (25, list(range(24)))
-        assert [(d.start_offset, d.end_offset) for d in log.state.damaged] == [(24, 25)]
+        log = disk._open(clean=False, recovery_point=point)
+        assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == lost
+        assert log.log_end_offset == end
+        assert _offsets(log) == [offset for offset in range(end) if not lost[0][0] <= offset < lost[0][1]]
         verify(fs, log)
 
 
 # --- Start points -----------------------------------------------------------------------------------------------------
-
-
-def test_after_a_clean_stop_only_the_active_segment_and_the_last_snapshot_are_opened() -> None:
-    disk = _filled(200)
-    disk.log.close()
-    double = disk.double
-    double.reads.clear()
-    double.operations.clear()
-    disk._open(clean=True, recovery_point=200)
-    assert disk.report.recovery is None
-    touched = {read.path for read in double.reads if "0000" in read.path}
-    assert touched == {*(_path(190, suffix) for suffix in (".log", ".index", ".timeindex")), _path(200, ".snapshot")}
-    assert [read.name for read in double.reads].count("list_directory") <= 2
 
 
 def test_after_a_clean_stop_everything_up_to_the_end_is_durable() -> None:
@@ -749,15 +640,6 @@ def _remember_start(disk: LogOnDisk, log_start: int) -> None:
     state = PartitionState.load(disk.fs, DIRECTORY)
     state.stopped, state.log_start = None, log_start
     state.save(disk.fs, DIRECTORY)
-
-
-def test_a_log_start_in_the_middle_of_a_segment_hides_what_lies_below() -> None:
-    disk = _filled(30)
-    disk.log.close()
-    _remember_start(disk, 14)
-    log = disk._open(clean=True, log_start=14)
-    assert (log.log_start_offset, log.log_end_offset) == (14, 30)
-    assert _offsets(log) == list(range(14, 30))
 
 
 @each_case("clean", [True, False])
@@ -918,8 +800,7 @@ def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
     disk.log.flusher.flush()
     disk.log.state_file.save()
     disk.log.release()
-    for base in (0, 10, 20):
-        disk.fs.unlink(_path(base))
+    _remove(disk, 0, 10, 20, suffixes=(".log",))
     disk._open(clean=False)
     assert any("it had no .log file" in problem for problem in disk.report.problems)
 
@@ -927,8 +808,7 @@ def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
 def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_once() -> None:
     disk = _filled(0)
     disk.log.close()
-    for suffix in (".log", ".index", ".timeindex"):
-        disk.fs.unlink(_path(0, suffix))
+    _remove(disk, 0)
     log = disk._open(clean=True, log_start=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
     log.close()
@@ -951,69 +831,33 @@ def test_bytes_after_the_end_of_a_clean_stop() -> None:
     verify(disk.fs, log)
 
 
-def test_recovering_twice_changes_nothing_more() -> None:
-    disk = _filled(30)
-    _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 480))
-    first = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log), disk.log.state.damaged)
-    _restarted(disk)
-    second = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log), disk.log.state.damaged)
-    assert second[1:] == first[1:]
-    with_epochs = dict.fromkeys((_EPOCHS, f"{DIRECTORY}/{PARTITION_STATE_FILE}"), b"")  # which rise with each start
-    assert second[0] | with_epochs == first[0] | with_epochs
-
-
-def test_a_crash_during_recovery_is_recovered_from() -> None:
-    disk = _filled(30)
-    disk.log.release()
-    flip_bit(disk.fs, _path(10), 480)
-    cut_file(disk.fs, _path(20), 950)
-    double = ForgetfulFileSystem()
-    double.load(contents(disk.fs))  # all of it on the disk, the damage too
-    disk.fs = double
-    found: list[ForgetfulFileSystem] = []
-
-    def note(_: Operation) -> None:
-        found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
-
-    double.on_operation = note
-    disk._open(clean=False)
-    assert len(found) > 10
-    for fs in found:
-        disk.fs = fs
-        log = disk._open(clean=False)
-        survivors = [offset for offset in range(29) if offset != 14]
-        assert [offset for offset in _offsets(log) if offset < 29] == survivors
-        verify(fs, log)
-
-
 # --- What a crash left of renames and deletions -----------------------------------------------------------------------
-
-
-def _tidied(*names: str, **content: bytes) -> list[str]:
-    fs = ForgetfulFileSystem()
-    fs.load({"/p-0/": b""} | {f"/p-0/{name}": b"" for name in names})
-    left = tidy_directory(fs, "/p-0")
-    assert left == fs.list_directory("/p-0")
-    return left
 
 
 def _segment(base: int, marker: str = "", *suffixes: str) -> list[str]:
     return [f"{base:020d}{suffix}{marker}" for suffix in suffixes or (".index", ".log", ".timeindex")]
 
 
-def test_deleted_and_temporary_files_go() -> None:
-    assert (
-        _tidied(*_segment(0, ".deleted"), "leader-epoch-checkpoint.tmp", "seglog-partition.json.tmp", "x.deleted") == []
-    )
-
-
-def test_a_compaction_that_was_not_finished_is_undone() -> None:
-    assert _tidied(*_segment(0), *_segment(5), *_segment(0, ".cleaned")) == _segment(0) + _segment(5)
-
-
-def test_swaps_from_the_first_unfinished_base_on_are_undone_too() -> None:
-    left = _tidied(*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap"))
-    assert left == _segment(0) + _segment(5)
+@each_case(
+    ("found", "left"),
+    [
+        ([*_segment(0, ".deleted"), "leader-epoch-checkpoint.tmp", "seglog-partition.json.tmp", "x.deleted"], []),
+        # A compaction that was not finished is undone, and the swaps from its first unfinished base on.
+        ([*_segment(0), *_segment(5), *_segment(0, ".cleaned")], _segment(0) + _segment(5)),
+        (
+            [*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap")],
+            _segment(0) + _segment(5),
+        ),
+        # Index files that a half-done rename left behind follow.
+        ([*_segment(0, "", ".log"), *_segment(0, ".swap", ".index", ".timeindex")], _segment(0)),
+        # Files of a segment that was being removed are no sign of a loss.
+        ([*_segment(0), *_segment(5, "", ".index", ".timeindex"), *_segment(5, ".deleted", ".log")], _segment(0)),
+    ],
+)
+def test_what_a_crash_left_of_renames_and_deletions_is_ended_or_undone(found: list[str], left: list[str]) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/p-0/": b""} | {f"/p-0/{name}": b"" for name in found})
+    assert tidy_directory(fs, "/p-0") == fs.list_directory("/p-0") == left
 
 
 def test_undone_swaps_are_durable_first() -> None:
@@ -1058,6 +902,9 @@ def test_complete_output_takes_the_place_of_its_sources(originals: bool) -> None
     fs, wanted = _swap_disk(originals=originals)
     tidy_directory(fs, DIRECTORY)
     assert fs.snapshot() == wanted
+    fs.load({f"{DIRECTORY}/partition.metadata": b""})
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250), fs=fs)
+    assert _offsets(disk.log) == [*range(5), *range(15, 30)]
 
 
 def test_a_swap_is_finished_from_whichever_step_a_crash_was_at() -> None:
@@ -1073,21 +920,6 @@ def test_a_swap_is_finished_from_whichever_step_a_crash_was_at() -> None:
         assert not [path for path in crashed.snapshot() if path.endswith(".swap")]
 
 
-def test_index_files_that_were_left_behind_by_a_half_done_rename_follow() -> None:
-    assert _tidied(*_segment(0, "", ".log"), *_segment(0, ".swap", ".index", ".timeindex")) == _segment(0)
-
-
-def test_a_log_with_swap_left_overs_opens_and_is_served() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
-    disk.log.close()
-    fs, _ = _swap_disk()
-    fs.load({f"{DIRECTORY}/partition.metadata": b""})
-    disk.fs = fs
-    log = disk._open(clean=False)
-    assert [record.offset for record in read_all(log)] == [*range(5), *range(15, 30)]
-    verify(fs, log)
-
-
 # --- Leader epochs ----------------------------------------------------------------------------------------------------
 
 
@@ -1095,34 +927,19 @@ def _written_epochs(disk: LogOnDisk) -> bytes:
     return contents(disk.fs)[_EPOCHS]
 
 
-def test_a_new_log_has_epoch_0_and_a_clean_restart_keeps_it() -> None:
+def test_only_an_unclean_start_takes_a_new_epoch() -> None:
+    """It is on disk before the first append."""
     disk = _filled(5)
-    assert disk.log.leader_epoch == 0
-    disk.reopen()
-    disk.append(b"more")
     disk.reopen()
     assert (disk.log.leader_epoch, _written_epochs(disk)) == (0, b"0\n1\n0 0\n")
-
-
-def test_an_unclean_start_takes_a_new_epoch() -> None:
-    """Every start that was not clean takes a new epoch that is on disk before the first append."""
-    disk = _filled(5)
     for number in (1, 2, 3):
         disk.restart_unclean()
         assert disk.log.leader_epoch == number
-        assert (
-            f"\n{number} {disk.log.log_end_offset}\n".encode()
-            in disk.double.found_after(POWER_LOSS).snapshot()[_EPOCHS]
-        )
+        entry = f"\n{number} {disk.log.log_end_offset}\n".encode()
+        assert entry in disk.double.found_after(POWER_LOSS).snapshot()[_EPOCHS]
         disk.append(b"more")
+    disk.reopen()
     assert _written_epochs(disk) == b"0\n4\n0 0\n1 5\n2 6\n3 7\n"
-
-
-def test_epochs_that_started_at_the_end_and_wrote_nothing_are_replaced() -> None:
-    disk = _filled(5)
-    for _ in range(3):
-        disk.restart_unclean()
-    assert (disk.log.leader_epoch, _written_epochs(disk)) == (3, b"0\n2\n0 0\n3 5\n")
 
 
 @pytest.mark.parametrize("then", ["stops cleanly", "crashes without an append"])
@@ -1155,35 +972,23 @@ def test_the_epoch_never_falls_below_one_in_the_file_though_its_records_are_lost
     assert disk.log.leader_epoch == 2
 
 
-def test_epochs_are_found_in_the_batches_when_the_file_is_empty() -> None:
-    disk = _filled(5)
-    for _ in range(2):
-        disk.restart_unclean()
-        disk.append(b"more")
-    for clean, epoch in ((False, 3), (True, 3)):
-        disk.log.close()
-        disk.fs.unlink(_EPOCHS)
-        disk.double.load({_EPOCHS: b""})
-        disk._open(clean=clean)
-        assert disk.log.leader_epoch == epoch
-        disk.append(b"more")
-        assert disk.log.epochs.latest == epoch
-    disk.restart_unclean()
-    assert _written_epochs(disk) is not None
-    assert disk.log.leader_epoch == 4
-
-
-def test_a_rebuilt_epoch_file_says_where_each_epoch_began() -> None:
+@each_case("clean", [True, False])
+@each_case("content", [None, b""])
+def test_epochs_are_found_in_the_batches_when_the_file_is_empty_or_lost(content: bytes | None, clean: bool) -> None:
     disk = _filled(5)
     for _ in range(2):
         disk.restart_unclean()
         disk.append(b"more")
         disk.append(b"more")
     before = disk.log.epochs.entries
-    disk.log.release()
+    disk.log.close()
     disk.fs.unlink(_EPOCHS)
-    disk._open(clean=False)
-    assert disk.log.epochs.entries == [*before, (3, 9)]
+    if content is not None:
+        disk.double.load({_EPOCHS: content})
+    disk._open(clean=clean)
+    assert disk.log.epochs.entries == (before if clean else [*before, (3, 9)])
+    disk.append(b"more")
+    assert disk.log.epochs.latest == disk.log.leader_epoch == (2 if clean else 3)
 
 
 def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
@@ -1233,10 +1038,8 @@ def test_a_last_segment_without_its_log() -> None:
     disk = _filled(25)
     disk.log.state_file.save()  # as a checkpoint does after a roll
     disk.append_batch(batch_of_size(100))
-    disk.log.release()
-    disk.fs.unlink(_path(20))
-    kept = _logs(disk)
-    disk._open(clean=False, recovery_point=20)
+    kept = {path: data for path, data in _logs(disk).items() if path != _path(20)}
+    _restarted(disk, lambda: disk.fs.unlink(_path(20)), recovery_point=20)
     [problem] = disk.report.problems
     assert problem.startswith(f"{20:020d}.log is missing, its index files exist: the log continues at 25")
     _expect_lost(disk, 20, 25, kept=kept, reason="missing")
@@ -1253,28 +1056,3 @@ def test_a_last_segment_without_its_log_is_reported_even_if_its_end_is_unknown()
     verify(disk.fs, disk.log)
     disk.restart_unclean(recovery_point=20)
     assert disk.report.problems == []
-
-
-def test_a_crash_while_a_lost_last_segment_is_settled_forgets_nothing_of_it() -> None:
-    disk = _filled(25)
-    disk.log.state_file.save()
-    disk.log.release()
-    disk.fs.unlink(_path(20))
-    double = ForgetfulFileSystem()
-    double.load(contents(disk.fs))
-    disk.fs = double
-    found: list[ForgetfulFileSystem] = []
-    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
-    disk._open(clean=False, recovery_point=20)
-    assert len(found) > 10
-    for fs in found:
-        disk.fs = fs
-        log = disk._open(clean=False, recovery_point=20)
-        assert log.log_end_offset == 25
-        assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(20, 25, "missing")]
-
-
-def test_files_of_a_segment_that_was_being_removed_are_no_sign_of_a_loss() -> None:
-    assert _tidied(*_segment(0), *_segment(5, "", ".index", ".timeindex"), *_segment(5, ".deleted", ".log")) == (
-        _segment(0)
-    )

@@ -60,8 +60,7 @@ def _crashed(count: int = 25, *, synced: int = 0) -> ForgetfulFileSystem:
         if number + 1 == synced:
             disk.log.flusher.flush()
     disk.log.release()
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs.crash(PROCESS_KILL)
+    return disk.double.crash(PROCESS_KILL)
 
 
 def _job(fs: ForgetfulFileSystem, recovery_point: int = 0, *, log_start: int = 0) -> RecoveryJob:
@@ -258,8 +257,7 @@ def _crashed_with(batch_bytes: int, config: TopicConfig) -> ForgetfulFileSystem:
     for _ in range(25):
         disk.append_batch(batch_of_size(batch_bytes))
     disk.log.release()
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
+    return disk.double
 
 
 def test_the_loop_opens_what_was_recovered_without_reading_the_batches_again() -> None:
@@ -297,9 +295,8 @@ def test_progress_reports_add_up_to_the_bytes_read() -> None:
     for _ in range(20):
         disk.append_batch(batch_of_size(1_000_000))
     disk.log.release()
-    assert isinstance(disk.fs, ForgetfulFileSystem)
     told: list[int] = []
-    outcome = recover_partition(disk.fs, ManualClock(), _job(disk.fs), told.append)
+    outcome = recover_partition(disk.fs, ManualClock(), _job(disk.double), told.append)
     assert sum(told) == outcome.scanned_bytes == 20_000_000
     assert len(told) >= 20_000_000 // PROGRESS_BYTES - 1
 
@@ -339,8 +336,7 @@ def _stopped(count: int = 25) -> ForgetfulFileSystem:
     for _ in range(count):
         disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000))
     disk.log.close()
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    return disk.fs
+    return disk.double
 
 
 @each_case("count", [0, 1, 10, 25])

@@ -82,58 +82,77 @@ def test_nothing_has_expired_on_arrival_where_time_or_timestamps_do_not_count() 
 # --- Size -------------------------------------------------------------------------------------------------------------
 
 
+_OLD = {"largest_timestamp": NOW - 1000}
+_BOTH = ("compact", "delete")
+_BEHIND = retention.Kept.OLDER_SEGMENT
+
+
 @each_case(
-    ("limit", "going"),
-    [(1500, 0), (1499, 0), (1001, 0), (1000, 1), (999, 1), (501, 1), (500, 2), (1, 2), (0, 3), (1501, 0), (-1, 0)],
+    ("parts", "limits", "log_start", "now", "expected"),
+    [
+        # Size takes what leaves at least the limit; at 0 even the active segment goes, as with Kafka.
+        *(
+            (row(500, 500, 500), config(retention_bytes=limit), 0, NOW, ["size"] * going + [None] * (3 - going))
+            for limit, going in (
+                *((1501, 0), (1500, 0), (1499, 0), (1001, 0), (1000, 1), (999, 1), (501, 1), (500, 2), (1, 2), (0, 3)),
+                (-1, 0),
+            )
+        ),
+        # It stops at the first segment that it does not take although a later one would fit.
+        (row(800, 100, 100, 500), config(retention_bytes=1200), 0, NOW, [None] * 4),
+        # What the log start takes counts no longer for the size.
+        (row(500, 500, 500), config(retention_bytes=1000), 10, NOW, ["log start", None, None]),
+        (row(500, 500, 500), config(retention_bytes=500), 10, NOW, ["log start", "size", None]),
+        # The log start takes what lies wholly below under any policy, and never the active segment.
+        *(
+            (row(100, 100, 100), config(policy=policy), start, NOW, ["log start"] * going + [None] * (3 - going))
+            for start, going in ((0, 0), (9, 0), (10, 1), (11, 1), (20, 2), (30, 2))
+            for policy in (("delete",), ("compact",), _BOTH, ())
+        ),
+        # Time takes what is older than the limit by a millisecond, the active segment too.
+        (row(100, 100, **_OLD), config(retention_ms=1000), 0, NOW, [None, None]),
+        (row(100, 100, **_OLD), config(retention_ms=999), 0, NOW, ["time", "time"]),
+        (row(100, 100, **_OLD), config(retention_ms=1000), 0, NOW + 1, ["time", "time"]),
+        (row(100, 100), config(retention_ms=0), 0, NOW, [None, None]),
+        (row(100, 100), config(retention_ms=0), 0, NOW + 1, ["time", "time"]),
+        # Each rule goes on where the one before stopped.
+        (
+            [Part(10 * n, largest_timestamp=0 if n < 3 else NOW) for n in range(5)],
+            config(retention_ms=1000, retention_bytes=300),
+            10,
+            NOW,
+            ["log start", "size", "time", None, None],
+        ),
+        # With compact and delete both limits hold.
+        (row(100, 100, 100, largest_timestamp=0), config(1000, KEEP, _BOTH), 0, NOW, ["time"] * 3),
+        (row(100, 100, 100, largest_timestamp=0), config(KEEP, 200, _BOTH), 0, NOW, ["size", None, None]),
+        # An empty active segment never goes.
+        (row(0, largest_timestamp=0, written_ms=0), config(retention_ms=0), 7, NOW, [None]),
+        # A timestamp counts from the millisecond on at which it is now; before, the last write does.
+        (
+            row(100, 0, largest_timestamp=NOW + 1, written_ms=0),
+            config(retention_ms=1000),
+            0,
+            NOW,
+            ["time", None],
+        ),
+        (row(100, 0, largest_timestamp=NOW + 1, written_ms=0), config(retention_ms=1000), 0, NOW + 1, [None, None]),
+    ],
 )
-def test_size_takes_what_leaves_at_least_the_limit(limit: int, going: int) -> None:
-    """Three segments of 5 batches of 100 bytes; at 0 even the active one goes, as with Kafka."""
-    assert rules(row(500, 500, 500), config(retention_bytes=limit)) == ["size"] * going + [None] * (3 - going)
-
-
-def test_size_stops_at_the_first_segment_to_keep() -> None:
-    """Size stops at the first segment it does not take although a later one would fit."""
-    assert rules(row(800, 100, 100, 500), config(retention_bytes=1200)) == [None] * 4
-
-
-def test_what_the_log_start_takes_counts_no_longer_for_the_size() -> None:
-    parts = row(500, 500, 500)
-    assert rules(parts, config(retention_bytes=1000), log_start=10) == ["log start", None, None]
-    assert rules(parts, config(retention_bytes=500), log_start=10) == ["log start", "size", None]
-
-
-# --- Log start --------------------------------------------------------------------------------------------------------
-
-
-@each_case(("log_start", "going"), [(0, 0), (9, 0), (10, 1), (11, 1), (20, 2), (30, 2)])
-@each_case("policy", [("delete",), ("compact",), ("compact", "delete"), ()])
-def test_segments_below_the_log_start(policy: tuple[str, ...], log_start: int, going: int) -> None:
-    """Log start takes what lies wholly below under any policy but never the active segment."""
-    assert rules(row(100, 100, 100), config(policy=policy), log_start=log_start) == ["log start"] * going + [None] * (
-        3 - going
-    )
+def test_which_segments_go_by_which_rule(
+    parts: list[Part], limits: TopicConfig, log_start: int, now: int, expected: list[str | None]
+) -> None:
+    assert rules(parts, limits, log_start=log_start, now=now) == expected
 
 
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
-def test_time_to_the_millisecond() -> None:
-    """Time takes what is older than the limit by a millisecond and not what is as old."""
-    parts = row(100, 100, largest_timestamp=NOW - 1000)
-    assert rules(parts, config(retention_ms=1000)) == [None, None]
-    assert rules(parts, config(retention_ms=999)) == ["time", "time"], "the active segment goes too"
-    assert rules(parts, config(retention_ms=1000), now=NOW + 1) == ["time", "time"]
-
-
-def test_with_no_age_at_all_everything_written_before_this_millisecond_goes() -> None:
-    assert rules(row(100, 100, largest_timestamp=NOW), config(retention_ms=0)) == [None, None]
-    assert rules(row(100, 100, largest_timestamp=NOW - 1), config(retention_ms=0)) == ["time", "time"]
-
-
 def test_a_timestamp_of_zero_is_1970_and_not_unknown() -> None:
-    [verdict, _] = judged(row(100, 0, largest_timestamp=0), config(retention_ms=1000))
-    assert verdict.age is not None
-    assert (verdict.rule, verdict.age.source) == (retention.DeletionRule.TIME, retention.AgeSource.LARGEST_TIMESTAMP)
+    parts = row(100, 0, largest_timestamp=0)
+    age = judged(parts, config(retention_ms=1000))[0].age
+    assert age is not None
+    assert (age.source, age.warning, parts[0].asked) == (retention.AgeSource.LARGEST_TIMESTAMP, None, 0)
 
 
 def test_an_empty_active_segment_never_goes() -> None:
@@ -142,7 +161,6 @@ def test_an_empty_active_segment_never_goes() -> None:
         first, active = judged(parts, limits)
         assert first.rule is not None
         assert active == retention.Verdict(None, retention.Kept.EMPTY_ACTIVE, None, None)
-    assert rules(row(0, largest_timestamp=0, written_ms=0), config(retention_ms=0), log_start=7) == [None]
 
 
 def test_time_stops_at_the_first_segment_it_does_not_take() -> None:
@@ -153,41 +171,27 @@ def test_time_stops_at_the_first_segment_it_does_not_take() -> None:
     assert (shielded.kept, shielded.due_ms, shielded.behind) == (retention.Kept.OLDER_SEGMENT, NOW + 1000, 10)
 
 
-def test_each_rule_goes_on_where_the_one_before_stopped() -> None:
-    parts = [Part(10 * n, largest_timestamp=0 if n < 3 else NOW) for n in range(5)]
-    found = rules(parts, config(retention_ms=1000, retention_bytes=300), log_start=10)
-    assert found == ["log start", "size", "time", None, None]
-
-
 # --- Policies ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [("compact",), ()])
-def test_without_delete_neither_age_nor_size_takes_anything(policy: tuple[str, ...]) -> None:
-    verdicts = judged(row(100, 100, largest_timestamp=0), config(0, 0, policy))
-    assert [(v.rule, v.kept, v.due_ms) for v in verdicts] == [
-        (None, retention.Kept.POLICY, None),
-        (None, retention.Kept.OLDER_SEGMENT, None),
-    ]
-
-
-def test_with_compact_and_delete_both_limits_hold() -> None:
-    parts = row(100, 100, 100, largest_timestamp=0)
-    assert rules(parts, config(1000, KEEP, ("compact", "delete"))) == ["time"] * 3
-    assert rules(parts, config(KEEP, 200, ("compact", "delete"))) == ["size", None, None]
-
-
-def test_without_limits_everything_stays_and_no_file_is_asked_anything() -> None:
-    parts = row(100, 100, largest_timestamp=-1, written_ms=0)
-    assert [v.kept for v in judged(parts, config())] == [retention.Kept.NO_LIMIT, retention.Kept.OLDER_SEGMENT]
+@each_case(
+    ("parts", "limits", "kept"),
+    [
+        # Without delete neither age nor size takes anything.
+        *(
+            (row(100, 100, largest_timestamp=0), config(0, 0, policy), [retention.Kept.POLICY, _BEHIND])
+            for policy in (("compact",), ())
+        ),
+        # Without limits everything stays, and under the size limit where there is none of age.
+        (row(100, 100, largest_timestamp=-1, written_ms=0), config(), [retention.Kept.NO_LIMIT, _BEHIND]),
+        (row(100, 0), config(retention_bytes=1000), [retention.Kept.NO_LIMIT, retention.Kept.EMPTY_ACTIVE]),
+    ],
+)
+def test_what_keeps_a_log_for_ever_is_told_and_no_file_is_asked_anything(
+    parts: list[Part], limits: TopicConfig, kept: list[retention.Kept]
+) -> None:
+    assert [(v.rule, v.kept, v.due_ms) for v in judged(parts, limits)] == [(None, reason, None) for reason in kept]
     assert [part.asked for part in parts] == [0, 0]
-
-
-def test_a_log_under_its_size_limit_and_without_an_age_limit_is_kept_for_no_limit() -> None:
-    assert [v.kept for v in judged(row(100, 0), config(retention_bytes=1000))] == [
-        retention.Kept.NO_LIMIT,
-        retention.Kept.EMPTY_ACTIVE,
-    ]
 
 
 # --- Timestamps that say nothing --------------------------------------------------------------------------------------
@@ -203,13 +207,6 @@ def test_without_timestamps_the_last_write_counts_and_the_verdict_says_so() -> N
     assert rules(parts, config(retention_ms=1001)) == [None, None]
 
 
-def test_a_timestamp_that_says_something_needs_no_last_write() -> None:
-    parts = row(100, 0, largest_timestamp=NOW)
-    verdict = judged(parts, config(retention_ms=1000))[0]
-    assert verdict.age is not None
-    assert (parts[0].asked, verdict.age.warning) == (0, None)
-
-
 def test_a_timestamp_in_the_future_does_not_shield_a_log() -> None:
     far = 2**62
     parts = [Part(0, largest_timestamp=far, written_ms=NOW - 1001), Part(10, largest_timestamp=0), Part(20, size=0)]
@@ -222,8 +219,6 @@ def test_a_timestamp_in_the_future_does_not_shield_a_log() -> None:
 
 def test_a_timestamp_counts_from_the_millisecond_on_at_which_it_is_now() -> None:
     parts = row(100, 0, largest_timestamp=NOW + 1, written_ms=0)
-    assert rules(parts, config(retention_ms=1000)) == ["time", None], "the last write is old enough"
-    assert rules(parts, config(retention_ms=1000), now=NOW + 1) == [None, None]
     assert judged(parts, config(retention_ms=1000), now=NOW + 1)[0].due_ms == NOW + 1001
 
 

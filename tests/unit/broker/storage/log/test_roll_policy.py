@@ -11,6 +11,7 @@ from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import StorageError
 from tests.logs import DIRECTORY, LogOnDisk, bases_of, contents, read_all, verify
 from tests.support import each_case
+from tests.unit.broker.storage.steps import save_state
 
 DAY = 86_400_000
 
@@ -18,15 +19,13 @@ DAY = 86_400_000
 # --- How old a segment may become -------------------------------------------------------------------------------------
 
 
-def test_without_jitter_the_age_is_segment_ms() -> None:
-    assert draw_segment_age(TopicConfig(segment_ms=DAY), Random(1)) == DAY
-
-
-def test_jitter_takes_a_random_part_off_and_never_all_of_it() -> None:
-    ages = {draw_segment_age(TopicConfig(segment_ms=10, segment_jitter_ms=4), Random(n)) for n in range(200)}
-    assert ages == {10, 9, 8, 7}
-    ages = {draw_segment_age(TopicConfig(segment_ms=3, segment_jitter_ms=DAY), Random(n)) for n in range(200)}
-    assert ages == {3, 2, 1}
+@each_case(
+    ("segment_ms", "jitter", "ages"),
+    [(DAY, 0, {DAY}), (10, 4, {10, 9, 8, 7}), (3, DAY, {3, 2, 1})],
+)
+def test_jitter_takes_a_random_part_off_and_never_all_of_it(segment_ms: int, jitter: int, ages: set[int]) -> None:
+    config = TopicConfig(segment_ms=segment_ms, segment_jitter_ms=jitter)
+    assert {draw_segment_age(config, Random(seed)) for seed in range(200)} == ages
 
 
 @each_case(
@@ -59,8 +58,7 @@ def a_log() -> LogOnDisk:
 def set_time(disk: LogOnDisk, now: int) -> None:
     """Set the clock, and the modification times that the file system gives."""
     disk.clock.now = now
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    disk.fs.now_ms = now
+    disk.double.now_ms = now
 
 
 def test_when_a_quiet_segment_is_closed() -> None:
@@ -96,14 +94,6 @@ def test_an_empty_segment_is_never_closed_and_its_time_begins_with_its_first_app
     assert bases_of(disk.log) == [0, 1]
 
 
-@pytest.mark.parametrize("timestamp", [-1, 5, 2**50])
-def test_record_timestamps_do_not_affect_the_idle_timer(timestamp: int) -> None:
-    disk = a_log()
-    disk.append(b"a", timestamp=timestamp)
-    set_time(disk, disk.clock.now + 1001)
-    assert disk.log.roller.roll_if_idle()
-
-
 def test_a_clean_restart_does_not_postpone_the_idle_timer() -> None:
     disk = a_log()
     began = disk.clock.now
@@ -113,27 +103,17 @@ def test_a_clean_restart_does_not_postpone_the_idle_timer() -> None:
         disk.reopen()
         assert disk.log.roller.idle_roll_ms == began + 1000
         assert not disk.log.roller.roll_if_idle()
-    set_time(disk, began + 1001)
-    assert disk.log.roller.roll_if_idle()
-
-
-def test_a_log_that_was_stopped_for_long_is_due_at_once() -> None:
-    disk = a_log()
-    disk.append(b"a")
     disk.log.close()
-    set_time(disk, disk.clock.now + DAY)
+    set_time(disk, began + DAY)
     disk._open(clean=True)
-    assert disk.log.roller.roll_if_idle()
+    assert disk.log.roller.roll_if_idle(), "a log that was stopped for long is due at once"
 
 
 def test_after_a_crash_a_saved_first_append_counts() -> None:
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a")
-    write = disk.log.state_file.prepare()
-    assert write is not None
-    write.run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     set_time(disk, began + 900)
     disk.append(b"b")
     disk.restart_unclean()
@@ -189,7 +169,6 @@ def test_a_first_append_that_a_power_cut_took_away_does_not_age_the_next_one() -
     assert write is not None
     write.run()
     disk.log.release()
-    assert isinstance(disk.fs, ForgetfulFileSystem)
     cut = disk.fs.open(f"{DIRECTORY}/{0:020d}.log", writable=True)
     cut.truncate(0)
     cut.close()
@@ -214,7 +193,7 @@ def test_a_clock_that_is_set_back_makes_the_time_begin_anew_and_only_once() -> N
 
 def test_a_clock_that_is_set_forward_closes_the_segment_early_and_nothing_else() -> None:
     disk = a_log()
-    disk.append(b"a")
+    disk.append(b"a", timestamp=2**50)  # timestamps of records do not affect the idle timer
     set_time(disk, disk.clock.now + 365 * DAY)
     assert disk.log.roller.roll_if_idle()
     set_time(disk, disk.clock.now - 365 * DAY)
@@ -223,11 +202,16 @@ def test_a_clock_that_is_set_forward_closes_the_segment_early_and_nothing_else()
     assert not disk.log.roller.roll_if_idle()
 
 
-def test_an_altered_segment_ms_is_in_force_at_once() -> None:
+def test_an_altered_segment_ms_is_in_force_at_once_and_not_for_a_log_that_is_read_only() -> None:
     disk = a_log()
     disk.append(b"a")
     set_time(disk, disk.clock.now + 500)
     disk.log.reconfigure(TopicConfig(segment_ms=499))
+    disk.log.state_file.mark_read_only("an fsync failed")
+    before = contents(disk.fs)
+    assert not disk.log.roller.roll_if_idle()
+    assert contents(disk.fs) == before
+    disk.log.state.read_only = None
     assert disk.log.roller.roll_if_idle()
 
 
@@ -236,8 +220,7 @@ def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_app
         disk = a_log()
         disk.append(b"a")
         set_time(disk, disk.clock.now + 1001)
-        assert isinstance(disk.fs, ForgetfulFileSystem)
-        disk.fs.inject(Fault("open", ".timeindex", error=errno.ENOSPC))
+        disk.double.inject(Fault("open", ".timeindex", error=errno.ENOSPC))
         with pytest.raises(StorageError, match="a new segment could not be begun"):
             disk.log.roller.roll_if_idle()
         assert bases_of(disk.log) == [0]
@@ -249,13 +232,3 @@ def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_app
         verify(disk.fs, disk.log)
         disk.reopen()
         assert bases_of(disk.log) == [0, 1]
-
-
-def test_a_read_only_log_is_left_as_it_is() -> None:
-    disk = a_log()
-    disk.append(b"a")
-    disk.log.state_file.mark_read_only("an fsync failed")
-    set_time(disk, disk.clock.now + DAY)
-    before = contents(disk.fs)
-    assert not disk.log.roller.roll_if_idle()
-    assert contents(disk.fs) == before

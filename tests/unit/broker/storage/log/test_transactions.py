@@ -2,7 +2,8 @@
 
 import errno
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +18,7 @@ from seglog_protocol.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
     PartitionReadOnlyError,
+    SeglogError,
     StorageError,
     TransactionCoordinatorFencedError,
 )
@@ -72,82 +74,103 @@ def index_file(disk: LogOnDisk, base: int = 0) -> bytes:
 # --- Which batches are taken ------------------------------------------------------------------------------------------
 
 
-def test_a_batch_of_a_transaction_is_taken_only_when_the_coordinator_expects_it() -> None:
+Outcome = int | tuple[type[SeglogError], dict[str, int]]
+Step = Callable[[LogOnDisk], object]
+
+_UNEXPECTED: Outcome = (InvalidTransactionStateError, {"producer_id": PRODUCER})
+_FENCED: Outcome = (InvalidProducerEpochError, {})
+
+
+def expects(epoch: int, *, begins_at_zero: bool = False) -> Step:
+    """The coordinator has added the partition to a transaction."""
+    return lambda disk: disk.log.producers.expect(PRODUCER, epoch, begins_at_zero=begins_at_zero)
+
+
+def comes(attempt: Callable[[LogOnDisk], int], outcome: Outcome) -> Step:
+    """A batch or a marker gets this offset, or this error."""
+
+    def step(disk: LogOnDisk) -> None:
+        if isinstance(outcome, int):
+            assert attempt(disk) == outcome
+            return
+        end_offset = disk.log.log_end_offset
+        with pytest.raises(outcome[0]) as caught:
+            attempt(disk)
+        assert {name: getattr(caught.value, name) for name in outcome[1]} == outcome[1]
+        assert disk.log.log_end_offset == end_offset
+
+    return step
+
+
+def sends(sequence: int, outcome: Outcome, *, epoch: int = 0, transactional: bool = True) -> Step:
+    return comes(lambda disk: append(disk, PRODUCER, sequence, epoch=epoch, transactional=transactional), outcome)
+
+
+def ends(outcome: Outcome, **fields: Any) -> Step:
+    return comes(lambda disk: end(disk, PRODUCER, **fields), outcome)
+
+
+@each_case(
+    "steps",
+    [
+        [
+            sends(0, _UNEXPECTED),
+            expects(0),
+            sends(0, 0),
+            sends(1, 1),
+            lambda disk: disk.log.producers._expected.pop(PRODUCER),
+            sends(2, 2),  # the transaction is open in this partition
+        ],
+        # After a marker the partition has to be expected again; a batch that is repeated by then is found.
+        [expects(0), sends(0, 0), ends(1, commit=True), sends(1, _UNEXPECTED), sends(0, 0), expects(0), sends(1, 2)],
+        # An epoch below the expected one is refused.
+        [
+            expects(3),
+            sends(0, (InvalidProducerEpochError, {"current_epoch": 3}), epoch=2),
+            sends(0, (InvalidProducerEpochError, {"current_epoch": 3}), epoch=2, transactional=False),
+            sends(0, _UNEXPECTED, epoch=4),
+            sends(0, 0, epoch=3),
+        ],
+        # A batch outside of the transaction waits until it has ended; one of a higher epoch is not expected.
+        [
+            expects(0),
+            sends(0, 0),
+            sends(0, _UNEXPECTED, epoch=1),
+            sends(1, (InvalidTransactionStateError, {"first_offset": 0}), transactional=False),
+            ends(1),
+            sends(1, 2, transactional=False),
+        ],
+        # By version 2 a higher sequence of an unknown producer means that a batch before it was not taken.
+        [expects(5, begins_at_zero=True), sends(1, (OutOfOrderSequenceError, {}), epoch=5), sends(0, 0, epoch=5)],
+        [expects(5), sends(1, 0, epoch=5)],
+        # By version 2 a marker has the epoch of the next transaction; it may come again while nothing is open.
+        [
+            expects(0, begins_at_zero=True),
+            sends(0, 0),
+            ends(_FENCED, epoch=0, version=2),
+            ends(1, epoch=1, version=2, commit=True),
+            ends(2, epoch=1, version=2, commit=True),
+            expects(1, begins_at_zero=True),
+            ends(_FENCED, epoch=1, version=2, commit=True),
+            sends(1, _FENCED, epoch=0),
+            sends(0, 3, epoch=1),
+        ],
+        # A marker of an older epoch is refused; one with a higher epoch fences the producer.
+        [expects(3), sends(0, 0, epoch=3), ends(_FENCED, epoch=2), sends(1, 1, epoch=3)],
+        [expects(0), sends(0, 0), ends(1, epoch=1), sends(1, _FENCED)],
+        # A marker of an older coordinator is refused.
+        [
+            expects(0),
+            sends(0, 0),
+            ends(1, coordinator=2),
+            ends((TransactionCoordinatorFencedError, {"coordinator_epoch": 1, "current_epoch": 2}), coordinator=1),
+        ],
+    ],
+)
+def test_what_a_partition_takes_of_a_producer(steps: list[Step]) -> None:
     disk = opened()
-    with pytest.raises(InvalidTransactionStateError) as caught:
-        append(disk, PRODUCER, 0)
-    assert caught.value.producer_id == PRODUCER
-    assert disk.log.log_end_offset == 0
-    disk.log.producers.expect(PRODUCER, 0)
-    assert append(disk, PRODUCER, 0) == 0
-    assert append(disk, PRODUCER, 1) == 1
-    disk.log.producers._expected.pop(PRODUCER, None)
-    assert append(disk, PRODUCER, 2) == 2, "the transaction is open in this partition"
-
-
-def test_after_a_marker_the_partition_has_to_be_expected_again() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 0)
-    append(disk, PRODUCER, 0)
-    end(disk, PRODUCER, commit=True)
-    with pytest.raises(InvalidTransactionStateError):
-        append(disk, PRODUCER, 1)
-    disk.log.producers.expect(PRODUCER, 0)
-    assert append(disk, PRODUCER, 1) == 2
-
-
-def test_a_batch_that_is_repeated_after_its_transaction_was_committed_is_found() -> None:
-    """A producer whose answer was lost asks again; by version 1 the epoch is still the same."""
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 0)
-    append(disk, PRODUCER, 0)
-    end(disk, PRODUCER, commit=True)
-    assert append(disk, PRODUCER, 0) == 0
-    assert disk.log.log_end_offset == 2
-
-
-def test_an_epoch_below_the_expected_one_is_refused() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 3)
-    for transactional in (True, False):
-        with pytest.raises(InvalidProducerEpochError) as caught:
-            append(disk, PRODUCER, 0, epoch=2, transactional=transactional)
-        assert caught.value.current_epoch == 3
-    with pytest.raises(InvalidTransactionStateError):
-        append(disk, PRODUCER, 0, epoch=4)
-    assert append(disk, PRODUCER, 0, epoch=3) == 0
-
-
-def test_an_open_transaction_takes_no_batch_of_a_higher_epoch_that_is_not_expected() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 0)
-    append(disk, PRODUCER, 0)
-    with pytest.raises(InvalidTransactionStateError):
-        append(disk, PRODUCER, 0, epoch=1)
-
-
-def test_a_batch_outside_of_the_transaction_waits_until_it_has_ended() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 0)
-    append(disk, PRODUCER, 0)
-    with pytest.raises(InvalidTransactionStateError) as caught:
-        append(disk, PRODUCER, 1, transactional=False)
-    assert caught.value.first_offset == 0
-    end(disk, PRODUCER)
-    assert append(disk, PRODUCER, 1, transactional=False) == 2
-
-
-@pytest.mark.parametrize("begins_at_zero", [True, False])
-def test_an_unknown_producer_begins_at_zero_where_each_transaction_has_an_epoch(begins_at_zero: bool) -> None:
-    """By version 2 a higher sequence means that a batch before it was not taken."""
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 5, begins_at_zero=begins_at_zero)
-    if begins_at_zero:
-        with pytest.raises(OutOfOrderSequenceError):
-            append(disk, PRODUCER, 1, epoch=5)
-        assert append(disk, PRODUCER, 0, epoch=5) == 0
-    else:
-        assert append(disk, PRODUCER, 1, epoch=5) == 0
+    for step in steps:
+        step(disk)
 
 
 def test_batches_of_one_request_are_each_held_against_the_transaction() -> None:
@@ -258,51 +281,6 @@ def test_a_marker_that_ends_nothing_is_written_and_not_entered(marker: str) -> N
     assert index_file(disk) == entered
 
 
-def test_by_version_2_a_marker_has_the_epoch_of_the_next_transaction() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 0, begins_at_zero=True)
-    append(disk, PRODUCER, 0)
-    with pytest.raises(InvalidProducerEpochError):
-        end(disk, PRODUCER, epoch=0, version=2)
-    end(disk, PRODUCER, epoch=1, version=2, commit=True)
-    end(disk, PRODUCER, epoch=1, version=2, commit=True)  # again: nothing is open
-    disk.log.producers.expect(PRODUCER, 1, begins_at_zero=True)
-    with pytest.raises(InvalidProducerEpochError):
-        end(disk, PRODUCER, epoch=1, version=2, commit=True)
-    with pytest.raises(InvalidProducerEpochError):
-        append(disk, PRODUCER, 1, epoch=0)
-    assert append(disk, PRODUCER, 0, epoch=1) == 3
-
-
-def test_a_marker_of_an_older_epoch_is_refused() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 3)
-    append(disk, PRODUCER, 0, epoch=3)
-    with pytest.raises(InvalidProducerEpochError):
-        end(disk, PRODUCER, epoch=2)
-    assert disk.log.last_stable_offset == 0
-
-
-def test_a_marker_with_a_higher_epoch_fences_the_producer() -> None:
-    disk = opened()
-    disk.log.producers.expect(PRODUCER, 0)
-    append(disk, PRODUCER, 0)
-    end(disk, PRODUCER, epoch=1)
-    with pytest.raises(InvalidProducerEpochError):
-        append(disk, PRODUCER, 1)
-    assert committed(disk) == []
-
-
-def test_a_marker_of_an_older_coordinator_is_refused() -> None:
-    disk = opened()
-    append_in_transaction(disk.log, PRODUCER)
-    end(disk, PRODUCER, coordinator=2)
-    with pytest.raises(TransactionCoordinatorFencedError) as caught:
-        end(disk, PRODUCER, coordinator=1)
-    assert (caught.value.coordinator_epoch, caught.value.current_epoch) == (1, 2)
-    assert disk.log.log_end_offset == 2
-
-
 def test_a_marker_may_begin_a_segment() -> None:
     disk = opened(TopicConfig(segment_bytes=100))
     append_in_transaction(disk.log, PRODUCER)
@@ -317,48 +295,43 @@ def test_a_marker_may_begin_a_segment() -> None:
 # --- A disk that fails or forgets -------------------------------------------------------------------------------------
 
 
-def test_the_transaction_index_is_on_the_disk_before_a_start_skips_its_segment() -> None:
-    """After a checkpoint a start reads nothing below it, so the index must be there, and its name."""
-    disk = opened(TopicConfig(segment_bytes=400))
+def _closed_by_a_roll(disk: LogOnDisk) -> None:
     append_in_transaction(disk.log, PRODUCER)
     disk.log.flusher.flush()
     end_transaction(disk.log, PRODUCER, "ABORT")
     while len(disk.log.segments) < 2:
         disk.append(b"v" * 60)
-    disk.log.flusher.flush_deep()
-    point, before = disk.log.log_end_offset, committed(disk)
-    disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False, recovery_point=point)
-    assert committed(disk) == before
-    assert [entry.first_offset for entry in disk.log.transactions.find(0, 0, 1)] == [0]
 
 
-def test_the_name_of_a_new_transaction_index_is_on_the_disk_too() -> None:
+def _named_anew(disk: LogOnDisk) -> None:
     """A snapshot behind its entry may be there already, so that a start does not read the marker again."""
-    disk = opened()
     append_in_transaction(disk.log, PRODUCER)
     append_in_transaction(disk.log, OTHER)
     disk.log.truncation.truncate_to(1)
     disk.log.flusher.flush()
     end_transaction(disk.log, PRODUCER, "ABORT")
-    disk.log.flusher.flush_deep()
-    disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False, recovery_point=2)
-    assert committed(disk) == []
-    assert len(index_file(disk)) == 34
 
 
-def test_an_index_that_a_killed_process_wrote_is_synced_by_the_next_one() -> None:
-    """Its recovery finds the entries right in memory; they have to be on the disk before a start skips the segment."""
-    disk = opened()
+def _written_by_a_killed_process(disk: LogOnDisk) -> None:
+    """Recovery finds the entries right in memory; they have to be on the disk before a start skips the segment."""
     append_in_transaction(disk.log, PRODUCER)
     end_transaction(disk.log, PRODUCER, "ABORT")
     disk.restart_unclean()
+
+
+@each_case("prepare", [_closed_by_a_roll, _named_anew, _written_by_a_killed_process])
+def test_the_transaction_index_and_its_name_are_on_the_disk_before_a_start_skips_its_segment(prepare: Step) -> None:
+    """After a checkpoint a start reads nothing below it."""
+    disk = opened(TopicConfig(segment_bytes=400))
+    prepare(disk)
     disk.log.flusher.flush_deep()
+    point, before = disk.log.log_end_offset, committed(disk)
     disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False, recovery_point=2)
-    assert committed(disk) == []
+    disk._open(clean=False, recovery_point=point)
+    assert committed(disk) == before
+    assert 0 not in before
     assert len(index_file(disk)) == 34
+    assert [entry.first_offset for entry in disk.log.transactions.find(0, 0, 1)] == [0]
 
 
 @each_case("operation", ["open", "pwritev"])

@@ -11,9 +11,10 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_state import ActiveChecksum, PartitionState
 from seglog_broker.storage.segment.checksum import SegmentChecksum, read_segment_checksum, write_segment_checksum
-from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault
 from seglog_protocol.errors import StorageError
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size, cut_file, flip_bit, verify
+from tests.unit.broker.storage.steps import checkpoint, save_state
 
 
 def small(batches: int = 0) -> LogOnDisk:
@@ -60,8 +61,7 @@ def test_every_segment_is_covered_whatever_happened(steps: list[int | str], rand
                 disk.restart_unclean()
             case "power cut":
                 disk.log.release()
-                assert isinstance(disk.fs, ForgetfulFileSystem)
-                disk.fs = disk.fs.crash(POWER_LOSS)
+                disk.fs = disk.double.crash(POWER_LOSS)
                 disk._open(clean=False)
             case "truncate":
                 disk.log.truncation.truncate_to(random.randint(0, disk.log.log_end_offset))
@@ -109,36 +109,21 @@ def test_checksums_of_cut_bytes_are_forgotten() -> None:
 
 def test_a_file_that_no_room_was_left_for_is_written_by_the_next_checkpoint() -> None:
     disk = small(10)
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    disk.fs.inject(Fault("pwritev", ".checksum", error=errno.ENOSPC, sticky=True))
+    disk.double.inject(Fault("pwritev", ".checksum", error=errno.ENOSPC, sticky=True))
     disk.append_batch(batch_of_size(100))
     with pytest.raises((OSError, StorageError)):
         disk.log.flusher.prepare_checkpoint()
-    disk.fs.heal()
+    disk.double.heal()
     disk.log.flusher.mark_indexes_unsaved()
-    flush = disk.log.flusher.prepare_checkpoint()
-    flush.run()
-    disk.log.finish_flush(flush, None)
+    checkpoint(disk.log)
     assert covered(disk) == [True, True]
 
 
 def test_a_checkpoint_brings_the_file_to_the_disk_and_an_append_does_not() -> None:
     disk = small(11)
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    assert not disk.fs.found_after(POWER_LOSS).exists(path(0))
-    flush = disk.log.flusher.prepare_checkpoint()
-    flush.run()
-    disk.log.finish_flush(flush, None)
-    assert read_file(disk.fs.found_after(POWER_LOSS), path(0)) == read_file(disk.fs, path(0))
-
-
-def test_a_closed_segment_that_is_appended_to_again_has_no_file() -> None:
-    disk = small(15)
-    disk.log.truncation.truncate_to(10)
-    assert [segment.base_offset for segment in disk.log.segments] == [0, 10]
-    disk.log.truncation.truncate_to(9)
-    assert not disk.fs.exists(path(0))
-    assert covered(disk) == [True]
+    assert not disk.double.found_after(POWER_LOSS).exists(path(0))
+    checkpoint(disk.log)
+    assert read_file(disk.double.found_after(POWER_LOSS), path(0)) == read_file(disk.fs, path(0))
 
 
 @pytest.mark.parametrize("size", [300, 5000], ids=["of fewer bytes", "of more bytes"])
@@ -156,10 +141,7 @@ def test_when_the_state_has_grown_old_a_checkpoint_saves_it_for_the_checksum_alo
     assert disk.log.state_file.prepare() is None
     for _ in range(5):
         disk.append_batch(batch_of_size(1_000_000))
-    write = disk.log.state_file.prepare()
-    assert write is not None
-    write.run()
-    disk.log.state_file.finish(written=True)
+    save_state(disk.log)
     assert disk.log.state_file.prepare() is None
     saved = PartitionState.load(disk.fs, DIRECTORY).checksum
     assert saved is not None

@@ -17,7 +17,6 @@ from seglog_broker.storage.segment.seek_trace import POSITIONS_MAX, IndexLookup,
 from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX, SparseIndex
 from seglog_broker.storage.segment.time_index import TimeIndex
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.texts import time_text
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
@@ -33,8 +32,7 @@ class Seam:
     """What the double saw since this object was made."""
 
     def __init__(self, disk: LogOnDisk) -> None:
-        assert isinstance(disk.fs, ForgetfulFileSystem)
-        self._fs = disk.fs
+        self._fs = disk.double
         self._fs.reads.clear()
 
     @property
@@ -98,47 +96,26 @@ def test_a_first_seek_after_a_start_names_the_files_and_bytes_that_the_seam_saw(
     assert not trace.rebuilt_indexes
 
 
-def test_later_seeks_touch_no_other_files_and_count_every_byte() -> None:
-    disk = full_log(200, segment_bytes=4096)
-    for offset in (3, 150, 4, 151, 3):
-        trace, seam = traced(disk, offset)
-        assert seam.files <= set(trace.files)
-        assert trace.read_bytes == seam.log_bytes
-
-
-def test_an_index_that_is_all_in_memory_is_searched_without_its_file() -> None:
-    disk = full_log(50)
-    assert disk.log.active.offset_index.count > 5
-    trace, seam = traced(disk, 40)
-    assert trace.files == [LOG]
-    assert seam.files == {LOG}
+@each_case(("count", "wanted", "batches"), [(2, 1, 2), (50, 40, 2)])
+def test_an_index_that_is_all_in_memory_is_searched_without_its_file(count: int, wanted: int, batches: int) -> None:
+    disk = full_log(count)
+    trace, seam = traced(disk, wanted)
+    assert {LOG} == seam.files == set(trace.files)
     [lookup] = trace.lookups
-    assert (lookup.path, lookup.in_file) == (INDEX, False)
-    assert lookup.probes > 0
+    assert (lookup.path, lookup.in_file, lookup.entries) == (INDEX, False, disk.log.active.offset_index.count)
+    assert (lookup.probes > 0, lookup.entry is not None) == (count > 2, count > 2), "an empty one costs no probe"
+    assert trace.scanned_batches == batches
 
 
-def test_an_empty_index_costs_no_probe_and_no_file() -> None:
-    disk = full_log(2)
-    trace, seam = traced(disk, 1)
-    assert [(lookup.entries, lookup.probes, lookup.entry) for lookup in trace.lookups] == [(0, 0, None)]
-    assert seam.files == {LOG} == set(trace.files)
-    assert (trace.scan_start, trace.scanned_batches) == (0, 2)
-
-
-def test_a_seek_out_of_range_touches_nothing() -> None:
+def test_a_seek_out_of_range_or_at_the_end_touches_nothing() -> None:
     disk = full_log(20)
     disk.log.truncate_before(5)
+    trace, seam = SeekTrace(), Seam(disk)
     for offset in (4, 21):
-        trace, seam = SeekTrace(), Seam(disk)
         with pytest.raises(OffsetOutOfRangeError):
             disk.log.traced(trace).seek(offset)
         assert seam.is_untouched
         assert trace == SeekTrace()
-
-
-def test_a_seek_at_the_end_touches_nothing_and_says_that_a_fetch_waits() -> None:
-    disk = full_log(20)
-    trace, seam = SeekTrace(), Seam(disk)
     assert disk.log.traced(trace).seek(20) is None
     assert seam.is_untouched
     assert (trace.segment, trace.files, trace.lookups, trace.position) == (None, [], [], None)
@@ -266,19 +243,6 @@ def test_a_scan_is_no_longer_than_the_interval_and_one_batch(interval: int) -> N
     assert_every_seek_is_short(disk, range(300))
 
 
-def test_by_timestamps_that_rise_a_scan_is_as_short() -> None:
-    disk = full_log(300)
-    for number in range(300):
-        trace, seam = SeekTrace(), Seam(disk)
-        found = disk.log.traced(trace).find_timestamp(1000 + number)
-        assert found is not None
-        assert (
-            (trace.record_offset, trace.record_timestamp) == (number, 1000 + number) == (found.offset, found.timestamp)
-        )
-        assert trace.scanned_bytes <= 200 + len(batch(b"value 000000", timestamp=1000))
-        assert trace.read_bytes == seam.log_bytes
-
-
 def test_a_seek_reads_once_from_the_place_that_the_index_names() -> None:
     """Whatever it looks at there: the header that is looked at before it is believed, and those behind it."""
     disk = full_log(100)
@@ -358,31 +322,6 @@ def test_a_time_after_every_record_finds_none_and_the_trace_says_so() -> None:
     assert trace.why_segment == "no record is at or after 1970-01-01T00:00:02.000Z: a fetch waits at the end"
 
 
-def test_records_out_of_order_are_found_in_offset_order_and_traced() -> None:
-    disk = LogOnDisk(config())
-    stamps = [1000 + (number * 37) % 101 for number in range(101)]
-    for stamp in stamps:
-        disk.append(b"value", timestamp=stamp)
-    for wanted in range(1000, 1101):
-        trace, seam = SeekTrace(), Seam(disk)
-        disk.log.traced(trace).find_timestamp(wanted)
-        expected = next(number for number, stamp in enumerate(stamps) if stamp >= wanted)
-        assert (trace.record_offset, trace.record_timestamp) == (expected, stamps[expected])
-        assert trace.base_offset == expected
-        assert trace.read_bytes == seam.log_bytes
-        time, offset = trace.lookups
-        assert time.entry is None or time.entry[0] <= wanted
-        assert offset.entry is None or offset.entry[0] <= expected
-
-
-def test_a_log_without_timestamps_is_passed_over() -> None:
-    disk = full_log(100, timestamps=False, segment_bytes=4096)
-    trace = SeekTrace()
-    assert disk.log.traced(trace).find_timestamp(0) is None
-    assert trace.scanned_batches == 0
-    assert trace.passed_over == len(disk.log.segments)
-
-
 # --- Indexes and bytes that cannot be trusted -------------------------------------------------------------------------
 
 
@@ -418,20 +357,6 @@ def test_a_half_entry_at_the_end_of_an_index_is_met_by_the_first_seek_that_needs
     by_offset, _ = traced(disk, 1)
     assert not by_offset.rebuilt_indexes
     verify(disk.fs, disk.log)
-
-
-def test_the_bytes_that_damage_costs_are_counted() -> None:
-    disk = full_log(60)
-    size = len(batch(b"value 000000", timestamp=1000))
-    flip_bit(disk.fs, LOG, 30 * size + 16, bit=7)  # the magic
-    trace, seam = SeekTrace(), Seam(disk)
-    with pytest.raises(CorruptRecordError) as raised:
-        disk.log.traced(trace).seek(30)
-    assert raised.value.next_offset == 31
-    assert trace.read_bytes == seam.log_bytes
-    assert trace.position is None
-    around, _ = traced(disk, 31)
-    assert around.base_offset == 31
 
 
 # --- The same place as without a trace --------------------------------------------------------------------------------
@@ -484,23 +409,17 @@ def test_a_traced_seek_leads_where_an_untraced_one_leads(
         assert all(lookup.probes <= most_probes(lookup.entries) for lookup in trace.lookups)
 
 
-def test_of_a_long_scan_the_first_positions_are_kept() -> None:
+@each_case(("count", "size"), [(POSITIONS_MAX + 50, 100), (5, 50_000)])
+def test_of_a_long_scan_the_first_positions_are_kept(count: int, size: int) -> None:
+    """Large batches are walked by their headers."""
     disk = LogOnDisk(config(index_interval_bytes=1 << 20))
-    for number in range(POSITIONS_MAX + 50):
-        disk.append(b"%d" % number)
-    trace, _ = traced(disk, POSITIONS_MAX + 49)
-    assert trace.scanned_batches == POSITIONS_MAX + 50
-    assert len(trace.positions) == POSITIONS_MAX
-
-
-def test_large_batches_are_walked_by_their_headers() -> None:
-    disk = LogOnDisk(config(index_interval_bytes=1 << 20))
-    for _ in range(5):
-        disk.append_batch(batch_of_size(50_000))
-    trace, seam = traced(disk, 4)
-    assert trace.scanned_batches == 5
-    assert trace.scanned_bytes == 200_000
-    assert trace.read_bytes == seam.log_bytes < 5_000
+    for _ in range(count):
+        disk.append_batch(batch_of_size(size))
+    trace, seam = traced(disk, count - 1)
+    assert (trace.scanned_batches, trace.scanned_bytes) == (count, (count - 1) * size)
+    assert len(trace.positions) == min(count, POSITIONS_MAX)
+    assert trace.read_bytes == seam.log_bytes
+    assert size == 100 or seam.log_bytes < 5_000
 
 
 # --- One segment, traced and untraced ---------------------------------------------------------------------------------
@@ -516,19 +435,13 @@ def test_a_traced_seek_leaves_what_it_learned_and_no_trace() -> None:
     assert first.is_time_known
     assert first.log.steps is steps
     flip_bit(disk.fs, first.log_path, 16)  # the magic of the first batch
-    with pytest.raises(CorruptRecordError):
-        disk.log.traced(SeekTrace()).seek(0)
+    trace, seam = SeekTrace(), Seam(disk)
+    with pytest.raises(CorruptRecordError) as raised:
+        disk.log.traced(trace).seek(0)
+    assert (raised.value.next_offset, trace.position, trace.read_bytes) == (1, None, seam.log_bytes)
     assert first.log.steps is steps
-
-
-def test_what_a_traced_seek_measured_of_damage_is_known_to_the_next_fetch() -> None:
-    disk = full_log(60)
-    size = len(batch(b"value 000000", timestamp=1000))
-    flip_bit(disk.fs, LOG, 30 * size + 16, bit=7)  # the magic
-    with pytest.raises(CorruptRecordError):
-        disk.log.traced(SeekTrace()).seek(30)
     seam = Seam(disk)
     with pytest.raises(CorruptRecordError) as raised:
-        disk.log.read(30, 1 << 20, verify=True)
-    assert raised.value.next_offset == 31
-    assert seam.log_bytes == 0
+        disk.log.read(0, 1 << 20, verify=True)
+    assert raised.value.next_offset == 1
+    assert seam.log_bytes == 0, "what it measured of damage is known to the next fetch"

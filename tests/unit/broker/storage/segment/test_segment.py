@@ -13,7 +13,7 @@ from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, rewrite_offset_and_epoch, seal_batch
+from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
 from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry, offset_entries, time_entries
 from tests.logs import batch, batch_of_size, flip_bit
 from tests.support import each_case
@@ -75,23 +75,22 @@ class OnDisk:
         return self.fs.snapshot()[f"{_STEM}{suffix}"]
 
 
-def test_a_new_segment_has_all_three_files_at_once_and_empty() -> None:
+def test_a_new_segment_has_all_three_files_at_once_and_empty_whatever_was_left_over() -> None:
     disk = OnDisk()
-    assert disk.fs.snapshot() == {f"{_STEM}.index": b"", f"{_STEM}.log": b"", f"{_STEM}.timeindex": b""}
-    assert disk.segment.log.is_active
-    assert disk.segment.find(_BASE) is None
-    assert disk.segment.max_timestamp == (-1, _BASE)
-    assert disk.segment.first_timestamp == -1
-
-
-def test_left_over_files_of_that_name_are_emptied() -> None:
-    disk = OnDisk()
+    for _ in range(2):
+        assert disk.fs.snapshot() == {f"{_STEM}.index": b"", f"{_STEM}.log": b"", f"{_STEM}.timeindex": b""}
+        assert disk.segment.log.is_active
+        assert disk.segment.find(_BASE) is None
+        assert (disk.segment.max_timestamp, disk.segment.first_timestamp) == ((-1, _BASE), -1)
+        disk.segment.release()
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.put(suffix, b"left over")
+        disk.segment = disk._segment(())
+        disk.segment.create()
+    assert disk.segment.activate() == _BASE
     disk.segment.release()
-    for suffix in (".log", ".index", ".timeindex"):
-        disk.put(suffix, b"left over")
-    disk.segment = disk._segment(())
-    disk.segment.create()
-    assert set(disk.fs.snapshot().values()) == {b""}
+    disk.handles.close()
+    assert disk.fs.open_files == [], "activated again, it holds its file once"
 
 
 @each_case(("interval", "first"), [(0, 1), (99, 1), (100, 2), (199, 2), (200, 3), (250, 3)])
@@ -107,9 +106,6 @@ def test_an_entry_names_the_last_offset_of_the_batch_that_begins_there() -> None
     disk.append(batch(b"a", b"b", b"c"))
     position = disk.append(batch(b"d", b"e"))
     assert list(offset_entries(disk.segment.offset_index.read())) == [(4, position)]
-    found = disk.segment.find(_BASE + 3)
-    assert found is not None
-    assert (found.position, found.header.base_offset) == (position, _BASE + 3)
 
 
 def test_every_offset_is_found_in_its_batch_and_gaps_lead_to_the_next() -> None:
@@ -124,28 +120,6 @@ def test_every_offset_is_found_in_its_batch_and_gaps_lead_to_the_next() -> None:
         assert segment.find(_BASE + 295) is None
 
 
-def test_a_seek_reads_a_bounded_piece_of_the_log() -> None:
-    disk = OnDisk(interval=1000)
-    disk.fill(300)
-    segment = disk.closed()
-    segment.find(_BASE)
-    disk.fs.reads.clear()
-    assert segment.find(_BASE + 250) is not None
-    reads = [read for read in disk.fs.reads if read.name == "pread"]
-    assert [read.size for read in reads] == [4096]
-
-
-def test_headers_of_large_batches_are_read_without_their_records() -> None:
-    disk = OnDisk(interval=10**9)
-    for _ in range(10):
-        disk.append(batch_of_size(100_000))
-    segment = disk.closed()
-    segment.find(_BASE)
-    disk.fs.reads.clear()
-    assert segment.find(_BASE + 9) is not None
-    assert sum(read.size for read in disk.fs.reads if read.path.endswith(".log")) <= 4096 + 9 * HEADER_SIZE
-
-
 @each_case("count", [0, 1, 2, 3, 4, 6, 7, 20])
 def test_a_stop_leaves_no_trace_in_the_indexes(count: int) -> None:
     timestamps = [(number * 7919) % 100 for number in range(30)]
@@ -153,34 +127,17 @@ def test_a_stop_leaves_no_trace_in_the_indexes(count: int) -> None:
     straight.fill(30, timestamps=timestamps)
     stopped.fill(count, timestamps=timestamps)
     assert stopped.closed().activate() == _BASE + count
+    assert stopped.segment.last_leader_epoch == (3 if count else -1)
     for number in range(count, 30):
         stopped.append(batch_of_size(100, timestamps[number]))
+        if number % 3 == 0:
+            stopped.closed().activate()
     assert stopped.segment.offset_index.read() == straight.segment.offset_index.read()
     assert stopped.segment.time_index.read() == straight.segment.time_index.read()
     assert stopped.segment.max_timestamp == straight.segment.max_timestamp
     straight.segment.close()
     stopped.segment.close()
     assert stopped.fs.snapshot() == straight.fs.snapshot()
-
-
-def test_several_stops_leave_no_trace_either() -> None:
-    timestamps = [(number * 7919) % 100 for number in range(30)]
-    straight, stopped = OnDisk(), OnDisk()
-    straight.fill(30, timestamps=timestamps)
-    for number in range(30):
-        stopped.append(batch_of_size(100, timestamps[number]))
-        stopped.closed().activate()
-        stopped.closed().activate()
-    straight.segment.close()
-    stopped.segment.close()
-    assert stopped.fs.snapshot() == straight.fs.snapshot()
-
-
-def test_activating_tells_the_leader_epoch_of_the_last_batch() -> None:
-    disk = OnDisk()
-    disk.fill(5)
-    disk.closed().activate()
-    assert disk.segment.last_leader_epoch == 3
 
 
 def test_an_active_index_that_is_ahead_of_its_log_is_not_believed() -> None:
@@ -239,34 +196,27 @@ def test_an_implausible_entry_met_by_a_seek_rebuilds_the_index() -> None:
     assert disk.file(".index") == sound
 
 
-def test_missing_indexes_come_back_byte_for_byte() -> None:
+@each_case(
+    ("suffix", "index"),
+    [
+        (".index", None),
+        (".timeindex", None),
+        *((".timeindex", content) for content in (b"", bytes(13), bytes(24), encode_time_entry(5, -1))),
+        (".timeindex", encode_time_entry(9, 4) + encode_time_entry(8, 5)),
+    ],
+)
+def test_an_index_that_is_missing_or_implausible_comes_back_byte_for_byte(suffix: str, index: bytes | None) -> None:
     disk = OnDisk()
     disk.fill(20, timestamps=[5, 3, 9, 9, 12, 1, *range(14)])
     disk.closed()
     before = disk.fs.snapshot()
-    for suffixes in ([".index"], [".timeindex"], [".index", ".timeindex"]):
-        disk.handles.close()
-        for suffix in suffixes:
-            disk.fs.unlink(_STEM + suffix)
-        segment = disk.closed()
-        segment.indexes.ensure()
-        assert disk.fs.snapshot() == before
-        assert segment.max_timestamp == (13, _BASE + 19)
-
-
-@each_case(
-    "index",
-    [b"", bytes(13), bytes(24), encode_time_entry(5, -1), encode_time_entry(9, 4) + encode_time_entry(8, 5)],
-)
-def test_an_implausible_time_index_of_a_closed_segment_is_made_anew(index: bytes) -> None:
-    disk = OnDisk()
-    disk.fill(20, timestamps=list(range(100, 120)))
-    disk.closed()
-    sound = disk.file(".timeindex")
-    disk.put(".timeindex", index)
+    disk.put(suffix, index or b"")
+    if index is None:
+        disk.fs.unlink(_STEM + suffix)
     segment = disk.closed()
-    assert segment.max_timestamp == (119, _BASE + 19)
-    assert disk.file(".timeindex") == sound
+    assert segment.max_timestamp == (13, _BASE + 19)
+    segment.indexes.ensure()
+    assert disk.fs.snapshot() == before
 
 
 def test_a_closed_segment_without_timestamps_has_none_whatever_its_file_says() -> None:
@@ -482,14 +432,6 @@ def test_a_failed_write_is_cut_back(short: int) -> None:
     assert disk.append(batch_of_size(100)) == 300
 
 
-def test_a_short_write_is_continued() -> None:
-    disk = OnDisk()
-    disk.fs.inject(Fault("pwritev", ".log", short=7))
-    disk.fill(1)
-    assert len(disk.file(".log")) == 100
-    assert disk.closed().activate() == _BASE + 1
-
-
 def test_a_close_that_fails_keeps_the_entries_for_the_next_try() -> None:
     disk = OnDisk(interval=0)
     disk.fill(5, timestamps=[1, 2, 3, 4, 5])
@@ -513,41 +455,20 @@ def test_a_tail_that_is_no_batch_is_not_appended_to() -> None:
     assert (caught.value.position, caught.value.start_offset) == (500, _BASE + 5)
 
 
-def test_offsets_of_a_damaged_end_are_not_handed_out_again() -> None:
+def test_the_first_timestamp_is_the_largest_of_the_first_batch() -> None:
     disk = OnDisk()
-    disk.fill(5)
-    disk.closed()
-    flip_bit(disk.fs, f"{_STEM}.log", 416)
-    segment = disk.closed()
-    measured(segment, 400, _BASE + 4, _BASE + 5)
-    assert segment.activate() == _BASE + 5
+    disk.append(encode_batch([(70, None, b"a", ()), (90, None, b"b", ()), (80, None, b"c", ())]))
+    disk.append(batch(b"d", timestamp=10))
+    assert disk.segment.first_timestamp == disk.closed().first_timestamp == 90
 
 
-def test_activating_a_new_segment_again_holds_its_file_once() -> None:
-    disk = OnDisk()
-    assert disk.segment.activate() == _BASE
-    disk.segment.release()
-    disk.handles.close()
-    assert disk.fs.open_files == []
-
-
-def test_the_first_timestamp_is_that_of_the_first_batch() -> None:
-    disk = OnDisk()
-    header: BatchHeader = parse_header(batch(b"a", b"b", timestamp=70))
-    assert header.max_timestamp == 70
-    disk.append(encode_batch([(70, None, b"a", ()), (90, None, b"b", ())]))
-    disk.append(batch(b"c", timestamp=10))
-    assert disk.segment.first_timestamp == 90
-    assert disk.closed().first_timestamp == 90
-
-
-@each_case(("offset", "size"), [(_BASE, 0), (_BASE + 1, 0), (_BASE + 2, 100), (_BASE + 3, 100), (_BASE + 39, 1900)])
-def test_truncation_cuts_before_the_batch_that_reaches_the_offset(offset: int, size: int) -> None:
+@each_case(("ahead", "size"), [(0, 0), (1, 0), (2, 100), (3, 100), (39, 1900), (40, 2000)])
+def test_truncation_cuts_before_the_batch_that_reaches_the_offset(ahead: int, size: int) -> None:
     disk = OnDisk(interval=150)
     for number in range(20):
         disk.append(encode_batch([(number, None, b"." * 12, ()), (number, None, b"." * 13, ())]))
     assert disk.segment.size == 2000
-    disk.segment.truncate_to(offset)
+    disk.segment.truncate_to(_BASE + ahead)
     assert disk.segment.size == size == len(disk.file(".log"))
     disk.segment.release()
     assert disk.segment.activate() == _BASE + size // 50
@@ -558,14 +479,6 @@ def test_truncation_cuts_before_the_batch_that_reaches_the_offset(offset: int, s
     assert disk.segment.time_index.read() == straight.segment.time_index.read()
     assert disk.segment.max_timestamp == straight.segment.max_timestamp
     assert disk.segment.first_timestamp == straight.segment.first_timestamp
-
-
-def test_truncation_at_or_above_the_end_changes_nothing() -> None:
-    disk = OnDisk()
-    disk.fill(5)
-    before = disk.fs.snapshot()
-    disk.segment.truncate_to(_BASE + 5)
-    assert disk.fs.snapshot() == before
 
 
 def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:

@@ -10,7 +10,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
-from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from tests.logs import LogOnDisk, flip_bit
 
@@ -92,31 +92,29 @@ def near_and_plain(log: PartitionLog, offset: int) -> tuple[tuple[int, int] | No
 
 def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file() -> None:
     disk = LogOnDisk(TopicConfig(index_interval_bytes=100))
-    assert isinstance(disk.fs, ForgetfulFileSystem)
     for number in range(50):
         disk.append(b"%d" % number)
     disk.log.active.offset_index.truncate_to(0)  # with it, a look-up would begin at the first batch
-    disk.fs.reads.clear()
+    disk.double.reads.clear()
     found = disk.log.read(45, 1 << 20)
     assert found is not None
     assert found.start_offset == 45
     assert found.position + found.size == disk.log.active.size
     found.release()
-    assert all(read.position >= found.position for read in disk.fs.reads)
-    disk.fs.reads.clear()
+    assert all(read.position >= found.position for read in disk.double.reads)
+    disk.double.reads.clear()
     again = disk.log.read(45, 1 << 20)
     assert again is not None
     assert (again.position, again.size) == (found.position, found.size)
-    assert disk.fs.reads == []
+    assert disk.double.reads == []
     again.release()
 
 
 def test_a_batch_that_could_not_be_written_is_not_remembered() -> None:
     disk = LogOnDisk(TopicConfig())
     disk.append(b"a")
-    assert isinstance(disk.fs, ForgetfulFileSystem)
-    disk.fs.inject(Fault("pwritev", LOG, short=30))
-    disk.fs.inject(Fault("pwritev", LOG, error=errno.ENOSPC, nth=2))
+    disk.double.inject(Fault("pwritev", LOG, short=30))
+    disk.double.inject(Fault("pwritev", LOG, error=errno.ENOSPC, nth=2))
     with pytest.raises(StorageError):
         disk.append(b"lost")
     assert disk.log.active.tail.find(1, 1000) is None

@@ -33,22 +33,6 @@ def test_an_empty_index_answers_no_timestamp_and_the_base() -> None:
     assert index.count == 0
 
 
-def test_a_lookup_gives_the_entry_at_or_below() -> None:
-    index = indexes_of(base=40).new()
-    for timestamp, offset in ((100, 45), (110, 45), (130, 60)):
-        index.offer(timestamp, offset)  # an equal offset with a larger timestamp is an entry of its own
-    assert [index.lookup(timestamp) for timestamp in (0, 99, 100, 109, 110, 129, 130, 999)] == [
-        (-1, 40),
-        (-1, 40),
-        (100, 45),
-        (100, 45),
-        (110, 45),
-        (110, 45),
-        (130, 60),
-        (130, 60),
-    ]
-
-
 def test_one_slot_is_kept_for_the_closing_entry() -> None:
     index = indexes_of(bytes_max=30 * 12 + 11).new()
     for number in range(29):
@@ -80,23 +64,6 @@ def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
     assert index.last == (100, 10)
 
 
-def test_an_equal_timestamp_adds_nothing() -> None:
-    index = indexes_of().new()
-    index.offer(100, 10)
-    index.offer(100, 20)
-    index.offer(100, 30, closing=True)
-    assert (index.count, index.last) == (1, (100, 10))
-
-
-def test_without_timestamps_there_is_no_entry() -> None:
-    index = indexes_of(base=5).new()
-    index.offer(-1, 5)
-    index.offer(-1, 9, closing=True)
-    assert index.count == 0
-    index.offer(0, 10)
-    assert index.last == (0, 10)
-
-
 @each_case(("offset", "left"), [(99, [10, 20, 30]), (31, [10, 20, 30]), (30, [10, 20]), (11, [10]), (10, []), (0, [])])
 @each_case("trimmed", [False, True])
 def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left: list[int], trimmed: bool) -> None:
@@ -112,28 +79,6 @@ def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left
     index.offer(9000, 90)
     index.trim()
     assert indexes.reopened().read() == index.read() == indexes.file
-
-
-def test_truncation_takes_all_entries_of_one_offset() -> None:
-    index = indexes_of().new()
-    index.offer(1, 5)
-    index.offer(2, 7)
-    index.offer(3, 7)
-    index.truncate_to(7)
-    assert index.read() == bytes.fromhex("000000000000000100000005")
-
-
-@pytest.mark.parametrize("trimmed", [False, True])
-def test_the_last_entry_can_be_dropped(trimmed: bool) -> None:
-    index = indexes_of().new()
-    index.offer(1, 5)
-    index.offer(2, 7)
-    if trimmed:
-        index.trim()
-    index.drop_last()
-    assert (index.count, index.last) == (1, (1, 5))
-    index.offer(2, 6)
-    assert index.last == (2, 6)
 
 
 @each_case("count", [1, 2, 341, 342, 343, 681, 682, 683, 684, 5461, 5462, 5470])
@@ -218,29 +163,6 @@ def test_real_appends_give_kafkas_own_index_bytes() -> None:
     assert segment.max_timestamp == (5000, 1007)
     handles.close()
     assert fs.open_files == []
-
-
-def test_entries_of_a_hundred_batches() -> None:
-    """A hundred batches with interval one give 99 entries and equal maxima no more."""
-    disk = LogOnDisk(TopicConfig(index_interval_bytes=1))
-    for number in range(100):
-        disk.append(b"value", timestamp=1000 + number)
-    index = disk.log.active.time_index
-    assert (index.count, index.last) == (99, (1099, 99))
-    disk.append(b"late", timestamp=5)
-    for _ in range(2):  # of equal maxima the earliest batch is named
-        disk.append(b"equal", timestamp=1099)
-    assert (index.count, index.last) == (99, (1099, 99))
-
-
-def test_closing_adds_a_maximum_that_is_not_yet_indexed() -> None:
-    disk = LogOnDisk(TopicConfig(index_interval_bytes=10_000))
-    for timestamp in (50, 70, 60):
-        disk.append(b"value", timestamp=timestamp)
-    segment = disk.log.active
-    assert segment.time_index.count == 0
-    disk.log.close()
-    assert disk.fs.open("/topic-0/00000000000000000000.timeindex").pread(100, 0).hex() == "000000000000004600000001"
 
 
 # --- An index that lies -----------------------------------------------------------------------------------------------

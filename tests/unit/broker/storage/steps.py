@@ -1,0 +1,34 @@
+"""Steps of a broker's tasks on a log, which tests of several rooms take."""
+
+from seglog_broker.storage.log.partition_log import PartitionLog
+
+
+def checkpoint(log: PartitionLog) -> int:
+    """Sync closed segments as the checkpoint task does; the offset up to which they are on the disk."""
+    flush = log.flusher.prepare_checkpoint()
+    flush.run()
+    log.finish_flush(flush, None)
+    return flush.end_offset
+
+
+def save_state(log: PartitionLog) -> None:
+    """Write what is new in the state of a log, as the checkpoint task does."""
+    write = log.state_file.prepare()
+    assert write is not None
+    write.run()
+    log.state_file.finish(written=True)
+
+
+def take_oldest(log: PartitionLog, count: int) -> None:
+    """Drop the oldest segments as retention does, and remove their files."""
+    doomed = log.truncation.drop_oldest(count)
+    doomed.set_aside()
+    doomed.remove()
+
+
+def piece_at(log: PartitionLog, offset: int, bytes_max: int = 10_000, *, min_one: bool = True) -> tuple[int, int, int]:
+    """(start offset, position, size) of what a read finds."""
+    found = log.read(offset, bytes_max, min_one=min_one)
+    assert found is not None
+    found.release()
+    return found.start_offset, found.position, found.size
