@@ -79,58 +79,50 @@ def look(
     )
 
 
-def test_before_the_first_round_everything_but_the_active_segment_is_dirty() -> None:
-    found = look()
-    assert found == (0, 30, 0, 300, False)
-    assert found.dirty_ratio == 1
+_LAG = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
+_YOUNG = Piece(10, largest_timestamp=NOW - 999)
 
 
-@each_case(("stable", "until"), [(40, 30), (35, 30), (30, 30), (29, 20), (20, 20), (15, 10), (0, 0)])
-def test_open_transactions_are_not_cleaned(stable: int, until: int) -> None:
-    """A segment with records of an open transaction and those after it are not cleaned."""
-    assert look(stable=stable) == (0, until, 0, until * 10, False)
-
-
-def test_where_a_round_went_further_than_is_stable_now_nothing_is_dirty() -> None:
-    assert look(stable=15, checkpoint=30) == (30, 10, 100, 0, False)
-
-
-def test_after_a_complete_round_nothing_is_dirty() -> None:
-    found = look(checkpoint=30)
-    assert found == (30, 30, 300, 0, False)
-    assert not found.is_worth_it(TopicConfig(min_cleanable_dirty_ratio=0))
-
-
-def test_a_round_that_ended_amid_a_segment_counts_it_as_clean_and_as_dirty() -> None:
-    assert look(checkpoint=15) == (15, 30, 200, 200, False)
-
-
-@pytest.mark.parametrize(("checkpoint", "log_start"), [(3, 5), (41, 5)])
-def test_a_checkpoint_outside_the_log_begins_anew_at_the_log_start(checkpoint: int, log_start: int) -> None:
-    assert look(checkpoint=checkpoint, log_start=log_start).first_dirty_offset == log_start
-
-
-def test_a_checkpoint_in_the_active_segment_leaves_nothing_to_clean() -> None:
-    found = look(checkpoint=35)
-    assert (found.dirty_bytes, found.dirty_ratio) == (0, 0)
-
-
-def test_a_log_of_one_segment_cannot_be_cleaned() -> None:
-    found = look(segments=[Piece(0)], tombstones_due=1)
-    assert (found.dirty_ratio, found.is_overdue) == (0, False)
-
-
-def test_segments_younger_than_the_lag_and_all_after_them_are_left_alone() -> None:
-    segments = [Piece(0), Piece(10, largest_timestamp=NOW - 999), Piece(20), Piece(30)]
-    config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
-    assert look(segments=segments, config=config) == (0, 10, 0, 100, False)
-    assert look(segments=segments, config=TopicConfig(min_compaction_lag_ms=998)).until_offset == 30
-
-
-def test_a_young_segment_that_is_clean_already_holds_nothing_back() -> None:
-    segments = [Piece(0, largest_timestamp=NOW), Piece(10), Piece(20), Piece(30)]
-    config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
-    assert look(segments=segments, config=config, checkpoint=10).until_offset == 30
+@each_case(
+    ("facts", "expected"),
+    [
+        ({}, (0, 30, 0, 300, False)),
+        # A segment with records of an open transaction and those after it are not cleaned.
+        *(
+            ({"stable": stable}, (0, until, 0, until * 10, False))
+            for stable, until in ((40, 30), (35, 30), (30, 30), (29, 20), (20, 20), (15, 10), (0, 0))
+        ),
+        ({"stable": 15, "checkpoint": 30}, (30, 10, 100, 0, False)),  # a round went further than is stable now
+        # A round ended: at the active segment, in it, amid another, which counts as clean and as dirty.
+        ({"checkpoint": 30}, (30, 30, 300, 0, False)),
+        ({"checkpoint": 35}, (35, 30, 300, 0, False)),
+        ({"checkpoint": 15}, (15, 30, 200, 200, False)),
+        # A checkpoint outside the log begins anew at the log start.
+        ({"checkpoint": 3, "log_start": 5}, (5, 30, 100, 300, False)),
+        ({"checkpoint": 41, "log_start": 5}, (5, 30, 100, 300, False)),
+        # A log of one segment cannot be cleaned.
+        ({"segments": [Piece(0)], "tombstones_due": 1}, (0, 0, 0, 0, False)),
+        # A segment younger than the lag and all after it are left alone, unless it is clean already.
+        ({"segments": [Piece(0), _YOUNG, Piece(20), Piece(30)], "config": _LAG}, (0, 10, 0, 100, False)),
+        (
+            {
+                "segments": [Piece(0), _YOUNG, Piece(20), Piece(30)],
+                "config": TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=998),
+            },
+            (0, 30, 0, 300, False),
+        ),
+        (
+            {"segments": [_YOUNG._replace(base_offset=0), *SEGMENTS[1:]], "config": _LAG, "checkpoint": 10},
+            (10, 30, 100, 200, False),
+        ),
+    ],
+)
+def test_which_part_of_a_log_can_be_cleaned(facts: dict[str, Any], expected: tuple[int, int, int, int, bool]) -> None:
+    found = look(**facts)
+    assert found == expected
+    total = found.clean_bytes + found.dirty_bytes
+    assert found.dirty_ratio == (found.dirty_bytes / total if total else 0)
+    assert found.is_worth_it(TopicConfig(min_cleanable_dirty_ratio=0)) == (found.dirty_bytes > 0)
 
 
 def test_a_ratio_at_the_bound_is_not_worth_a_round_and_one_above_is() -> None:

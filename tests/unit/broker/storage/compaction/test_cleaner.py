@@ -3,7 +3,7 @@
 import dataclasses
 import errno
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -70,24 +70,23 @@ def _marker(log: Log, *, commit: bool, epoch: int = 1, producer: int = _PRODUCER
 # --- Golden vectors ---------------------------------------------------------------------------------------------------
 
 
-def test_a_cleaned_batch_is_kafkas_byte_for_byte() -> None:
-    log = Log()
-    idempotent = golden.IDEMPOTENT
-    log.roll([idempotent], base=5)
-    log.roll([_batch(log, (b"x", b"y"), at=7)])
-    result = log.clean(now_ms=5000, delete_retention_ms=100)
-    batches = [batch for _, batch in log.batches()]
-    assert batches[0] == golden.IDEMPOTENT_COMPACTED
-    assert result.keyless == 1
-    assert result.tombstones_kept == 1
-
-
-def test_an_emptied_last_batch_of_a_producer_is_kafkas_byte_for_byte() -> None:
+@each_case(
+    ("row", "kept", "cleaned"),
+    [
+        ((b"x", b"y"), {"delete_retention_ms": 100}, golden.IDEMPOTENT_COMPACTED),
+        ((b"k", b"new"), {}, golden.IDEMPOTENT_EMPTIED),
+    ],
+)
+def test_a_cleaned_batch_is_kafkas_byte_for_byte(
+    row: tuple[bytes, bytes], kept: dict[str, int], cleaned: bytes
+) -> None:
     log = Log()
     log.roll([golden.IDEMPOTENT], base=5)
-    log.roll([_batch(log, (b"k", b"new"), at=7)])
-    log.clean(now_ms=5000)
-    assert next(batch for _, batch in log.batches()) == golden.IDEMPOTENT_EMPTIED
+    log.roll([_batch(log, row, at=7)])
+    result = log.clean(now_ms=5000, **kept)
+    assert next(batch for _, batch in log.batches()) == cleaned
+    assert result.keyless == 1
+    assert result.tombstones_kept == len(kept)
 
 
 # --- Which records stay -----------------------------------------------------------------------------------------------
@@ -155,14 +154,6 @@ def test_when_every_key_came_again_an_empty_batch_keeps_the_end() -> None:
     assert _left(log) == [(3, 3, 1), (4, 4, 1), (5, 5, 0)]
     header = log.batches()[-1][0]
     assert (header.size, header.next_offset, header.codec_id) == (HEADER_SIZE, log.end, 0)
-
-
-def test_records_without_a_key_are_dropped_and_counted() -> None:
-    log = Log()
-    log.roll([_batch(log, (None, b"1"), (b"a", b"2")), _batch(log, (None, b"3"), (b"b", b"4"), at=2)])
-    result = log.clean()
-    assert _seen(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
-    assert result.keyless == 2
 
 
 def test_a_key_equal_to_a_markers_key_does_not_remove_the_marker() -> None:
@@ -254,24 +245,6 @@ def test_small_segments_are_merged_up_to_the_size_of_one() -> None:
     log.verify()
 
 
-@pytest.mark.parametrize(("end", "merged"), [(2**31, True), (2**31 + 1, False)])
-def test_segments_merge_as_long_as_relative_offsets_fit(end: int, merged: bool) -> None:
-    log = Log()
-    _roll(log, b"a")
-    log.roll([_batch(log, (b"b", b"1"), at=end - 1)], base=end - 1)
-    log.end = end
-    assert len(log.clean().groups) == (1 if merged else 2)
-    log.verify()
-
-
-def test_an_empty_segment_merges_however_far_away() -> None:
-    log = Log()
-    _roll(log, b"a")
-    log.roll([], base=2**32)
-    log.end = 2**33
-    assert [group.sources for group in log.clean().groups] == [(0, 2**32)]
-
-
 def test_index_sizes_limit_a_group_too() -> None:
     log = Log()
     for _ in range(4):
@@ -280,6 +253,25 @@ def test_index_sizes_limit_a_group_too() -> None:
     assert size > log.fs.stat(log.path(0, names.TIME_INDEX_SUFFIX)).size > 0
     result = log.clean(segment_index_bytes=2 * size)
     assert [len(group.sources) for group in result.groups] == [2, 2]
+
+
+@each_case(
+    ("rows", "base", "end", "groups"),
+    [
+        ([(b"b", b"1")], 2**31 - 1, 2**31, [(0, 2**31 - 1)]),
+        ([(b"b", b"1")], 2**31, 2**31 + 1, [(0,), (2**31,)]),
+        ([], 2**32, 2**33, [(0, 2**32)]),  # an empty segment merges however far away
+    ],
+)
+def test_segments_merge_as_long_as_relative_offsets_fit(
+    rows: list[tuple[bytes, bytes]], base: int, end: int, groups: list[tuple[int, ...]]
+) -> None:
+    log = Log()
+    _roll(log, b"a")
+    log.roll([_batch(log, row, at=base) for row in rows], base=base)
+    log.end = end
+    assert [group.sources for group in log.clean().groups] == groups
+    log.verify()
 
 
 def test_what_is_clean_already_is_left_alone() -> None:
@@ -332,14 +324,8 @@ def test_a_dry_run_finds_the_same_and_writes_nothing() -> None:
 
 
 def _idempotent(log: Log, key: bytes, sequence: int, *, at: int | None = None, transactional: bool = False) -> bytes:
-    return _batch(
-        *(log, (key, b"v")),
-        at=at,
-        producer_id=_PRODUCER,
-        producer_epoch=1,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
+    fields = {"producer_id": _PRODUCER, "producer_epoch": 1, "transactional": transactional}
+    return _batch(log, (key, b"v"), at=at, base_sequence=sequence, **fields)
 
 
 def test_the_last_batch_of_a_producer_stays_empty_until_it_writes_again() -> None:
@@ -467,19 +453,39 @@ def _damaged_log() -> tuple[Log, bytes]:
     return log, read_file(log.fs, log.path(1))[len(batches[0]) :][: len(batches[1])]
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_damaged_bytes_stay_in_their_place_and_are_reported_there(known: bool) -> None:
+def _known(log: Log, spoilt: bytes) -> None:
+    start = read_file(log.fs, log.path(1)).index(spoilt)
+    log.damaged[1] = [DamagedRange(2, 3, 1, start, start + len(spoilt))]
+
+
+def _no_header(log: Log, spoilt: bytes) -> None:
+    file = log.fs.open(log.path(1), writable=True)
+    file.pwritev([b"\xff" * HEADER_SIZE], read_file(log.fs, log.path(1)).index(spoilt))
+    file.close()
+
+
+@each_case(
+    ("hurt", "ends"),
+    [
+        (lambda _log, _spoilt: None, [3]),
+        (_known, [3]),
+        (_no_header, [3]),
+        (lambda log, _: add_bytes(log.fs, log.path(1), b"torn" * 30), [3, 4]),
+    ],
+)
+def test_damaged_bytes_stay_in_their_place_and_are_reported_there(
+    hurt: Callable[[Log, bytes], None], ends: list[int]
+) -> None:
     log, spoilt = _damaged_log()
-    if known:
-        size = len(read_file(log.fs, log.path(1))) - len(spoilt)
-        start = read_file(log.fs, log.path(1)).index(spoilt)
-        assert size > 0
-        log.damaged[1] = [DamagedRange(2, 3, 1, start, start + len(spoilt))]
-    result = log.clean()
-    (group,) = result.groups
-    (hole,) = group.damaged
-    assert (hole.start_offset, hole.end_offset, hole.segment, hole.reason) == (2, 3, 0, "damaged")
-    assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] == spoilt
+    hurt(log, spoilt)
+    before = read_file(log.fs, log.path(1))
+    (group,) = log.clean().groups
+    assert [hole.end_offset for hole in group.damaged] == ends
+    hole = group.damaged[0]
+    assert (hole.start_offset, hole.segment, hole.reason) == (2, 0, "damaged")
+    for hole in group.damaged:
+        assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] in before
+    assert len(spoilt) == group.damaged[0].end_position - group.damaged[0].position
     assert _seen(log) == [(3, b"c", b"3"), (4, b"a", b"at 4")]
     log.verify()
 
@@ -494,28 +500,6 @@ def test_messages_of_kafkas_old_formats_stay_as_they_are() -> None:
     [hole] = log.clean().groups[0].damaged
     assert (hole.start_offset, hole.end_offset) == (3, 5)
     assert read_file(log.fs, log.path(0))[hole.position : hole.end_position] == messages
-
-
-def test_a_header_that_is_none_is_stepped_over_to_the_next_batch() -> None:
-    log, _ = _damaged_log()
-    start = len(log.batches()[1][1])
-    file = log.fs.open(log.path(1), writable=True)
-    file.pwritev([b"\xff" * HEADER_SIZE], start)
-    file.close()
-    result = log.clean()
-    assert [(hole.start_offset, hole.end_offset) for hole in result.groups[0].damaged] == [(2, 3)]
-    assert [row[0] for row in _seen(log)] == [3, 4]
-
-
-def test_a_torn_end_of_a_closed_segment_stays() -> None:
-    log, spoilt = _damaged_log()
-    add_bytes(log.fs, log.path(1), b"torn" * 30)
-    result = log.clean()
-    assert [hole.end_offset for hole in result.groups[0].damaged] == [3, 4]
-    content = read_file(log.fs, log.path(0))
-    assert spoilt in content
-    assert b"torn" * 30 in content
-    log.verify()
 
 
 def test_a_wrong_offset_under_a_right_checksum_is_damage_and_nothing_else_is() -> None:
@@ -630,18 +614,6 @@ def test_a_crash_anywhere_touches_only_cleaned_files_and_the_next_round_succeeds
     assert run(found, log.job(segment_bytes=600)) == expected
     fs.on_operation = None
     assert found.snapshot() == fs.snapshot()
-
-
-def test_a_full_disk_is_an_error_and_leaves_no_files() -> None:
-    log = _busy_log()
-    assert isinstance(log.fs, ForgetfulFileSystem)
-    before = log.fs.snapshot()
-    log.fs.limit_free_bytes(200)
-    with pytest.raises(OSError, match="ENOSPC"):
-        run(log.fs, log.job())
-    assert log.fs.snapshot() == before
-    log.fs.limit_free_bytes(None)
-    run(log.fs, log.job())
 
 
 def test_a_source_that_is_gone_is_an_error_and_leaves_nothing() -> None:

@@ -36,27 +36,6 @@ def test_an_entry_never_takes_more_than_it_is_counted_for(size: int) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("piece", [1, 7, 5000])
-def test_the_map_is_full_at_the_same_record_however_they_come(piece: int) -> None:
-    keys = [b"key %d" % (number % 3000) for number in range(9000)]
-    limit = 2500 * (ENTRY_BYTES + 8)
-    offset_map, done = OffsetMap(limit, 0), 0
-    while not offset_map.is_full:
-        done += _put(offset_map, keys[done : done + piece], done)
-    fit, size = 0, 0
-    while size + ENTRY_BYTES + len(keys[fit]) <= limit:
-        size += ENTRY_BYTES + len(keys[fit])
-        fit += 1
-    assert done == fit
-    assert offset_map.size == size <= limit
-
-
-def test_the_first_key_always_fits() -> None:
-    offset_map = OffsetMap(0, 0)
-    assert _put(offset_map, [b"a" * 1000, b"b"]) == 1
-    assert offset_map.is_full
-
-
 def test_only_equal_bytes_are_one_key() -> None:
     offset_map = OffsetMap(1 << 20, 0)
     keys = [b"", b"\0", b"\0\0", b"a", b"a\0"]

@@ -279,20 +279,14 @@ def test_a_checksum_that_is_older_than_what_kafka_compacted_is_no_damage_and_goe
     fs = _written()
     _replace_segment(fs)
     _kafka_ran(fs)
+    assert [(f.code, f.severity) for f in faults(check(fs)) if f.code != Code.INDEX_MISSING] == []
+    assert Code.CHECKSUM_OUTDATED in {finding.code for finding in findings(check(fs))}
     directory = _opened(fs)
     assert _checksums(fs) == [10]
     assert directory.report.kafka_changes == ["orders-0: 1 checksum files were older than their segments"]
     assert len(read_all(directory.logs["orders", 0])) == 22
     directory.close()
     assert_directory_sound(fs, _DATA)
-
-
-def test_a_check_before_the_start_calls_such_a_checksum_outdated() -> None:
-    fs = _written()
-    _replace_segment(fs)
-    _kafka_ran(fs)
-    assert [(f.code, f.severity) for f in faults(check(fs)) if f.code != Code.INDEX_MISSING] == []
-    assert Code.CHECKSUM_OUTDATED in {finding.code for finding in findings(check(fs))}
 
 
 def test_a_bit_that_turned_while_kafka_was_there_is_damage_all_the_same() -> None:
@@ -344,31 +338,34 @@ def _change_state(fs: Fs, **changes: Any) -> None:
     _put(fs, path, replace(PartitionState.load(fs, f"{_DATA}/orders-0"), **changes).encode())
 
 
-def _is_all_there(fs: Fs, *, start: int, epoch: int) -> None:
-    """Neither a check nor a start finds damage, and every record of Kafka's log can be read."""
+@each_case(
+    ("changes", "epochs", "log_start", "epoch"),
+    [
+        ({}, [(0, 0), (3, 21)], 0, 3),
+        # Kafka's epochs may be lower than ours, and none of ours is used twice.
+        ({"epochs": [(0, 0), (5, 20)]}, [(0, 0), (1, 21)], 0, 5),
+        # Records that Kafka wrote below where ours had been deleted are read.
+        ({"deleted_before": 22, "log_start_reason": "truncated", "stopped": StoppedAt(22, 23)}, [(3, 21)], 21, 3),
+        # Damage in bytes that Kafka cut off is forgotten.
+        ({"damaged": [DamagedRange(21, 22, 20, 100, 200)]}, [(0, 0), (3, 21)], 0, 3),
+    ],
+)
+def test_of_a_log_that_kafka_cut_nothing_is_called_damage_and_every_record_of_kafkas_can_be_read(
+    changes: dict[str, Any], epochs: list[tuple[int, int]], log_start: int, epoch: int
+) -> None:
+    fs = _written()
+    _change_state(fs, **changes)
+    _kafka_cut(fs, epochs, log_start=log_start)
     assert [finding for finding in findings(check(fs)) if finding.severity == Severity.DAMAGE] == []
     directory = _opened(fs)
     log = directory.logs["orders", 0]
-    assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (start, 22, epoch)
-    assert [record.offset for record in read_all(log)] == list(range(start, 22))
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (log_start, 22, epoch)
+    assert [record.offset for record in read_all(log)] == list(range(log_start, 22))
     assert log.state.damaged == []
     assert any("Kafka cut off offsets 21 to 22" in problem for problem in directory.report.problems)
     assert not any("leader-epoch-checkpoint is ignored" in problem for problem in directory.report.problems)
     assert directory.close() == []
     assert_directory_sound(fs, _DATA)
-
-
-def test_of_a_log_that_kafka_cut_nothing_is_called_damage() -> None:
-    fs = _written()
-    _kafka_cut(fs, [(0, 0), (3, 21)])
-    _is_all_there(fs, start=0, epoch=3)
-
-
-def test_kafkas_epochs_may_be_lower_than_ours_and_none_of_ours_is_used_twice() -> None:
-    fs = _written()
-    _change_state(fs, epochs=[(0, 0), (5, 20)])
-    _kafka_cut(fs, [(0, 0), (1, 21)])
-    _is_all_there(fs, start=0, epoch=5)
 
 
 def test_a_killed_kafka_leaves_no_damage() -> None:
@@ -379,20 +376,6 @@ def test_a_killed_kafka_leaves_no_damage() -> None:
     log = directory.logs["orders", 0]
     assert (log.log_end_offset, log.state.damaged) == (22, [])
     assert [record.offset for record in read_all(log)] == list(range(22))
-
-
-def test_records_that_kafka_wrote_below_where_ours_had_been_deleted_are_read() -> None:
-    fs = _written()
-    _change_state(fs, deleted_before=22, log_start_reason="truncated", stopped=StoppedAt(22, 23))
-    _kafka_cut(fs, [(3, 21)], log_start=21)
-    _is_all_there(fs, start=21, epoch=3)
-
-
-def test_damage_in_bytes_that_kafka_cut_off_is_forgotten() -> None:
-    fs = _written()
-    _change_state(fs, damaged=[DamagedRange(21, 22, 20, 100, 200)])
-    _kafka_cut(fs, [(0, 0), (3, 21)])
-    _is_all_there(fs, start=0, epoch=3)
 
 
 def test_a_log_that_kafka_only_went_on_with_keeps_what_is_known_of_it() -> None:

@@ -99,15 +99,6 @@ def test_a_long_file_is_synced_while_it_is_written_so_that_others_wait_for_littl
     assert unsynced == 0
 
 
-def test_a_full_disk_leaves_the_old_target_and_no_half_one() -> None:
-    fs = ForgetfulFileSystem()
-    fs.load({"/from": b"x" * 100, "/to": b"old"})
-    fs.limit_free_bytes(50)
-    with pytest.raises(OSError, match="ENOSPC"):
-        copy_file(fs, "/from", "/to", size=100)
-    assert fs.snapshot() == {"/from": b"x" * 100, "/to": b"old"}
-
-
 @each_case("operation", ["open", "pwritev", "fdatasync", "rename", "link"])
 def test_an_operation_that_fails_leaves_the_old_target_and_no_half_one(operation: str) -> None:
     fs = ForgetfulFileSystem()

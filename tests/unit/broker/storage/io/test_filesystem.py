@@ -69,18 +69,24 @@ def code_of(attempt: Callable[[], object]) -> int | None:
     return caught.value.errno
 
 
-def test_a_created_file_is_empty_and_writable(place: Place) -> None:
-    with opened(place.fs, place.at("new"), create=True) as file:
-        assert file.path == place.at("new")
-        assert file.size() == 0
+def test_a_created_file_is_empty_and_one_that_is_there_keeps_its_content(place: Place) -> None:
+    with opened(place.fs, place.at("f"), create=True) as file:
+        assert (file.path, file.size()) == (place.at("f"), 0)
         assert file.pwritev([b"abc"], 0) == 3
         assert file.pread(3, 0) == b"abc"
-
-
-def test_create_opens_what_is_there_without_cutting_it(place: Place) -> None:
-    path = place.put("old", b"content")
-    with opened(place.fs, path, create=True) as file:
-        assert file.pread(7, 0) == b"content"
+    with opened(place.fs, place.at("f"), create=True) as file:
+        assert file.pread(7, 0) == b"abc"
+    with opened(place.fs, place.at("f")) as file:
+        assert code_of(lambda: file.pwritev([b"x"], 0)) == errno.EBADF
+        with pytest.raises(OSError):
+            file.truncate(0)
+        file.fdatasync()
+    place.fs.sync_directory(place.root)
+    with opened(place.fs, place.at("f"), writable=True) as file:
+        file.pwritev([b"X"], 1)
+    assert read_file(place.fs, place.at("f")) == b"aXc"
+    found = place.fs.stat(place.at("f"))
+    assert (found.size, found.is_directory, place.fs.stat(place.root).is_directory) == (3, False, True)
 
 
 def test_opening_what_is_not_there_is_file_not_found(place: Place) -> None:
@@ -132,20 +138,6 @@ def test_pwritev_writes_its_buffers_one_after_the_other_and_pads_a_gap_with_zero
         assert file.pwritev([], 0) == 0
 
 
-def test_a_read_only_file_refuses_writes(place: Place) -> None:
-    with opened(place.fs, place.put("f", b"abc")) as file:
-        assert code_of(lambda: file.pwritev([b"x"], 0)) == errno.EBADF
-        with pytest.raises(OSError):
-            file.truncate(0)
-    assert read_file(place.fs, place.at("f")) == b"abc"
-
-
-def test_a_writable_file_keeps_its_content(place: Place) -> None:
-    with opened(place.fs, place.put("f", b"abc"), writable=True) as file:
-        file.pwritev([b"X"], 1)
-    assert read_file(place.fs, place.at("f")) == b"aXc"
-
-
 def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
     with opened(place.fs, place.put("f", b"abcdef"), writable=True) as file:
         file.truncate(3)
@@ -179,22 +171,32 @@ def test_rename_replaces_in_one_step_and_open_files_go_on(place: Place) -> None:
     assert read_file(place.fs, new) == b"Moved"
 
 
-def test_rename_to_itself_changes_nothing(place: Place) -> None:
-    place.fs.make_directory(place.at("d"))
-    path = place.put("d/f", b"abc")
-    place.fs.rename(path, path)
-    place.fs.rename(place.at("d"), place.at("d"))
-    assert read_file(place.fs, path) == b"abc"
-
-
 def test_a_directory_moves_with_everything_in_it(place: Place) -> None:
-    place.fs.make_directory(place.at("topic-0"))
-    place.put("topic-0/log", b"abc")
-    with opened(place.fs, place.at("topic-0/log"), writable=True) as file:
-        place.fs.rename(place.at("topic-0"), place.at("topic-0-delete"))
+    old, new = place.at("topic-0"), place.at("topic-0-delete")
+    place.fs.make_directory(old)
+    path = place.put("topic-0/log", b"abc")
+    place.fs.rename(path, path)
+    place.fs.rename(old, old)
+    assert read_file(place.fs, path) == b"abc", "a rename to itself changes nothing"
+    with opened(place.fs, path, writable=True) as file:
+        place.fs.rename(old, new)
         file.pwritev([b"d"], 3)
-    assert not place.fs.exists(place.at("topic-0"))
-    assert read_file(place.fs, place.at("topic-0-delete/log")) == b"abcd"
+    assert not place.fs.exists(old)
+    assert read_file(place.fs, f"{new}/log") == b"abcd"
+
+
+def test_directories_are_made_one_level_at_a_time_once_and_removed_whole(place: Place) -> None:
+    place.fs.make_directory(place.at("d"))
+    assert place.fs.stat(place.at("d")).is_directory
+    assert place.fs.list_directory(place.at("d")) == []
+    assert code_of(lambda: place.fs.make_directory(place.at("d"))) == errno.EEXIST
+    assert code_of(lambda: place.fs.make_directory(place.at("x/y"))) == errno.ENOENT
+    assert code_of(lambda: place.fs.unlink(place.at("d"))) in {errno.EISDIR, errno.EPERM}  # Linux, macOS
+    place.fs.make_directory(place.at("d/e"))
+    for name in ("d/x", "d/e/y", "z"):
+        place.put(name, b"abc")
+    place.fs.remove_tree(place.at("d"))
+    assert place.fs.list_directory(place.root) == ["z"]
 
 
 def test_rename_refuses_what_would_lose_a_directory(place: Place) -> None:
@@ -226,34 +228,6 @@ def test_names_come_sorted(place: Place) -> None:
         place.put(name, b"")
     expected = ["00000000000000000009.log", "00000000000000000010.log", "B", "a", "a.log", "b"]
     assert place.fs.list_directory(place.root) == expected
-
-
-def test_make_directory_makes_one_level_once(place: Place) -> None:
-    place.fs.make_directory(place.at("d"))
-    assert place.fs.stat(place.at("d")).is_directory
-    assert place.fs.list_directory(place.at("d")) == []
-    assert code_of(lambda: place.fs.make_directory(place.at("d"))) == errno.EEXIST
-    assert code_of(lambda: place.fs.make_directory(place.at("x/y"))) == errno.ENOENT
-
-
-def test_unlink_is_not_for_directories(place: Place) -> None:
-    place.fs.make_directory(place.at("d"))
-    assert code_of(lambda: place.fs.unlink(place.at("d"))) in {errno.EISDIR, errno.EPERM}  # Linux, macOS
-
-
-def test_remove_tree_leaves_nothing_of_it_and_everything_else(place: Place) -> None:
-    place.fs.make_directory(place.at("d"))
-    place.fs.make_directory(place.at("d/e"))
-    for name in ("d/x", "d/e/y", "z"):
-        place.put(name, b"abc")
-    place.fs.remove_tree(place.at("d"))
-    assert place.fs.list_directory(place.root) == ["z"]
-
-
-def test_stat_gives_size_and_kind(place: Place) -> None:
-    found = place.fs.stat(place.put("f", b"abc"))
-    assert (found.size, found.is_directory) == (3, False)
-    assert place.fs.stat(place.root).is_directory
 
 
 def test_the_time_of_change_can_be_set_and_nothing_else_changes(place: Place) -> None:
@@ -294,39 +268,28 @@ def test_what_is_made_is_private_and_what_is_there_keeps_its_mode(tmp_path: Path
     assert modes == private | {"open": "755", "open/f": "664"}
 
 
-def test_a_map_shows_the_first_bytes_and_cannot_be_written(place: Place) -> None:
-    mapped = place.fs.map(place.put("f", b"abcdef"), 4)
+def test_a_map_shows_the_first_bytes_and_later_writes_cannot_be_written_and_outlives_the_name(place: Place) -> None:
+    path, empty = place.put("f", b"abcdef"), place.put("empty", b"")
+    for too_long, size in ((path, 7), (empty, 1)):
+        with pytest.raises(ValueError):
+            place.fs.map(too_long, size)
+    mapped = place.fs.map(path, 4)
     assert bytes(mapped.data[:]) == b"abcd"
     with pytest.raises(TypeError):
         mapped.data[0:1] = b"X"  # type: ignore[index]
+    with opened(place.fs, path, writable=True) as file:
+        file.pwritev([b"XYZ"], 3)
+        place.fs.unlink(path)
+        assert bytes(mapped.data[:]) == b"abcX"
     mapped.close()
     mapped.close()
     with pytest.raises(ValueError):
         mapped.data[0]
 
 
-def test_a_map_shows_later_writes_and_outlives_the_name(place: Place) -> None:
-    path = place.put("f", b"abcdef")
-    mapped = place.fs.map(path, 4)
-    assert bytes(mapped.data[:]) == b"abcd"
-    with opened(place.fs, path, writable=True) as file:
-        file.pwritev([b"XYZ"], 3)
-        place.fs.unlink(path)
-        assert bytes(mapped.data[:]) == b"abcX"
-    mapped.close()
-
-
-def test_a_map_longer_than_its_file_is_refused(place: Place) -> None:
-    path, empty = place.put("f", b"abc"), place.put("empty", b"")
-    with pytest.raises(ValueError):
-        place.fs.map(path, 4)
-    with pytest.raises(ValueError):
-        place.fs.map(empty, 1)
-
-
 def test_a_lock_excludes_its_own_process_until_it_is_released(place: Place) -> None:
     path = place.at(".lock")
-    lock = place.fs.lock(path)
+    lock, other = place.fs.lock(path), place.fs.lock(place.at("other"))
     with pytest.raises(BlockingIOError):
         place.fs.lock(path)
     lock.release()
@@ -337,12 +300,7 @@ def test_a_lock_excludes_its_own_process_until_it_is_released(place: Place) -> N
     with pytest.raises(BlockingIOError):
         place.fs.lock(path)
     again.release()
-
-
-def test_two_lock_files_are_two_locks(place: Place) -> None:
-    first, second = place.fs.lock(place.at("a")), place.fs.lock(place.at("b"))
-    first.release()
-    second.release()
+    other.release()
 
 
 TRY_TO_LOCK = """
@@ -410,37 +368,17 @@ def test_heirs_that_do_not_end_are_not_waited_for_for_ever(tmp_path: Path) -> No
         heir.stdin.close()
 
 
-def test_syncing_changes_nothing_for_a_reader(place: Place) -> None:
-    path = place.put("f", b"abc")
-    with opened(place.fs, path) as file:
-        file.fdatasync()
-    place.fs.sync_directory(place.root)
-    assert read_file(place.fs, path) == b"abc"
-
-
-def test_free_bytes_is_a_positive_count(place: Place) -> None:
-    assert place.fs.free_bytes(place.root) > 0
-
-
-def test_a_read_of_what_is_in_memory_gives_the_bytes_or_nothing(place: Place) -> None:
-    """What a system has in memory is its own affair; what it reads ends where the file does."""
-    with opened(place.fs, place.put("f", b"0123456789")) as file:
-        for size, position, expected in ((4, 3, b"3456"), (9, 8, b"89")):
-            found = file.pread_cached(size, position)
-            assert found is None or found == expected
-
-
-def test_whether_a_range_is_cached_is_answered_for_any_range(place: Place) -> None:
-    with opened(place.fs, place.put("f", bytes(300_000))) as file:
-        assert isinstance(file.is_cached(0, 300_000), bool)
-        assert isinstance(file.is_cached(299_999, 1), bool)
-
-
 def test_how_bytes_come_into_memory_changes_none_of_them(place: Place) -> None:
+    """What a system has in memory is its own affair; what it reads ends where the file does."""
     with opened(place.fs, place.put("f", bytes(range(250)) * 2000)) as file:
+        assert isinstance(file.is_cached(0, 500_000), bool)
+        assert isinstance(file.is_cached(499_999, 1), bool)
         file.no_readahead()
         file.bring_in(0, 1 << 30)
         assert file.pread(500, 499_750) == bytes(range(250))
+        for size, position, expected in ((4, 3, bytes(range(3, 7))), (9, 499_998, bytes([248, 249]))):
+            assert file.pread_cached(size, position) in (None, expected)
+    assert place.fs.free_bytes(place.root) > 0
 
 
 def test_a_write_of_more_buffers_than_the_kernel_takes_is_short(place: Place) -> None:
@@ -466,34 +404,24 @@ def test_write_all_goes_on_after_short_counts(count: int) -> None:
     assert len(fs.operations) == 1 + -(-7 // count)
 
 
-def test_write_all_does_not_wait_for_ever_on_a_disk_that_takes_nothing() -> None:
+def test_write_all_ends_on_a_disk_that_takes_nothing_or_is_full() -> None:
     fs = forgetful.ForgetfulFileSystem()
     fs.inject(forgetful.Fault("pwritev", short=0, sticky=True))
     with opened(fs, "f", create=True) as file:
         assert code_of(lambda: write_all(file, [b"abc"], 0)) == errno.EIO
         assert write_all(file, [b""], 0) == 0
-
-
-def test_write_all_leaves_what_it_wrote_before_the_disk_was_full() -> None:
-    fs = forgetful.ForgetfulFileSystem()
-    fs.limit_free_bytes(5)
-    with opened(fs, "f", create=True) as file:
+        fs.heal()
+        fs.limit_free_bytes(5)
         assert code_of(lambda: write_all(file, [b"abc", b"defg"], 0)) == errno.ENOSPC
         assert file.pread(9, 0) == b"abcde"
 
 
-def test_a_file_written_atomically_is_there_whole_and_alone(place: Place) -> None:
+def test_a_file_written_atomically_is_there_whole_and_alone_also_after_the_leftover_of_a_crash(place: Place) -> None:
+    place.put("f.tmp", b"a longer leftover of an earlier crash")
     for content in (b"first, and longer", b"second", b""):
         write_file_atomically(place.fs, place.at("f"), content)
         assert read_file(place.fs, place.at("f")) == content
-    assert place.fs.list_directory(place.root) == ["f"]
-
-
-def test_a_file_written_atomically_overwrites_the_leftover_of_a_crash(place: Place) -> None:
-    place.put("f.tmp", b"a longer leftover of an earlier crash")
-    write_file_atomically(place.fs, place.at("f"), b"new")
-    assert read_file(place.fs, place.at("f")) == b"new"
-    assert place.fs.list_directory(place.root) == ["f"]
+        assert place.fs.list_directory(place.root) == ["f"]
 
 
 @each_case("policy", [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *map(forgetful.RANDOM, range(40))], ids=repr)

@@ -128,22 +128,17 @@ def test_a_start_on_a_full_disk_gives_up_the_ballast_first() -> None:
     assert not fs.exists("/data/seglog-ballast")
 
 
-def test_a_ballast_that_does_not_fit_leaves_nothing_behind() -> None:
+def test_a_ballast_that_does_not_fit_or_cannot_be_synced_is_none_and_leaves_nothing_behind() -> None:
     fs = disk(10_000)
     space = space_on(fs)
-    fs.limit_free_bytes(499)
-    with pytest.raises(OSError, match="ENOSPC"):
-        space.make_ballast()
-    assert (fs.exists("/data/seglog-ballast"), space.ballast, fs.free_bytes("/data")) == (False, 0, 499)
-
-
-def test_a_ballast_that_cannot_be_synced_is_none() -> None:
-    fs = disk(10_000)
-    space = space_on(fs)
-    fs.inject(Fault("fdatasync", error=errno.ENOSPC))
-    with pytest.raises(OSError, match="ENOSPC"):
-        space.make_ballast()
-    assert not fs.exists("/data/seglog-ballast")
+    for is_full in (True, False):
+        fs.limit_free_bytes(499 if is_full else 10_000)
+        if not is_full:
+            fs.inject(Fault("fdatasync", error=errno.ENOSPC))
+        with pytest.raises(OSError, match="ENOSPC"):
+            space.make_ballast()
+        assert (fs.exists("/data/seglog-ballast"), space.ballast) == (False, 0)
+        assert fs.free_bytes("/data") == (499 if is_full else 10_000)
 
 
 @pytest.mark.parametrize(

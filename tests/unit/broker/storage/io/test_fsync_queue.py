@@ -4,7 +4,7 @@ import errno
 import os
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from seglog_broker.storage.io import fsync_queue as kernel_queue
 from seglog_broker.storage.io.filesystem import File, PendingSync, PosixFileSystem
 from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, KernelSync, begin_in_kernel, sync_in_kernel
+from tests.support import each_case
 
 
 @contextmanager
@@ -53,12 +54,37 @@ def queue(tmp_path: Path) -> None:
             pytest.skip("this system has no queue for fsyncs, or forbids it")
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, QUEUE_LENGTH, QUEUE_LENGTH + 1, 2 * QUEUE_LENGTH + 3])
+def outcomes(begun: KernelSync | PendingSync) -> list[Any]:
+    """What ``collect`` says when everything is done, waiting as a loop does."""
+    while (found := begun.collect()) is None:
+        if begun.descriptor is None:
+            time.sleep(0.001)
+        else:
+            assert select.select([begun.descriptor], [], [], 30)[0], "nobody was told"
+    return list(found)
+
+
+def on_a_loop(descriptors: list[int]) -> list[Any]:
+    """Outcomes without a thread: an eventfd tells when."""
+    begun = begin_in_kernel(descriptors)
+    assert begun is not None
+    return outcomes(begun)
+
+
+@each_case(
+    ("sync", "count"),
+    [
+        *((sync_in_kernel, count) for count in (0, 1, 2, QUEUE_LENGTH, QUEUE_LENGTH + 1, 2 * QUEUE_LENGTH + 3)),
+        *((on_a_loop, count) for count in (1, 2, QUEUE_LENGTH)),
+    ],
+)
 @pytest.mark.usefixtures("queue")
-def test_every_file_gets_an_outcome_of_its_own_however_many_there_are(tmp_path: Path, count: int) -> None:
+def test_every_file_gets_an_outcome_of_its_own_however_many_there_are(
+    tmp_path: Path, sync: Callable[[list[int]], list[Any]], count: int
+) -> None:
     with written(tmp_path, count) as descriptors:
-        assert sync_in_kernel(descriptors) == [0] * count
-    assert sync_in_kernel([]) == []
+        for _ in range(3):
+            assert sync(descriptors) == [0] * count
 
 
 def test_a_queue_that_other_threads_have_taken_is_not_missed(tmp_path: Path) -> None:
@@ -75,12 +101,15 @@ def test_directories_can_be_synced_by_it(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
+@each_case("sync", [sync_in_kernel, on_a_loop])
 @pytest.mark.usefixtures("queue")
-def test_files_that_the_queue_does_not_take(tmp_path: Path) -> None:
-    """What the queue does not take is left for the ordinary way and never called synced."""
+def test_what_the_kernel_does_not_take_is_left_for_the_ordinary_way_and_never_called_synced(
+    tmp_path: Path, sync: Callable[[list[int]], list[Any]]
+) -> None:
     reading, writing = os.pipe()  # has no fsync
+    assert begin_in_kernel([writing]) is None
     with written(tmp_path, 3) as files:
-        assert sync_in_kernel([files[0], files[1], writing, files[2]]) == [0, 0, None, None]
+        assert sync([files[0], files[1], writing, files[2]]) == [0, 0, None, None]
     os.close(reading)
     os.close(writing)
 
@@ -110,49 +139,49 @@ def test_a_file_system_syncs_many_files_and_directories_with_a_queue_and_without
         file.close()
 
 
-def test_one_that_fails_does_not_fail_the_others(fs: PosixFileSystem, tmp_path: Path) -> None:
+def synced_on_a_loop(fs: PosixFileSystem, files: list[File]) -> list[Any]:
+    begun = fs.begin_sync(files)
+    return fs.sync_files(files) if begun is None else outcomes(begun)
+
+
+@each_case("sync", [PosixFileSystem.sync_files, synced_on_a_loop])
+def test_one_that_fails_does_not_fail_the_others(
+    fs: PosixFileSystem, tmp_path: Path, sync: Callable[[PosixFileSystem, list[File]], list[Any]]
+) -> None:
     with with_a_pipe(fs, tmp_path) as files:
-        outcomes = fs.sync_files(files)
-    assert [outcome and outcome.errno for outcome in outcomes] == [None, None, errno.EINVAL, None]
+        found = sync(fs, files)
+    assert [outcome and outcome.errno for outcome in found] == [None, None, errno.EINVAL, None]
     missing = fs.sync_directories([str(tmp_path), str(tmp_path / "missing"), str(tmp_path / "1")])
     assert [outcome and outcome.errno for outcome in missing] == [None, errno.ENOENT, errno.ENOTDIR]
 
 
-def test_a_failed_fsync_that_the_queue_reports_is_an_error_with_its_path(tmp_path: Path) -> None:
+class Failing(KernelSync):
+    """Whose second file could not be synced."""
+
+    def __init__(self) -> None:
+        self.descriptor = 0
+
+    def collect(self) -> list[int | None]:
+        return [0, errno.EIO, errno.ENOSPC]
+
+
+@each_case("sync", [PosixFileSystem.sync_files, synced_on_a_loop])
+def test_a_failed_fsync_that_the_kernel_reports_is_an_error_with_its_path(
+    tmp_path: Path, sync: Callable[[PosixFileSystem, list[File]], list[Any]]
+) -> None:
     fs = PosixFileSystem()
-    fs.sync_files_in_kernel = lambda _descriptors: [0, errno.EIO, errno.ENOSPC]
+    fs.sync_files_in_kernel = lambda _descriptors: Failing().collect()
+    fs.begin_in_kernel = lambda _descriptors: Failing()
     files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(3)]
-    fine, failed, full = fs.sync_files(files)
+    fine, failed, full = sync(fs, files)
     assert fine is None
-    assert failed is not None
     assert (failed.errno, failed.filename) == (errno.EIO, files[1].path)
-    assert full is not None
     assert full.errno == errno.ENOSPC
     for file in files:
         file.close()
 
 
 # --- Without a thread -------------------------------------------------------------------------------------------------
-
-
-def outcomes(begun: KernelSync | PendingSync) -> list[Any]:
-    """What ``collect`` says when everything is done, waiting as a loop does."""
-    while (found := begun.collect()) is None:
-        if begun.descriptor is None:
-            time.sleep(0.001)
-        else:
-            assert select.select([begun.descriptor], [], [], 30)[0], "nobody was told"
-    return list(found)
-
-
-@pytest.mark.parametrize("count", [1, 2, QUEUE_LENGTH])
-@pytest.mark.usefixtures("queue")
-def test_files_are_synced_without_a_thread_and_an_eventfd_tells_when(tmp_path: Path, count: int) -> None:
-    with written(tmp_path, count) as descriptors:
-        for _ in range(3):
-            begun = begin_in_kernel(descriptors)
-            assert begun is not None
-            assert outcomes(begun) == [0] * count
 
 
 @pytest.mark.usefixtures("queue")
@@ -175,47 +204,6 @@ def test_two_at_a_time_do_not_take_each_others_outcomes(tmp_path: Path) -> None:
         assert second is not None
         assert outcomes(second) == [0] * 3
         assert outcomes(first) == [0] * 2
-
-
-@pytest.mark.usefixtures("queue")
-def test_what_the_kernel_does_not_take_is_not_begun_and_never_called_synced(tmp_path: Path) -> None:
-    reading, writing = os.pipe()  # has no fsync
-    assert begin_in_kernel([writing]) is None
-    with written(tmp_path, 3) as files:
-        begun = begin_in_kernel([files[0], files[1], writing, files[2]])
-        assert begun is not None
-        assert outcomes(begun) == [0, 0, None, None]
-    os.close(reading)
-    os.close(writing)
-
-
-@pytest.mark.usefixtures("queue")
-def test_what_the_kernel_does_not_take_is_synced_in_line_with_an_outcome_of_its_own(tmp_path: Path) -> None:
-    fs = PosixFileSystem()
-    with with_a_pipe(fs, tmp_path) as files:
-        begun = fs.begin_sync(files)
-        assert begun is not None
-        assert [outcome and outcome.errno for outcome in outcomes(begun)] == [None, None, errno.EINVAL, None]
-
-
-def test_a_failed_fsync_that_the_kernel_reports_later_is_an_error_with_its_path(tmp_path: Path) -> None:
-    class Failing(KernelSync):
-        def __init__(self) -> None:
-            self.descriptor = 0
-
-        def collect(self) -> list[int | None]:
-            return [0, errno.EIO]
-
-    fs = PosixFileSystem()
-    fs.begin_in_kernel = lambda _descriptors: Failing()
-    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(2)]
-    begun = fs.begin_sync(files)
-    assert begun is not None
-    fine, failed = outcomes(begun)
-    assert fine is None
-    assert (failed.errno, failed.filename) == (errno.EIO, files[1].path)
-    for file in files:
-        file.close()
 
 
 @pytest.mark.usefixtures("queue")

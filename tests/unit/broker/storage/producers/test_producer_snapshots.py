@@ -116,13 +116,48 @@ def seen(state: ProducerState) -> list[tuple[int, int]]:
 # --- Which are read ---------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_at_the_end_of_the_log_is_all_that_a_clean_start_reads() -> None:
-    partition = Partition(*counting(5))
-    partition.put(5, encode_snapshot([ProducerEntry(1, 0, 4, 4, 0, NOW, -1, -1)]))
-    assert partition.load() == ProducerLoadReport(snapshot=5)
-    assert partition.replays == []
-    assert seen(partition.state) == [(1, 4)]
-    assert partition.files == [5]
+def known(sequence: int) -> bytes:
+    """A snapshot that knows producer 1 up to this sequence."""
+    return encode_snapshot([ProducerEntry(1, 0, sequence, sequence, 0, NOW, -1, -1)])
+
+
+@each_case(
+    ("count", "bases", "put", "recovered_from", "report", "files"),
+    [
+        # A snapshot at the end of the log is all that a clean start reads; batches after the newest one are replayed.
+        (5, [0], {5: known(4)}, None, ProducerLoadReport(snapshot=5), [5]),
+        (5, [0, 3], {3: known(2)}, None, ProducerLoadReport(snapshot=3, replayed=2), [3, 5]),
+        # One that is corrupt is removed and an older one read, or the whole log where there is none.
+        *(
+            (5, [0, 2], {2: known(1), 5: spoilt}, None, ProducerLoadReport(2, corrupt=[5], replayed=3), [2, 5])
+            for spoilt in (b"", SPOILT, SNAPSHOT[:-1], SNAPSHOT + b"\0", b"\0\1rubbish")
+        ),
+        (5, [0, 2], {2: SPOILT, 5: SPOILT}, None, ProducerLoadReport(corrupt=[5, 2], replayed=5), [2, 5]),
+        # A clean log of one segment is read where its only snapshot found no room, and one that was not stopped well.
+        (9, [0], {}, None, ProducerLoadReport(replayed=9), [9]),
+        (9, [0, 3, 6, 8], {}, 8, ProducerLoadReport(replayed=9), [6, 8, 9]),
+        # Strays are removed before anything is read.
+        (9, [0, 5], {2: known(1), 5: known(4), 9: known(8)}, None, ProducerLoadReport(snapshot=9), [5, 9]),
+        # A new log gets no snapshot at its start.
+        (0, [0], {}, None, ProducerLoadReport(), []),
+    ],
+)
+def test_which_snapshots_a_start_reads_and_leaves(
+    count: int,
+    bases: list[int],
+    put: dict[int, bytes],
+    recovered_from: int | None,
+    report: ProducerLoadReport,
+    files: list[int],
+) -> None:
+    partition = Partition(*counting(count), bases=bases)
+    for offset, content in put.items():
+        partition.put(offset, content)
+    assert partition.load(recovered_from=recovered_from) == report
+    assert partition.replays == ([(report.snapshot or 0, count)] if report.replayed else [])
+    assert seen(partition.state) == ([(1, count - 1)] if count else [])
+    assert partition.files == files
+    assert [read_file(partition.fs, _path(offset)) for offset in files] == [known(offset - 1) for offset in files]
 
 
 def test_what_kafka_wrote_is_known_after_a_load() -> None:
@@ -131,24 +166,6 @@ def test_what_kafka_wrote_is_known_after_a_load() -> None:
     partition.load(now_ms=123456)
     assert encode_snapshot(partition.state.entries()) == SNAPSHOT
     assert partition.state.first_unstable_offset == 100
-
-
-def test_batches_after_the_newest_snapshot_are_replayed() -> None:
-    partition = Partition(*counting(5), bases=[0, 3])
-    partition.put(3, encode_snapshot([ProducerEntry(1, 0, 2, 2, 0, NOW, -1, -1)]))
-    assert partition.load() == ProducerLoadReport(snapshot=3, replayed=2)
-    assert partition.replays == [(3, 5)]
-    assert partition.files == [3, 5]
-    assert decode_snapshot(read_file(partition.fs, _path(5))) == partition.state.entries()
-
-
-@each_case("content", [b"", SPOILT, SNAPSHOT[:-1], SNAPSHOT + b"\0", b"\0\1rubbish"])
-def test_a_corrupt_snapshot_is_removed_and_an_older_one_read(content: bytes) -> None:
-    partition = Partition(*counting(5), bases=[0, 2])
-    partition.put(2, encode_snapshot([ProducerEntry(1, 0, 1, 1, 0, NOW, -1, -1)]))
-    partition.put(5, content)
-    assert partition.load() == ProducerLoadReport(snapshot=2, corrupt=[5], replayed=3)
-    assert decode_snapshot(read_file(partition.fs, _path(5))) == partition.state.entries()
 
 
 @pytest.mark.parametrize("content", [b"\0\2" + SNAPSHOT[2:], b"rubbish, rubbish"])
@@ -161,14 +178,6 @@ def test_a_snapshot_of_another_version_is_kept_aside_and_named(content: bytes) -
     [problem] = report.problems
     assert copy.rpartition("/")[2] in problem
     assert read_file(partition.fs, copy) == content
-
-
-def test_without_a_readable_snapshot_the_whole_log_is_replayed() -> None:
-    partition = Partition(*counting(5), bases=[0, 2])
-    partition.put(2, SPOILT)
-    partition.put(5, SPOILT)
-    assert partition.load() == ProducerLoadReport(corrupt=[5, 2], replayed=5)
-    assert partition.files == [2, 5]
 
 
 def test_replay_without_a_readable_snapshot() -> None:
@@ -188,13 +197,6 @@ def test_a_clean_log_without_any_snapshot_gets_empty_ones_and_is_not_read() -> N
     assert all(decode_snapshot(read_file(partition.fs, _path(offset))) == [] for offset in (6, 8, 9))
 
 
-def test_a_clean_log_of_one_segment_is_read_where_its_only_snapshot_found_no_room() -> None:
-    partition = Partition(*counting(9))
-    assert partition.load().replayed == 9
-    assert seen(partition.state) == [(1, 8)]
-    assert partition.files == [9]
-
-
 def test_a_snapshot_for_which_there_is_no_room_is_left_out() -> None:
     partition = Partition(*counting(9), bases=[0, 3, 6, 8])
     partition.fs.limit_free_inodes(0)
@@ -205,20 +207,6 @@ def test_a_snapshot_for_which_there_is_no_room_is_left_out() -> None:
     partition.fs.limit_free_inodes(None)
     partition.snapshots.take_if_there_is_room(9)
     assert partition.files == [9]
-
-
-def test_a_new_log_gets_no_snapshot_at_its_start() -> None:
-    partition = Partition()
-    partition.load()
-    assert partition.files == []
-
-
-def test_a_log_that_was_not_stopped_well_is_read_where_it_has_no_snapshot() -> None:
-    partition = Partition(*counting(9), bases=[0, 3, 6, 8])
-    assert partition.load(recovered_from=8).replayed == 9
-    assert seen(partition.state) == [(1, 8)]
-    assert partition.files == [6, 8, 9]
-    assert decode_snapshot(read_file(partition.fs, _path(6)))[0].last_sequence == 5
 
 
 def test_snapshots_before_the_first_segment_and_above_the_logs_end_are_removed() -> None:
@@ -293,14 +281,6 @@ def test_a_snapshot_where_no_segment_begins_is_a_stray_unless_it_may_be_the_logs
     assert stray_snapshots(files, bases) == strays
 
 
-def test_strays_are_removed_before_anything_is_read() -> None:
-    partition = Partition(*counting(9), bases=[0, 5])
-    for offset in (2, 5, 9):
-        partition.put(offset)
-    partition.load()
-    assert partition.files == [5, 9]
-
-
 def test_other_files_are_not_mistaken_for_snapshots() -> None:
     partition = Partition(*counting(1))
     others = [f"{_path(1)}.deleted", f"{_path(5)}.tmp", f"{DIRECTORY}/7.snapshot", f"{DIRECTORY}/notes"]
@@ -322,45 +302,26 @@ def test_a_snapshot_is_taken_only_when_the_end_has_moved() -> None:
     before = len(partition.fs.operations)
     partition.snapshots.take(1)
     assert len(partition.fs.operations) == before
-    partition.state.apply(plain(), 1)
-    partition.snapshots.take(2)
-    assert partition.files == [1, 2]
-
-
-def test_batches_that_are_not_idempotent_move_the_end_too() -> None:
-    partition = Partition()
-    partition.load()
-    partition.state.apply(plain(3), 0)
-    assert partition.state.end_offset == 3
-    partition.snapshots.take(3)
-    assert read_file(partition.fs, _path(3)) == encode_snapshot([])
-
-
-def test_a_snapshot_is_never_taken_below_what_is_counted() -> None:
-    partition = Partition(*counting(3))
-    partition.load()
-    with pytest.raises(ValueError, match="up to 3"):
+    partition.state.apply(plain(3), 1)  # which is not idempotent, and moves the end too
+    partition.snapshots.take(4)
+    assert partition.files == [1, 4]
+    assert read_file(partition.fs, _path(4)) == encode_snapshot(partition.state.entries())
+    with pytest.raises(ValueError, match="up to 4"):
         partition.snapshots.take(2)
 
 
-def test_a_snapshot_survives_a_power_cut_once_taken() -> None:
-    partition = Partition()
-    partition.load()
-    partition.state.apply(data(1, 0), 0)
-    partition.snapshots.take(1)
-    found = partition.fs.found_after(forgetful.POWER_LOSS)
-    assert decode_snapshot(read_file(found, _path(1))) == partition.state.entries()
-
-
-def test_one_taken_without_sync_waits_for_no_disk_and_survives_the_process() -> None:
+@each_case(("sync", "policy"), [(True, forgetful.POWER_LOSS), (False, forgetful.PROCESS_KILL)])
+def test_a_snapshot_survives_a_power_cut_and_without_sync_the_process(
+    sync: bool, policy: forgetful.CrashPolicy
+) -> None:
     partition = Partition()
     partition.load()
     partition.state.apply(data(1, 0), 0)
     before = len(partition.fs.operations)
-    partition.snapshots.take(1, sync=False)
+    partition.snapshots.take(1, sync=sync)
     names = {operation.name for operation in partition.fs.operations[before:]}
-    assert not names & {"fdatasync", "sync_directory"}
-    found = partition.fs.found_after(forgetful.PROCESS_KILL)
+    assert names & {"fdatasync", "sync_directory"} == ({"fdatasync", "sync_directory"} if sync else set())
+    found = partition.fs.found_after(policy)
     assert decode_snapshot(read_file(found, _path(1))) == partition.state.entries()
 
 
@@ -371,17 +332,12 @@ def test_snapshots_go_with_the_segments_they_begin() -> None:
     partition = Partition(*counting(9), bases=[0, 3, 6])
     partition.load(recovered_from=0)
     assert partition.files == [3, 6, 9]
+    partition.fs.unlink(_path(3))  # somebody removed it
     partition.snapshots.drop([0, 3])
     assert partition.files == partition.snapshots.offsets == [6, 9]
+    partition.snapshots.drop([6])
+    assert partition.files == partition.snapshots.offsets == [9]
     assert seen(partition.state) == [(1, 8)]
-
-
-def test_a_snapshot_that_somebody_removed_is_no_obstacle() -> None:
-    partition = Partition(*counting(9), bases=[0, 3])
-    partition.load(recovered_from=0)
-    partition.fs.unlink(_path(3))
-    partition.snapshots.drop([3])
-    assert partition.snapshots.offsets == [9]
 
 
 def test_truncation_keeps_the_snapshots_within_the_log() -> None:

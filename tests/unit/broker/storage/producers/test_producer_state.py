@@ -61,57 +61,90 @@ def unknown(state: ProducerState) -> list[int]:
 # --- Sequences --------------------------------------------------------------------------------------------------------
 
 
-def test_sequences_follow_each_other_and_a_repetition_differs_from_a_gap() -> None:
-    state = state_of(data(1, 0), data(1, 1))
-    assert append(state, data(1, 1)) == Duplicate(1, 1, NOW)
-    with pytest.raises(OutOfOrderSequenceError) as caught:
-        state.check([data(1, 3)])
-    assert (caught.value.producer_id, caught.value.sequence, caught.value.expected) == (1, 3, 2)
-    assert append(state, data(1, 2)) is None
-    assert state.end_offset == 3
+Verdict = Duplicate | tuple[type[RequestError], dict[str, int]] | None
+
+_TWO = [data(1, 0), data(1, 1)]
+_SIX = [data(1, number) for number in range(6)]
+_OVER_THE_WRAP = data(1, INT32_MAX - 10, 21)
+_TIMED = [data(1, 0, 3, timestamp=1), data(1, 3, 2, timestamp=2)]
+_GAP: Verdict = (OutOfOrderSequenceError, {})
+_FENCED: Verdict = (InvalidProducerEpochError, {})
+_INVALID: Verdict = (InvalidRecordError, {})
 
 
-def test_the_first_batch_of_a_producer_may_have_any_sequence() -> None:
-    state = state_of(data(1, 777, 3))
-    assert append(state, data(1, 780)) is None
-
-
-def test_a_repetition_gets_the_offsets_and_the_timestamp_that_the_log_gave_it() -> None:
-    state = state_of(plain(100), data(1, 0, 7, timestamp=5), data(1, 7, 2, timestamp=6))
-    assert state.check([data(1, 0, 7, timestamp=999)]) == Duplicate(100, 106, 5)
-
-
-@each_case("again", [data(1, 2, 4), data(1, 3, 3), data(1, 4, 4), data(1, 2, 3), data(1, 4, 1)])
-def test_a_batch_that_overlaps_another_is_out_of_order(again: BatchHeader) -> None:
-    state = state_of(data(1, 0, 3), data(1, 3, 4))
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check([again])
-
-
-def test_five_batches_are_recognised_and_a_sixth_is_out_of_order() -> None:
-    state = state_of(*(data(1, number) for number in range(6)))
-    for number in range(1, 6):
-        assert state.check([data(1, number)]) == Duplicate(number, number, NOW)
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(1, 0)])
-
-
-def test_sequences_wrap_to_zero_and_to_nothing_else() -> None:
-    state = state_of(data(1, INT32_MAX))
-    with pytest.raises(OutOfOrderSequenceError) as caught:
-        state.check([data(1, 1)])
-    assert caught.value.expected == 0
-    assert append(state, data(1, 0)) is None
-    assert append(state, data(1, 1)) is None
-
-
-def test_a_batch_may_span_the_wrap() -> None:
-    batch = data(1, INT32_MAX - 10, 21)
-    state = state_of(batch)
-    assert state.check([batch]) == Duplicate(0, 20, NOW)
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(1, 9)])
-    assert append(state, data(1, 10)) is None
+@each_case(
+    ("before", "sent", "verdict"),
+    [
+        (_TWO, [data(1, 1)], Duplicate(1, 1, NOW)),
+        (_TWO, [data(1, 3)], (OutOfOrderSequenceError, {"producer_id": 1, "sequence": 3, "expected": 2})),
+        (_TWO, [data(1, 2)], None),
+        # The first batch of a producer may have any sequence.
+        ([], [data(1, 777, 3)], None),
+        ([data(1, 777, 3)], [data(1, 780)], None),
+        # A repetition has the offsets and the timestamp that the log gave it.
+        (
+            [plain(100), data(1, 0, 7, timestamp=5), data(1, 7, 2, timestamp=6)],
+            [data(1, 0, 7, timestamp=999)],
+            Duplicate(100, 106, 5),
+        ),
+        # A batch that overlaps another is out of order.
+        *(
+            ([data(1, 0, 3), data(1, 3, 4)], [again], _GAP)
+            for again in (data(1, 2, 4), data(1, 3, 3), data(1, 4, 4), data(1, 2, 3), data(1, 4, 1))
+        ),
+        # Five batches are remembered.
+        *((_SIX, [data(1, number)], Duplicate(number, number, NOW)) for number in range(1, 6)),
+        (_SIX, [data(1, 0)], _GAP),
+        # Sequences wrap to zero and to nothing else, also amid a batch.
+        ([data(1, INT32_MAX)], [data(1, 1)], (OutOfOrderSequenceError, {"expected": 0})),
+        ([data(1, INT32_MAX)], [data(1, 0)], None),
+        ([data(1, INT32_MAX), data(1, 0)], [data(1, 1)], None),
+        ([_OVER_THE_WRAP], [_OVER_THE_WRAP], Duplicate(0, 20, NOW)),
+        ([_OVER_THE_WRAP], [data(1, 9)], _GAP),
+        ([_OVER_THE_WRAP], [data(1, 10)], None),
+        # A producer id needs a sequence.
+        ([], [data(1, -1)], _INVALID),
+        ([], [data(1, -1, epoch=-1)], _INVALID),
+        # No epoch is older than every epoch; an older one is fenced; a new one begins at zero and repeats nothing.
+        ([data(1, 0, epoch=-1)], [data(1, 0)], None),
+        ([data(1, 0, epoch=-1)], [data(1, 77)], None),
+        ([data(1, 0, epoch=-1), data(1, 0)], [data(1, 1, epoch=-1)], _FENCED),
+        (
+            [data(1, 0, epoch=4)],
+            [data(1, 1, epoch=3)],
+            (InvalidProducerEpochError, {"producer_id": 1, "producer_epoch": 3, "current_epoch": 4}),
+        ),
+        (_TWO, [data(1, 2, epoch=1)], (OutOfOrderSequenceError, {"expected": 0})),
+        (_TWO, [data(1, 0, epoch=1)], None),
+        ([*_TWO, data(1, 0, epoch=1)], [data(1, 0, epoch=1)], Duplicate(2, 2, NOW)),
+        ([*_TWO, data(1, 0, epoch=1)], [data(1, 2, epoch=1)], _GAP),
+        # Batches of one append are held against each other.
+        (_TWO[:1], [data(1, 1), data(2, 9), plain(), data(1, 2, 3), data(1, 5)], None),
+        (_TWO[:1], [data(2, 0), data(2, 1)], None),
+        *((_TWO[:1], [data(1, 1), wrong], _GAP) for wrong in (data(1, 1), data(1, 3), data(1, 0))),
+        (_TWO[:1], [data(2, 5), data(2, 7)], _GAP),
+        (_TWO[:1], [data(1, 0, epoch=1), data(1, 2, epoch=1)], _GAP),
+        (_TWO[:1], [data(1, 0, epoch=1), data(1, 1)], _FENCED),
+        (_TWO[:1], [data(1, 1, transactional=True), data(1, 2)], (InvalidTransactionStateError, {})),
+        # An append that was made before is a repetition from its first offset to its last, and a part of it is none.
+        (_TIMED, [data(1, 0, 3), data(1, 3, 2)], Duplicate(0, 4, 2)),
+        *((_TWO[:1], [data(1, 0), other], _GAP) for other in (data(1, 1), data(2, 0), plain())),
+        *((_TWO[:1], [other, data(1, 0)], _GAP) for other in (data(1, 1), data(2, 0), plain())),
+    ],
+)
+def test_what_an_append_is_to_the_batches_before_it(
+    before: list[BatchHeader], sent: list[BatchHeader], verdict: Verdict
+) -> None:
+    state = state_of(*before)
+    known = state.end_offset, state.entries()
+    for _ in range(2):  # nothing changes before the bytes are in the log
+        if isinstance(verdict, tuple) and not isinstance(verdict, Duplicate):
+            with pytest.raises(verdict[0]) as caught:
+                state.check(sent)
+            assert {name: getattr(caught.value, name) for name in verdict[1]} == verdict[1]
+        else:
+            assert state.check(sent) == verdict
+        assert (state.end_offset, state.entries()) == known
 
 
 def test_a_producer_that_only_a_marker_told_of_begins_at_zero() -> None:
@@ -122,106 +155,43 @@ def test_a_producer_that_only_a_marker_told_of_begins_at_zero() -> None:
     assert append(state, data(1, 0)) is None
 
 
-@pytest.mark.parametrize("header", [data(1, -1), data(1, -1, epoch=-1)])
-def test_a_producer_id_needs_a_sequence(header: BatchHeader) -> None:
-    with pytest.raises(InvalidRecordError):
-        ProducerState(expiration_ms=DAY).check([header])
-
-
-def test_no_epoch_is_older_than_every_epoch() -> None:
-    state = ProducerState(expiration_ms=DAY)
-    assert append(state, data(1, 0, epoch=-1)) is None
-    assert append(state, data(1, 0)) is None
-    with pytest.raises(InvalidProducerEpochError):
-        state.check([data(1, 1, epoch=-1)])
-
-
-def test_nothing_changes_before_the_bytes_are_in_the_log() -> None:
-    state = state_of(data(1, 0))
-    for _ in range(2):
-        assert state.check([data(1, 1)]) is None
-        assert state.check([data(2, 0), data(2, 1)]) is None
-    assert (state.end_offset, len(state)) == (1, 1)
-
-
-# --- Epochs -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_older_epoch_is_fenced() -> None:
-    state = state_of(data(1, 0, epoch=4))
-    with pytest.raises(InvalidProducerEpochError) as caught:
-        state.check([data(1, 1, epoch=3)])
-    assert (caught.value.producer_id, caught.value.producer_epoch, caught.value.current_epoch) == (1, 3, 4)
-
-
-def test_a_new_epoch_begins_at_zero_and_repeats_nothing_of_the_old() -> None:
-    state = state_of(data(1, 0), data(1, 1))
-    with pytest.raises(OutOfOrderSequenceError) as caught:
-        state.check([data(1, 2, epoch=1)])
-    assert caught.value.expected == 0
-    assert append(state, data(1, 0, epoch=1)) is None
-    assert state.check([data(1, 0, epoch=1)]) == Duplicate(2, 2, NOW)
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(1, 2, epoch=1)])
-
-
-def test_a_producer_known_without_an_epoch_may_have_any_sequence() -> None:
-    state = ProducerState(expiration_ms=DAY)
-    state.apply_replayed(data(1, 5, epoch=-1), None)
-    assert append(state, data(1, 77)) is None
-
-
 # --- Several batches in one append ------------------------------------------------------------------------------------
-
-
-def test_batches_of_one_append_are_held_against_each_other() -> None:
-    state = state_of(data(1, 0))
-    assert state.check([data(1, 1), data(2, 9), plain(), data(1, 2, 3), data(1, 5)]) is None
-    for wrong in (data(1, 1), data(1, 3), data(1, 0)):
-        with pytest.raises(OutOfOrderSequenceError):
-            state.check([data(1, 1), wrong])
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(2, 5), data(2, 7)])
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(1, 0, epoch=1), data(1, 2, epoch=1)])
-    with pytest.raises(InvalidProducerEpochError):
-        state.check([data(1, 0, epoch=1), data(1, 1)])
-    with pytest.raises(InvalidTransactionStateError):
-        state.check([data(1, 1, transactional=True), data(1, 2)])
-
-
-def test_a_repetition_has_its_first_and_last_offset() -> None:
-    """An append that was made before is a repetition from its first offset to its last."""
-    state = state_of(data(1, 0, 3, timestamp=1), data(1, 3, 2, timestamp=2))
-    assert state.check([data(1, 0, 3), data(1, 3, 2)]) == Duplicate(0, 4, 2)
-
-
-@pytest.mark.parametrize("other", [data(1, 1), data(2, 0), plain()])
-def test_an_append_of_which_a_part_was_made_before_is_out_of_order(other: BatchHeader) -> None:
-    state = state_of(data(1, 0))
-    for together in ([data(1, 0), other], [other, data(1, 0)]):
-        with pytest.raises(OutOfOrderSequenceError):
-            state.check(together)
 
 
 # --- Replay -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_in_the_log_is_believed_gaps_old_epochs_and_all() -> None:
-    state = ProducerState(expiration_ms=DAY)
-    for header in (data(1, 0, epoch=5), data(1, 7, epoch=5, at=4), data(1, 3, 2, epoch=2, at=9)):
-        assert state.apply_replayed(header, None) is None
-    assert state.entries() == [ProducerEntry(1, 2, 4, 10, 1, NOW, -1, -1)]
-    assert state.end_offset == 11
+_OPEN = (data(1, 0, transactional=True), None)
 
 
-def test_a_marker_closes_the_transaction_and_sets_epoch_coordinator_and_time() -> None:
+@each_case(
+    ("replayed", "entry", "unstable"),
+    [
+        # Gaps and old epochs are believed.
+        (
+            [(data(1, 0, epoch=5), None), (data(1, 7, epoch=5, at=4), None), (data(1, 3, 2, epoch=2, at=9), None)],
+            ProducerEntry(1, 2, 4, 10, 1, NOW, -1, -1),
+            None,
+        ),
+        # A marker closes the transaction and sets epoch, coordinator and time.
+        ([_OPEN], ProducerEntry(1, 0, 0, 0, 0, NOW, -1, 0), 0),
+        ([_OPEN, (control(1, at=1, timestamp=NOW + 5), COMMIT)], ProducerEntry(1, 0, 0, 0, 0, NOW + 5, 3, -1), None),
+        # A marker of an unknown producer makes it known and ends no transaction.
+        ([(control(1, epoch=7, at=4), ABORT)], ProducerEntry(1, 7, -1, -1, 0, NOW, 3, -1), None),
+        # A control batch that says nothing of a producer changes only the end.
+        *(
+            ([_OPEN, (header, None)], ProducerEntry(1, 0, 0, 0, 0, NOW, -1, 0), 0)
+            for header in (control(1, at=1, count=0), control(-1, epoch=-1, at=1))
+        ),
+    ],
+)
+def test_what_is_in_the_log_is_believed(
+    replayed: list[tuple[BatchHeader, EndMarker | None]], entry: ProducerEntry, unstable: int | None
+) -> None:
     state = ProducerState(expiration_ms=DAY)
-    state.apply_replayed(data(1, 0, transactional=True), None)
-    assert state.first_unstable_offset == 0
-    assert state.apply_replayed(control(1, at=1, timestamp=NOW + 5), COMMIT) is None
-    assert state.first_unstable_offset is None
-    assert state.entries() == [ProducerEntry(1, 0, 0, 0, 0, NOW + 5, 3, -1)]
+    assert [state.apply_replayed(*each) for each in replayed] == [None] * len(replayed)
+    assert (state.entries(), state.first_unstable_offset) == ([entry], unstable)
+    assert state.end_offset == replayed[-1][0].next_offset
 
 
 def test_a_marker_of_a_newer_epoch_fences_and_forgets_the_batches() -> None:
@@ -235,13 +205,6 @@ def test_a_marker_of_a_newer_epoch_fences_and_forgets_the_batches() -> None:
     assert state.check([data(1, 0, epoch=1)]) is None
 
 
-def test_a_marker_of_an_unknown_producer_makes_it_known_and_ends_no_transaction() -> None:
-    state = ProducerState(expiration_ms=DAY)
-    assert state.apply_replayed(control(1, epoch=7, at=4), ABORT) is None
-    assert state.entries() == [ProducerEntry(1, 7, -1, -1, 0, NOW, 3, -1)]
-    assert state.end_offset == 5
-
-
 def test_a_zombie_coordinators_marker_that_is_in_the_log_is_believed() -> None:
     state = ProducerState(expiration_ms=DAY)
     state.apply_replayed(control(1, epoch=2), EndMarker("COMMIT", 9))
@@ -249,16 +212,6 @@ def test_a_zombie_coordinators_marker_that_is_in_the_log_is_believed() -> None:
     aborted = state.apply_replayed(control(1, epoch=1, at=2), EndMarker("ABORT", 4))
     assert aborted == AbortedTransaction(0, 1, 1, 2, 3)
     assert state.entries() == [ProducerEntry(1, 1, -1, -1, 0, NOW, 4, -1)]
-
-
-@pytest.mark.parametrize("header", [control(1, at=1, count=0), control(-1, epoch=-1, at=1)])
-def test_a_control_batch_that_says_nothing_of_a_producer_changes_only_the_end(header: BatchHeader) -> None:
-    state = ProducerState(expiration_ms=DAY)
-    state.apply_replayed(data(1, 0, transactional=True), None)
-    before = state.entries()
-    assert state.apply_replayed(header, None) is None
-    assert state.entries() == before
-    assert (state.first_unstable_offset, state.end_offset) == (0, 2)
 
 
 def test_aborted_transactions_come_out_as_the_transaction_index_has_them() -> None:
