@@ -33,8 +33,8 @@ def _new(name: str, partitions: int = 1, replicas: int = 1, **more: Plain) -> Fi
     return {"name": name, "num_partitions": partitions, "replication_factor": replicas, **more}
 
 
-def _more(name: str, count: int, assignments: list[Fields] | None = None) -> Fields:
-    return {"name": name, "count": count, "assignments": assignments}
+def _more(name: str, count: int, *brokers: list[int]) -> Fields:
+    return {"name": name, "count": count, "assignments": [{"broker_ids": ids} for ids in brokers] or None}
 
 
 def _config(name: str, value: str | None) -> Fields:
@@ -101,16 +101,59 @@ _ANY_ACL: Final = {
 }
 
 
-def _quota(entity: list[tuple[str, str | None]], *ops: tuple[str, float, bool], validate_only: bool = False) -> Fields:
-    return {
-        "entries": [
-            {
-                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-                "ops": [{"key": key, "value": value, "remove": remove} for key, value, remove in ops],
-            }
-        ],
-        "validate_only": validate_only,
-    }
+def _quota(
+    kind: str | None, name: str = "u", value: float = 9.0, key: str = "producer_byte_rate", **more: bool
+) -> Fields:
+    entity = [] if kind is None else [{"entity_type": kind, "entity_name": name}]
+    op = {"key": key, "value": value, "remove": more.pop("remove", False)}
+    return {"entries": [{"entity": entity, "ops": [op]}], "validate_only": True, **more}
+
+
+def _resources(*resources: Fields, **more: bool) -> Fields:
+    return {"resources": list(resources), **more}
+
+
+def _plain(*keys: str, **more: bool) -> Fields:
+    """Keys of the topic, described."""
+    return _resources(_resource(2, "plain", *keys), **more)
+
+
+def _all_of(name: str, *configs: Fields) -> Fields:
+    return {"resource_type": 2, "resource_name": name, "configs": list(configs)}
+
+
+def _placed(topic: str, *partitions: int, key: str = "topic") -> Fields:
+    return {key: topic, "partitions": list(partitions)}
+
+
+def _leaders(*places: Fields, **more: Plain) -> Fields:
+    return {**more, "topic_partitions": list(places)}
+
+
+def _moved(path: str, *topics: Fields) -> Fields:
+    return {"dirs": [{"path": path, "topics": list(topics)}]}
+
+
+def _quorum(topic: str, partition: int) -> Fields:
+    return _topics({"topic_name": topic, "partitions": [{"partition_index": partition}]})
+
+
+def _numbers(topic: str, *partitions: int) -> Fields:
+    return {"name": topic, "partition_indexes": list(partitions)}
+
+
+def _feature(name: str, level: int, **more: bool) -> Fields:
+    return {"feature_updates": [{"feature": name, "max_version_level": level}], **more}
+
+
+def _components(*components: Fields, strict: bool = False) -> Fields:
+    return {"components": list(components)} | ({"strict": True} if strict else {})
+
+
+def _named(*names: str, cursor: tuple[str, int] | None = None, **more: Plain) -> Fields:
+    """Topics by name, perhaps from a place on."""
+    at = {} if cursor is None else {"cursor": {"topic_name": cursor[0], "partition_index": cursor[1]}}
+    return _topics(*({"name": name} for name in names), **at, **more)
 
 
 def _component(kind: str, match_type: int, match: str | None = None) -> Fields:
@@ -150,6 +193,10 @@ def _each(versions: range, title: str, api: str, fields: Fields) -> list[Case]:
     return [Case(f"{title}, version {version}", api, version, fields) for version in versions]
 
 
+def _of(api: str, version: int, fields_by_title: Mapping[str, Fields]) -> list[Case]:
+    return [Case(title, api, version, fields) for title, fields in fields_by_title.items()]
+
+
 _SOFTWARE: Final = {"client_software_name": "seglog", "client_software_version": "1"}
 
 CASES: Final[tuple[Case, ...]] = (
@@ -165,19 +212,25 @@ CASES: Final[tuple[Case, ...]] = (
     Case("empty list, all in version 0", "Metadata", 0, {"topics": []}),
     *_each(range(1, 14, 6), "empty list", "Metadata", {"topics": []}),
     *_each(range(1, 14, 6), "null", "Metadata", {"topics": None}),
-    Case("unknown, not created", "Metadata", 12, _topics({"name": "nope"}, allow_auto_topic_creation=False)),
-    Case("unknown, created", "Metadata", 12, _topics({"name": "made-12"})),
-    Case("it is there", "Metadata", 12, _topics({"name": "made-12"})),
-    Case("created in version 1", "Metadata", 1, _topics({"name": "made-1"})),
-    Case("impossible", "Metadata", 12, _topics({"name": "a b"})),
-    Case("impossible, not created", "Metadata", 12, _topics({"name": "a b"}, allow_auto_topic_creation=False)),
-    Case("empty name", "Metadata", 12, _topics({"name": ""})),
-    Case("a dot", "Metadata", 12, _topics({"name": "."})),
-    Case("too long", "Metadata", 12, _topics({"name": "x" * 250})),
-    Case("collides", "Metadata", 12, _topics({"name": "a_b"})),
-    Case("the metadata log", "Metadata", 12, _topics({"name": "__cluster_metadata"})),
-    Case("the metadata log in version 1", "Metadata", 1, _topics({"name": "__cluster_metadata"})),
-    Case("twice", "Metadata", 12, _topics({"name": "plain"}, {"name": "plain"})),
+    Case("unknown, not created", "Metadata", 12, _named("nope", allow_auto_topic_creation=False)),
+    Case("unknown, created", "Metadata", 12, _named("made-12")),
+    Case("it is there", "Metadata", 12, _named("made-12")),
+    Case("created in version 1", "Metadata", 1, _named("made-1")),
+    *_of(
+        "Metadata",
+        12,
+        {
+            "impossible": _named("a b"),
+            "impossible, not created": _named("a b", allow_auto_topic_creation=False),
+            "empty name": _named(""),
+            "a dot": _named("."),
+            "too long": _topics({"name": "x" * 250}),
+            "collides": _named("a_b"),
+            "the metadata log": _named("__cluster_metadata"),
+        },
+    ),
+    Case("the metadata log in version 1", "Metadata", 1, _named("__cluster_metadata")),
+    Case("twice", "Metadata", 12, _named("plain", "plain")),
     Case("by id", "Metadata", 12, _topics({"name": None, "topic_id": "{id of plain}"})),
     Case("by unknown id", "Metadata", 12, _topics({"name": None, "topic_id": UNKNOWN_ID})),
     Case("neither name nor id", "Metadata", 12, _topics({"name": None})),
@@ -186,175 +239,134 @@ CASES: Final[tuple[Case, ...]] = (
     Case("name and id", "Metadata", 12, _topics({"name": "plain", "topic_id": "{id of plain}"})),
     Case("name and other id", "Metadata", 12, _topics({"name": "plain", "topic_id": UNKNOWN_ID})),
     Case("a name and an id", "Metadata", 12, _topics({"name": "plain"}, {"name": None, "topic_id": "{id of other}"})),
-    Case("topic operations", "Metadata", 12, _topics({"name": "plain"}, include_topic_authorized_operations=True)),
-    Case("cluster operations", "Metadata", 10, _topics({"name": "plain"}, include_cluster_authorized_operations=True)),
+    Case("topic operations", "Metadata", 12, _named("plain", include_topic_authorized_operations=True)),
+    Case("cluster operations", "Metadata", 10, _named("plain", include_cluster_authorized_operations=True)),
     # --- DescribeTopicPartitions ---
-    Case("one", "DescribeTopicPartitions", 0, _topics({"name": "plain"})),
-    Case("all", "DescribeTopicPartitions", 0, _topics()),
-    Case("unknown and known", "DescribeTopicPartitions", 0, _topics({"name": "plain"}, {"name": "nope"})),
-    Case("impossible one", "DescribeTopicPartitions", 0, _topics({"name": "a b"})),
-    Case("twice the same", "DescribeTopicPartitions", 0, _topics({"name": "plain"}, {"name": "plain"})),
-    Case("a limit", "DescribeTopicPartitions", 0, _topics({"name": "plain"}, response_partition_limit=1)),
-    Case(
-        "a limit and more topics",
+    *_of(
         "DescribeTopicPartitions",
         0,
-        _topics({"name": "other"}, {"name": "plain"}, response_partition_limit=1),
-    ),
-    Case(
-        "a limit that is used up, and one that is not there",
-        "DescribeTopicPartitions",
-        0,
-        _topics({"name": "plain"}, {"name": "wrong"}, response_partition_limit=2),
-    ),
-    Case("limit 0", "DescribeTopicPartitions", 0, _topics({"name": "plain"}, response_partition_limit=0)),
-    Case(
-        "from a cursor",
-        "DescribeTopicPartitions",
-        0,
-        _topics({"name": "plain"}, {"name": "other"}, cursor={"topic_name": "plain", "partition_index": 1}),
-    ),
-    Case(
-        "behind the last",
-        "DescribeTopicPartitions",
-        0,
-        _topics({"name": "plain"}, cursor={"topic_name": "plain", "partition_index": 9}),
-    ),
-    Case(
-        "cursor at no topic",
-        "DescribeTopicPartitions",
-        0,
-        _topics({"name": "plain"}, cursor={"topic_name": "gone", "partition_index": 1}),
-    ),
-    Case(
-        "negative cursor",
-        "DescribeTopicPartitions",
-        0,
-        _topics({"name": "plain"}, cursor={"topic_name": "plain", "partition_index": -1}),
+        {
+            "one": _named("plain"),
+            "all": _topics(),
+            "unknown and known": _named("plain", "nope"),
+            "impossible one": _named("a b"),
+            "twice the same": _named("plain", "plain"),
+            "a limit": _named("plain", response_partition_limit=1),
+            "a limit and more topics": _named("other", "plain", response_partition_limit=1),
+            "a limit that is used up, and one that is not there": _named("plain", "wrong", response_partition_limit=2),
+            "limit 0": _named("plain", response_partition_limit=0),
+            "from a cursor": _named("plain", "other", cursor=("plain", 1)),
+            "behind the last": _named("plain", cursor=("plain", 9)),
+            "cursor at no topic": _named("plain", cursor=("gone", 1)),
+            "negative cursor": _named("plain", cursor=("plain", -1)),
+        },
     ),
     # --- CreateTopics ---
     *_each(range(2, 8), "only validated", "CreateTopics", _topics(_new("valid", 3), validate_only=True)),
     *(Case(f"made in version {v}", "CreateTopics", v, _topics(_new(f"new-{v}", 2))) for v in range(2, 8)),
-    Case("exists", "CreateTopics", 7, _topics(_new("plain"))),
-    Case("exists, only validated", "CreateTopics", 7, _topics(_new("plain"), validate_only=True)),
-    Case("impossible name", "CreateTopics", 7, _topics(_new("a b"))),
-    Case("empty topic name", "CreateTopics", 7, _topics(_new(""))),
-    Case("name is a dot", "CreateTopics", 7, _topics(_new("."))),
-    Case("name of 250", "CreateTopics", 7, _topics(_new("x" * 250))),
-    Case("name of 249", "CreateTopics", 7, _topics(_new("x" * 249))),
-    Case("name collides", "CreateTopics", 7, _topics(_new("a_b"))),
-    Case("names of one request collide", "CreateTopics", 7, _topics(_new("c.d"), _new("c_d"), validate_only=True)),
-    Case("topic twice", "CreateTopics", 7, _topics(_new("dup"), _new("dup", 2))),
-    Case("topic twice beside another", "CreateTopics", 7, _topics(_new("dup"), _new("dup", 2), _new("beside"))),
-    Case("no topics", "CreateTopics", 7, _topics()),
-    Case("defaults", "CreateTopics", 7, _topics(_new("defaults", -1, -1))),
+    *_of(
+        "CreateTopics",
+        7,
+        {
+            "exists": _topics(_new("plain")),
+            "exists, only validated": _topics(_new("plain"), validate_only=True),
+            "impossible name": _topics(_new("a b")),
+            "empty topic name": _topics(_new("")),
+            "name is a dot": _topics(_new(".")),
+            "name of 250": _topics(_new("x" * 250)),
+            "name of 249": _topics(_new("x" * 249)),
+            "name collides": _topics(_new("a_b")),
+            "names of one request collide": _topics(_new("c.d"), _new("c_d"), validate_only=True),
+            "topic twice": _topics(_new("dup"), _new("dup", 2)),
+            "topic twice beside another": _topics(_new("dup"), _new("dup", 2), _new("beside")),
+            "no topics": _topics(),
+            "defaults": _topics(_new("defaults", -1, -1)),
+        },
+    ),
     Case("defaults in version 3", "CreateTopics", 3, _topics(_new("defaults-3", -1, -1))),
-    Case("no partitions", "CreateTopics", 7, _topics(_new("zero", 0))),
-    Case("negative partitions", "CreateTopics", 7, _topics(_new("minus", -2))),
-    Case("no replicas", "CreateTopics", 7, _topics(_new("none", 1, 0))),
-    Case("negative replicas", "CreateTopics", 7, _topics(_new("minus", 1, -2))),
-    Case("three replicas", "CreateTopics", 7, _topics(_new("three", 1, 3))),
-    Case("three replicas, validated", "CreateTopics", 7, _topics(_new("three", 1, 3), validate_only=True)),
-    Case("of the metadata log", "CreateTopics", 7, _topics(_new("__cluster_metadata"))),
-    Case("of it, validated", "CreateTopics", 7, _topics(_new("__cluster_metadata"), validate_only=True)),
-    Case("almost its name", "CreateTopics", 7, _topics(_new("__cluster_metadata-0"))),
-    Case("a name in a log directory", "CreateTopics", 7, _topics(_new("remote-log-index-cache"))),
-    Case("a name like a deleted one", "CreateTopics", 7, _topics(_new("x.0123456789abcdef0123456789abcdef-delete"))),
-    Case("too many partitions", "CreateTopics", 7, _topics(_new("many", 10_001), validate_only=True)),
-    Case("assigned", "CreateTopics", 7, _topics(_new("assigned", -1, -1, assignments=_assigned([1], [1])))),
-    Case("assigned and counted", "CreateTopics", 7, _topics(_new("both", 2, 1, assignments=_assigned([1], [1])))),
-    Case("assigned with replicas", "CreateTopics", 7, _topics(_new("both", -1, 1, assignments=_assigned([1], [1])))),
-    Case("assigned elsewhere", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([2])))),
-    Case("assigned to two", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([1, 2])))),
-    Case("assigned twice to one", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([1, 1])))),
-    Case("assigned to none", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([])))),
-    Case("assigned unevenly", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([1], [])))),
-    Case("assigned from 1", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([1], first=1)))),
-    Case(
-        "a partition twice",
+    *_of(
         "CreateTopics",
         7,
-        _topics(_new("far", -1, -1, assignments=[*_assigned([1]), *_assigned([1])])),
-    ),
-    Case("a negative broker", "CreateTopics", 7, _topics(_new("far", -1, -1, assignments=_assigned([-1])))),
-    Case("configured", "CreateTopics", 7, _topics(_new("set", configs=[_config("retention.ms", "5000")]))),
-    Case("null value", "CreateTopics", 7, _topics(_new("null", configs=[_config("retention.ms", None)]))),
-    Case("unknown key", "CreateTopics", 7, _topics(_new("unset", configs=[_config("nope", "1")]))),
-    Case("bad value", "CreateTopics", 7, _topics(_new("unset", configs=[_config("retention.ms", "soon")]))),
-    Case(
-        "bad value, validated",
-        "CreateTopics",
-        7,
-        _topics(_new("unset", configs=[_config("retention.ms", "soon")]), validate_only=True),
-    ),
-    Case(
-        "key twice",
-        "CreateTopics",
-        7,
-        _topics(_new("keys", configs=[_config("retention.ms", "1"), _config("retention.ms", "2")]), validate_only=True),
+        {
+            "no partitions": _topics(_new("zero", 0)),
+            "negative partitions": _topics(_new("minus", -2)),
+            "no replicas": _topics(_new("none", 1, 0)),
+            "negative replicas": _topics(_new("minus", 1, -2)),
+            "three replicas": _topics(_new("three", 1, 3)),
+            "three replicas, validated": _topics(_new("three", 1, 3), validate_only=True),
+            "of the metadata log": _topics(_new("__cluster_metadata")),
+            "of it, validated": _topics(_new("__cluster_metadata"), validate_only=True),
+            "almost its name": _topics(_new("__cluster_metadata-0")),
+            "a name in a log directory": _topics(_new("remote-log-index-cache")),
+            "a name like a deleted one": _topics(_new("x.0123456789abcdef0123456789abcdef-delete")),
+            "too many partitions": _topics(_new("many", 10_001), validate_only=True),
+            "assigned": _topics(_new("assigned", -1, -1, assignments=_assigned([1], [1]))),
+            "assigned and counted": _topics(_new("both", 2, 1, assignments=_assigned([1], [1]))),
+            "assigned with replicas": _topics(_new("both", -1, 1, assignments=_assigned([1], [1]))),
+            "assigned elsewhere": _topics(_new("far", -1, -1, assignments=_assigned([2]))),
+            "assigned to two": _topics(_new("far", -1, -1, assignments=_assigned([1, 2]))),
+            "assigned twice to one": _topics(_new("far", -1, -1, assignments=_assigned([1, 1]))),
+            "assigned to none": _topics(_new("far", -1, -1, assignments=_assigned([]))),
+            "assigned unevenly": _topics(_new("far", -1, -1, assignments=_assigned([1], []))),
+            "assigned from 1": _topics(_new("far", -1, -1, assignments=_assigned([1], first=1))),
+            "a partition twice": _topics(_new("far", -1, -1, assignments=[*_assigned([1]), *_assigned([1])])),
+            "a negative broker": _topics(_new("far", -1, -1, assignments=_assigned([-1]))),
+            "configured": _topics(_new("set", configs=[_config("retention.ms", "5000")])),
+            "null value": _topics(_new("null", configs=[_config("retention.ms", None)])),
+            "unknown key": _topics(_new("unset", configs=[_config("nope", "1")])),
+            "bad value": _topics(_new("unset", configs=[_config("retention.ms", "soon")])),
+            "bad value, validated": _topics(
+                _new("unset", configs=[_config("retention.ms", "soon")]), validate_only=True
+            ),
+            "key twice": _topics(
+                _new("keys", configs=[_config("retention.ms", "1"), _config("retention.ms", "2")]), validate_only=True
+            ),
+        },
     ),
     # --- CreatePartitions ---
     Case("enlarged, validated", "CreatePartitions", 3, _topics(_more("other", 2), validate_only=True)),
     Case("enlarged", "CreatePartitions", 3, _topics(_more("other", 2))),
     Case("enlarged in version 0", "CreatePartitions", 0, _topics(_more("other", 3))),
-    Case("as before", "CreatePartitions", 3, _topics(_more("other", 3))),
-    Case("fewer", "CreatePartitions", 3, _topics(_more("other", 1))),
-    Case("none", "CreatePartitions", 3, _topics(_more("other", 0))),
-    Case("less than none", "CreatePartitions", 3, _topics(_more("other", -1))),
-    Case("far too many", "CreatePartitions", 3, _topics(_more("other", 10_010), validate_only=True)),
-    Case("of no topic", "CreatePartitions", 3, _topics(_more("nope", 2))),
-    Case("of an impossible topic", "CreatePartitions", 3, _topics(_more("a b", 2))),
-    Case("of a topic twice", "CreatePartitions", 3, _topics(_more("other", 4), _more("other", 5))),
-    Case(
-        "placed",
+    *_of(
         "CreatePartitions",
         3,
-        _topics(_more("other", 4, [{"broker_ids": [1]}])),
-    ),
-    Case(
-        "placed too few",
-        "CreatePartitions",
-        3,
-        _topics(_more("other", 6, [{"broker_ids": [1]}])),
-    ),
-    Case("placed nowhere", "CreatePartitions", 3, _topics(_more("other", 5, []))),
-    Case(
-        "placed elsewhere",
-        "CreatePartitions",
-        3,
-        _topics(_more("other", 5, [{"broker_ids": [2]}])),
-    ),
-    Case(
-        "placed on two",
-        "CreatePartitions",
-        3,
-        _topics(_more("other", 5, [{"broker_ids": [1, 2]}])),
-    ),
-    Case(
-        "placed on no broker",
-        "CreatePartitions",
-        3,
-        _topics(_more("other", 5, [{"broker_ids": []}])),
+        {
+            "as before": _topics(_more("other", 3)),
+            "fewer": _topics(_more("other", 1)),
+            "none": _topics(_more("other", 0)),
+            "less than none": _topics(_more("other", -1)),
+            "far too many": _topics(_more("other", 10_010), validate_only=True),
+            "of no topic": _topics(_more("nope", 2)),
+            "of an impossible topic": _topics(_more("a b", 2)),
+            "of a topic twice": _topics(_more("other", 4), _more("other", 5)),
+            "placed": _topics(_more("other", 4, [1])),
+            "placed too few": _topics(_more("other", 6, [1])),
+            "placed nowhere": _topics({**_more("other", 5), "assignments": []}),
+            "placed elsewhere": _topics(_more("other", 5, [2])),
+            "placed on two": _topics(_more("other", 5, [1, 2])),
+            "placed on no broker": _topics(_more("other", 5, [])),
+        },
     ),
     # --- DeleteTopics ---
     Case("by name, version 1", "DeleteTopics", 1, {"topic_names": ["new-2"]}),
     Case("by name, version 5", "DeleteTopics", 5, {"topic_names": ["new-3", "nope"]}),
-    Case("by name, version 6", "DeleteTopics", 6, _topics({"name": "new-4"})),
-    Case("by topic id", "DeleteTopics", 6, _topics({"name": None, "topic_id": "{id of new-5}"})),
-    Case("unknown name", "DeleteTopics", 6, _topics({"name": "nope"})),
-    Case("unknown topic id", "DeleteTopics", 6, _topics({"name": None, "topic_id": UNKNOWN_ID})),
-    Case("name and topic id", "DeleteTopics", 6, _topics({"name": "new-6", "topic_id": "{id of new-6}"})),
-    Case("no name and no id", "DeleteTopics", 6, _topics({"name": None})),
-    Case("name twice", "DeleteTopics", 6, _topics({"name": "new-6"}, {"name": "new-6"})),
-    Case("id twice", "DeleteTopics", 6, _topics(*[{"name": None, "topic_id": "{id of new-6}"}] * 2)),
-    Case(
-        "a topic by name and by id",
+    *_of(
         "DeleteTopics",
         6,
-        _topics({"name": "new-6"}, {"name": None, "topic_id": "{id of new-6}"}),
+        {
+            "by name, version 6": _named("new-4"),
+            "by topic id": _topics({"name": None, "topic_id": "{id of new-5}"}),
+            "unknown name": _named("nope"),
+            "unknown topic id": _topics({"name": None, "topic_id": UNKNOWN_ID}),
+            "name and topic id": _topics({"name": "new-6", "topic_id": "{id of new-6}"}),
+            "no name and no id": _topics({"name": None}),
+            "name twice": _named("new-6", "new-6"),
+            "id twice": _topics(*[{"name": None, "topic_id": "{id of new-6}"}] * 2),
+            "a topic by name and by id": _topics({"name": "new-6"}, {"name": None, "topic_id": "{id of new-6}"}),
+            "impossible topic": _named("a b"),
+            "nothing to delete": _topics(),
+        },
     ),
-    Case("impossible topic", "DeleteTopics", 6, _topics({"name": "a b"})),
-    Case("nothing to delete", "DeleteTopics", 6, _topics()),
     # --- ListOffsets ---
     *_each(range(1, 12), "latest", "ListOffsets", _moment(-1)),
     *_each(range(1, 12), "earliest", "ListOffsets", _moment(-2)),
@@ -362,88 +374,96 @@ CASES: Final[tuple[Case, ...]] = (
     *_each(range(7, 12), "earliest local", "ListOffsets", _moment(-4)),
     *_each(range(8, 12), "latest tiered", "ListOffsets", _moment(-5)),
     *_each(range(10, 12), "earliest pending upload", "ListOffsets", _moment(-6)),
-    Case("no moment", "ListOffsets", 11, _moment(-7)),
-    Case("largest timestamp of nothing", "ListOffsets", 11, _moment(-3, "plain")),
-    Case("earliest of nothing", "ListOffsets", 11, _moment(-2, "plain")),
-    Case("at the first", "ListOffsets", 11, _moment(BASE_TIME)),
-    Case("before the first", "ListOffsets", 11, _moment(0)),
-    Case("between", "ListOffsets", 11, _moment(BASE_TIME + 150)),
-    Case("within a batch", "ListOffsets", 11, _moment(BASE_TIME + 310)),
-    Case("after the last", "ListOffsets", 11, _moment(BASE_TIME + 10_000)),
-    Case("by time in version 1", "ListOffsets", 1, _moment(BASE_TIME + 150)),
-    Case("latest, committed", "ListOffsets", 11, {**_moment(-1), "isolation_level": 1}),
-    Case("with its epoch", "ListOffsets", 11, _moment(-1, epoch=0)),
-    Case("with a later epoch", "ListOffsets", 11, _moment(-1, epoch=7)),
-    Case("moment in no topic", "ListOffsets", 11, _moment(-1, "nope")),
-    Case("moment in an impossible topic", "ListOffsets", 11, _moment(-1, "a b")),
-    Case("moment in no partition", "ListOffsets", 11, _moment(-1, partition=9)),
-    Case("moment in a negative partition", "ListOffsets", 11, _moment(-1, partition=-1)),
-    Case(
-        "a partition twice in one request",
-        "ListOffsets",
-        11,
-        {"replica_id": -1, "topics": [*_moment(-1)["topics"], *_moment(-2)["topics"]]},
-    ),
-    Case(
-        "a partition twice in one topic",
+    *_of(
         "ListOffsets",
         11,
         {
-            "replica_id": -1,
-            "topics": [
-                {
-                    "name": "records",
-                    "partitions": [{"partition_index": 0, "timestamp": -1}, {"partition_index": 0, "timestamp": -2}],
-                }
-            ],
+            "no moment": _moment(-7),
+            "largest timestamp of nothing": _moment(-3, "plain"),
+            "earliest of nothing": _moment(-2, "plain"),
+            "at the first": _moment(BASE_TIME),
+            "before the first": _moment(0),
+            "between": _moment(BASE_TIME + 150),
+            "within a batch": _moment(BASE_TIME + 310),
+            "after the last": _moment(BASE_TIME + 10_000),
+        },
+    ),
+    Case("by time in version 1", "ListOffsets", 1, _moment(BASE_TIME + 150)),
+    *_of(
+        "ListOffsets",
+        11,
+        {
+            "latest, committed": {**_moment(-1), "isolation_level": 1},
+            "with its epoch": _moment(-1, epoch=0),
+            "with a later epoch": _moment(-1, epoch=7),
+            "moment in no topic": _moment(-1, "nope"),
+            "moment in an impossible topic": _moment(-1, "a b"),
+            "moment in no partition": _moment(-1, partition=9),
+            "moment in a negative partition": _moment(-1, partition=-1),
+            "a partition twice in one request": {
+                "replica_id": -1,
+                "topics": [*_moment(-1)["topics"], *_moment(-2)["topics"]],
+            },
+            "a partition twice in one topic": {
+                "replica_id": -1,
+                "topics": [
+                    {
+                        "name": "records",
+                        "partitions": [
+                            {"partition_index": 0, "timestamp": -1},
+                            {"partition_index": 0, "timestamp": -2},
+                        ],
+                    }
+                ],
+            },
         },
     ),
     # --- OffsetForLeaderEpoch ---
     *_each(range(2, 5), "the current epoch", "OffsetForLeaderEpoch", _epoch(-1, 0)),
-    Case("the epoch is known", "OffsetForLeaderEpoch", 4, _epoch(0, 0)),
-    Case("a later one is known", "OffsetForLeaderEpoch", 4, _epoch(5, 0)),
-    Case("a later one is asked for", "OffsetForLeaderEpoch", 4, _epoch(-1, 5)),
-    Case("an epoch that never was", "OffsetForLeaderEpoch", 4, _epoch(-1, -1)),
-    Case("an epoch of nothing", "OffsetForLeaderEpoch", 4, _epoch(-1, 0, "plain")),
-    Case("an epoch of no topic", "OffsetForLeaderEpoch", 4, _epoch(-1, 0, "nope")),
-    Case("an epoch of no partition", "OffsetForLeaderEpoch", 4, _epoch(-1, 0, partition=9)),
-    Case("an epoch of a negative partition", "OffsetForLeaderEpoch", 4, _epoch(-1, 0, partition=-1)),
-    # --- DescribeProducers ---
-    Case(
-        "producers",
-        "DescribeProducers",
-        0,
-        _topics({"name": "a.b", "partition_indexes": [0]}, {"name": "plain", "partition_indexes": [0, 1, 9]}),
-    ),
-    Case("producers of no topic", "DescribeProducers", 0, _topics({"name": "nope", "partition_indexes": [0]})),
-    Case(
-        "producers of an impossible topic", "DescribeProducers", 0, _topics({"name": "a b", "partition_indexes": [0]})
-    ),
-    Case("producers of no partition", "DescribeProducers", 0, _topics({"name": "records", "partition_indexes": []})),
-    Case("producers of -1", "DescribeProducers", 0, _topics({"name": "records", "partition_indexes": [-1]})),
-    # --- DescribeLogDirs ---
-    *_each(range(1, 6), "directories of a topic", "DescribeLogDirs", _topics({"topic": "records", "partitions": [0]})),
-    Case("directories of none", "DescribeLogDirs", 4, _topics()),
-    Case(
-        "directories of two",
-        "DescribeLogDirs",
+    *_of(
+        "OffsetForLeaderEpoch",
         4,
-        _topics({"topic": "records", "partitions": [0, 9]}, {"topic": "nope", "partitions": [0]}),
+        {
+            "the epoch is known": _epoch(0, 0),
+            "a later one is known": _epoch(5, 0),
+            "a later one is asked for": _epoch(-1, 5),
+            "an epoch that never was": _epoch(-1, -1),
+            "an epoch of nothing": _epoch(-1, 0, "plain"),
+            "an epoch of no topic": _epoch(-1, 0, "nope"),
+            "an epoch of no partition": _epoch(-1, 0, partition=9),
+            "an epoch of a negative partition": _epoch(-1, 0, partition=-1),
+        },
     ),
-    Case("directories of a topic twice", "DescribeLogDirs", 4, _topics(*[{"topic": "records", "partitions": [0]}] * 2)),
-    Case("directories of no partition", "DescribeLogDirs", 4, _topics({"topic": "records", "partitions": []})),
+    # --- DescribeProducers ---
+    Case("producers", "DescribeProducers", 0, _topics(_numbers("a.b", 0), _numbers("plain", 0, 1, 9))),
+    Case("producers of no topic", "DescribeProducers", 0, _topics(_numbers("nope", 0))),
+    Case("producers of an impossible topic", "DescribeProducers", 0, _topics(_numbers("a b", 0))),
+    Case("producers of no partition", "DescribeProducers", 0, _topics(_numbers("records"))),
+    Case("producers of -1", "DescribeProducers", 0, _topics(_numbers("records", -1))),
+    # --- DescribeLogDirs ---
+    *_each(range(1, 6), "directories of a topic", "DescribeLogDirs", _topics(_placed("records", 0))),
+    Case("directories of none", "DescribeLogDirs", 4, _topics()),
+    Case("directories of two", "DescribeLogDirs", 4, _topics(_placed("records", 0, 9), _placed("nope", 0))),
+    Case("directories of a topic twice", "DescribeLogDirs", 4, _topics(*[_placed("records", 0)] * 2)),
+    Case("directories of no partition", "DescribeLogDirs", 4, _topics(_placed("records"))),
     # --- DeleteRecords ---
     Case("deleted in version 0", "DeleteRecords", 0, _delete(0)),
-    Case("deleted within a batch", "DeleteRecords", 2, _delete(1)),
-    Case("deleted once more", "DeleteRecords", 2, _delete(1)),
-    Case("deleted backwards", "DeleteRecords", 2, _delete(0)),
-    Case("deleted behind the end", "DeleteRecords", 2, _delete(99)),
-    Case("deleted at -2", "DeleteRecords", 2, _delete(-2)),
-    Case("deleted in no topic", "DeleteRecords", 2, _delete(0, "nope")),
-    Case("deleted in an impossible topic", "DeleteRecords", 2, _delete(0, "a b")),
-    Case("deleted in no partition", "DeleteRecords", 2, _delete(0, partition=9)),
-    Case("deleted in a negative partition", "DeleteRecords", 2, _delete(0, partition=-1)),
-    Case("deleted in a compacted topic", "DeleteRecords", 2, _delete(-1, "compacted")),
+    *_of(
+        "DeleteRecords",
+        2,
+        {
+            "deleted within a batch": _delete(1),
+            "deleted once more": _delete(1),
+            "deleted backwards": _delete(0),
+            "deleted behind the end": _delete(99),
+            "deleted at -2": _delete(-2),
+            "deleted in no topic": _delete(0, "nope"),
+            "deleted in an impossible topic": _delete(0, "a b"),
+            "deleted in no partition": _delete(0, partition=9),
+            "deleted in a negative partition": _delete(0, partition=-1),
+            "deleted in a compacted topic": _delete(-1, "compacted"),
+        },
+    ),
     Case("earliest after that", "ListOffsets", 11, _moment(-2)),
     Case("by time after that", "ListOffsets", 11, _moment(0)),
     Case("everything deleted", "DeleteRecords", 2, _delete(-1)),
@@ -514,22 +534,26 @@ CASES: Final[tuple[Case, ...]] = (
         "Produce",
         _produced(_batch(*[(key, BASE_TIME) for key in (b"k", None, b"l", None, None)]), "compacted"),
     ),
-    Case("too old", "Produce", 12, _produced(_batch((b"k", _NEW), (b"k", 5), (b"k", 6), (b"k", -1)), "strict")),
-    Case("without keys or too old", "Produce", 12, _produced(_batch((b"k", 5), (None, _NEW), (None, 6)), "strict")),
-    Case("too new", "Produce", 12, _produced(_batch((b"k", _NEW), (b"k", 2 * _NEW), (b"k", 3 * _NEW)), "plain")),
-    Case(
-        "too new, too old, no key", "Produce", 12, _produced(_batch((b"k", 2 * _NEW), (b"k", 5), (None, 5)), "strict")
+    *_of(
+        "Produce",
+        12,
+        {
+            "too old": _produced(_batch((b"k", _NEW), (b"k", 5), (b"k", 6), (b"k", -1)), "strict"),
+            "without keys or too old": _produced(_batch((b"k", 5), (None, _NEW), (None, 6)), "strict"),
+            "too new": _produced(_batch((b"k", _NEW), (b"k", 2 * _NEW), (b"k", 3 * _NEW)), "plain"),
+            "too new, too old, no key": _produced(_batch((b"k", 2 * _NEW), (b"k", 5), (None, 5)), "strict"),
+            "a producer without an epoch": _of_producer(-1, 0),
+            "neither epoch nor sequence": _of_producer(-1, -1),
+            "an epoch and no sequence": _of_producer(0, -1),
+            "an epoch and no producer": _of_producer(0, 0, -1),
+            "a producer with its epoch": _of_producer(0, 0),
+            "the same again": _of_producer(0, 0),
+            "without its epoch": _of_producer(-1, 0),
+            "with the next epoch": _of_producer(1, 0),
+            "with the epoch before": _of_producer(0, 1),
+            "with a gap": _of_producer(1, 7),
+        },
     ),
-    Case("a producer without an epoch", "Produce", 12, _of_producer(-1, 0)),
-    Case("neither epoch nor sequence", "Produce", 12, _of_producer(-1, -1)),
-    Case("an epoch and no sequence", "Produce", 12, _of_producer(0, -1)),
-    Case("an epoch and no producer", "Produce", 12, _of_producer(0, 0, -1)),
-    Case("a producer with its epoch", "Produce", 12, _of_producer(0, 0)),
-    Case("the same again", "Produce", 12, _of_producer(0, 0)),
-    Case("without its epoch", "Produce", 12, _of_producer(-1, 0)),
-    Case("with the next epoch", "Produce", 12, _of_producer(1, 0)),
-    Case("with the epoch before", "Produce", 12, _of_producer(0, 1)),
-    Case("with a gap", "Produce", 12, _of_producer(1, 7)),
     *(
         Case(f"an id for {producer} with {epoch}, version {version}", "InitProducerId", version, _ids(producer, epoch))
         for version in (3, 5)
@@ -543,10 +567,7 @@ CASES: Final[tuple[Case, ...]] = (
             f"throttled {value!r}",
             "IncrementalAlterConfigs",
             1,
-            {
-                "resources": [_changes(2, "plain", (f"{kind}.replication.throttled.replicas", 0, value))],
-                "validate_only": True,
-            },
+            _resources(_changes(2, "plain", (f"{kind}.replication.throttled.replicas", 0, value)), validate_only=True),
         )
         for kind, value in (
             *(("leader", text) for text in ("*", "", " ", "0:1", "0:1,1:1", "0:1, 1:1", "0:1,", "0:1,0:1", "x", "1")),
@@ -557,107 +578,68 @@ CASES: Final[tuple[Case, ...]] = (
         range(1, 5),
         "three keys",
         "DescribeConfigs",
-        {"resources": [_resource(2, "plain", "retention.ms", "nope", "cleanup.policy")], "include_synonyms": True},
+        _plain("retention.ms", "nope", "cleanup.policy", include_synonyms=True),
     ),
-    Case(
-        "documented",
-        "DescribeConfigs",
-        4,
-        {"resources": [_resource(2, "plain", "retention.ms")], "include_documentation": True},
-    ),
-    Case("neither", "DescribeConfigs", 4, {"resources": [_resource(2, "plain", "retention.ms")]}),
-    Case("no keys named", "DescribeConfigs", 4, {"resources": [{**_resource(2, "plain"), "configuration_keys": []}]}),
-    Case(
-        "several resources",
+    *_of(
         "DescribeConfigs",
         4,
         {
-            "resources": [
+            "documented": _plain("retention.ms", include_documentation=True),
+            "neither": _plain("retention.ms"),
+            "no keys named": _resources({**_resource(2, "plain"), "configuration_keys": []}),
+            "several resources": _resources(
                 _resource(2, "plain", "segment.ms"),
                 _resource(2, "nope"),
                 _resource(4, "1", "queued.max.requests"),
                 _resource(4, "", "queued.max.requests"),
                 _resource(4, "7"),
-            ]
+            ),
+            "an unknown kind beside a topic": _resources(_resource(2, "plain", "segment.ms"), _resource(99, "x")),
+            "resource twice": _resources(_resource(2, "plain", "segment.ms"), _resource(2, "plain", "retention.ms")),
         },
-    ),
-    Case(
-        "an unknown kind beside a topic",
-        "DescribeConfigs",
-        4,
-        {"resources": [_resource(2, "plain", "segment.ms"), _resource(99, "x")]},
-    ),
-    Case(
-        "resource twice",
-        "DescribeConfigs",
-        4,
-        {"resources": [_resource(2, "plain", "segment.ms"), _resource(2, "plain", "retention.ms")]},
     ),
     *(
         Case(
             f"set, version {version}",
             "IncrementalAlterConfigs",
             version,
-            {"resources": [_changes(2, "plain", ("retention.ms", 0, "7000"))]},
+            _resources(_changes(2, "plain", ("retention.ms", 0, "7000"))),
         )
         for version in range(2)
     ),
-    Case(
-        "is set", "DescribeConfigs", 4, {"resources": [_resource(2, "plain", "retention.ms")], "include_synonyms": True}
-    ),
+    Case("is set", "DescribeConfigs", 4, _plain("retention.ms", include_synonyms=True)),
     Case(
         "several are changed",
         "IncrementalAlterConfigs",
         1,
-        {
-            "resources": [
-                _changes(2, "plain", ("cleanup.policy", 2, "compact")),
-                _changes(2, "nope", ("retention.ms", 0, "1")),
-                _changes(2, "other", ("nope", 0, "1")),
-                _changes(2, "other-2", ("retention.ms", 0, None)),
-                _changes(99, "x", ("retention.ms", 0, "1")),
-                _changes(4, "1", ("queued.max.requests", 0, "3")),
-            ]
-        },
+        _resources(
+            _changes(2, "plain", ("cleanup.policy", 2, "compact")),
+            _changes(2, "nope", ("retention.ms", 0, "1")),
+            _changes(2, "other", ("nope", 0, "1")),
+            _changes(2, "other-2", ("retention.ms", 0, None)),
+            _changes(99, "x", ("retention.ms", 0, "1")),
+            _changes(4, "1", ("queued.max.requests", 0, "3")),
+        ),
     ),
     Case(
         "one resource twice",
         "IncrementalAlterConfigs",
         1,
-        {
-            "resources": [
-                _changes(2, "plain", ("segment.ms", 0, "9000")),
-                _changes(2, "plain", ("segment.ms", 0, "8000")),
-            ]
-        },
+        _resources(_changes(2, "plain", ("segment.ms", 0, "9000")), _changes(2, "plain", ("segment.ms", 0, "8000"))),
     ),
-    Case("nothing to change", "IncrementalAlterConfigs", 1, {"resources": []}),
+    Case("nothing to change", "IncrementalAlterConfigs", 1, _resources()),
     Case(
         "replaced, validated",
         "AlterConfigs",
         1,
-        {
-            "resources": [
-                {"resource_type": 2, "resource_name": "plain", "configs": [_config("retention.ms", "1000")]},
-                {"resource_type": 2, "resource_name": "nope", "configs": []},
-            ],
-            "validate_only": True,
-        },
+        _resources(_all_of("plain", _config("retention.ms", "1000")), _all_of("nope"), validate_only=True),
     ),
-    Case(
-        "replaced",
-        "AlterConfigs",
-        0,
-        {"resources": [{"resource_type": 2, "resource_name": "plain", "configs": [_config("segment.ms", "6000")]}]},
-    ),
+    Case("replaced", "AlterConfigs", 0, _resources(_all_of("plain", _config("segment.ms", "6000")))),
     Case(
         "is replaced",
         "DescribeConfigs",
         4,
-        {
-            "resources": [_resource(2, "plain", "retention.ms", "segment.ms", "cleanup.policy")],
-            "include_synonyms": True,
-        },
+        _plain("retention.ms", "segment.ms", "cleanup.policy", include_synonyms=True),
     ),
     Case("resources", "ListConfigResources", 0, {}),
     Case("resources of all kinds", "ListConfigResources", 1, {"resource_types": []}),
@@ -665,110 +647,58 @@ CASES: Final[tuple[Case, ...]] = (
     Case("loggers and groups", "ListConfigResources", 1, {"resource_types": [8, 16, 32]}),
     Case("no such kind", "ListConfigResources", 1, {"resource_types": [2, 99]}),
     # --- The quorum, leaders, replicas ---
-    *_each(
-        range(3),
-        "the quorum",
-        "DescribeQuorum",
-        _topics({"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}),
-    ),
-    Case(
-        "of another topic",
-        "DescribeQuorum",
-        2,
-        _topics({"topic_name": "plain", "partitions": [{"partition_index": 0}]}),
-    ),
-    Case(
-        "of another partition",
-        "DescribeQuorum",
-        2,
-        _topics({"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 1}]}),
-    ),
+    *_each(range(3), "the quorum", "DescribeQuorum", _quorum("__cluster_metadata", 0)),
+    Case("of another topic", "DescribeQuorum", 2, _quorum("plain", 0)),
+    Case("of another partition", "DescribeQuorum", 2, _quorum("__cluster_metadata", 1)),
     Case("of nothing", "DescribeQuorum", 2, _topics()),
-    *_each(
-        range(3),
-        "a leader",
-        "ElectLeaders",
-        {"topic_partitions": [{"topic": "plain", "partitions": [0]}]},
-    ),
-    Case(
-        "unclean", "ElectLeaders", 2, {"election_type": 1, "topic_partitions": [{"topic": "plain", "partitions": [0]}]}
-    ),
-    Case(
-        "neither kind",
+    *_each(range(3), "a leader", "ElectLeaders", _leaders(_placed("plain", 0))),
+    *_of(
         "ElectLeaders",
         2,
-        {"election_type": 7, "topic_partitions": [{"topic": "plain", "partitions": [0]}]},
+        {
+            "unclean": _leaders(_placed("plain", 0), election_type=1),
+            "neither kind": _leaders(_placed("plain", 0), election_type=7),
+            "all leaders": {"topic_partitions": None},
+            "all leaders, unclean": {"election_type": 1, "topic_partitions": None},
+            "no leaders": {"topic_partitions": []},
+            "leaders of what is not there": _leaders(_placed("nope", 0), _placed("plain", 1, 9)),
+            "one partition twice": _leaders(_placed("plain", 0, 0)),
+        },
     ),
-    Case("all leaders", "ElectLeaders", 2, {"topic_partitions": None}),
-    Case("all leaders, unclean", "ElectLeaders", 2, {"election_type": 1, "topic_partitions": None}),
-    Case("no leaders", "ElectLeaders", 2, {"topic_partitions": []}),
-    Case(
-        "leaders of what is not there",
-        "ElectLeaders",
-        2,
-        {"topic_partitions": [{"topic": "nope", "partitions": [0]}, {"topic": "plain", "partitions": [1, 9]}]},
-    ),
-    Case("one partition twice", "ElectLeaders", 2, {"topic_partitions": [{"topic": "plain", "partitions": [0, 0]}]}),
     Case("replicas as they are", "AlterPartitionReassignments", 0, _reassigned([1])),
     Case("version 1", "AlterPartitionReassignments", 1, _reassigned([1])),
     Case(
         "fixed number", "AlterPartitionReassignments", 1, {**_reassigned([1]), "allow_replication_factor_change": False}
     ),
-    Case("moved elsewhere", "AlterPartitionReassignments", 0, _reassigned([2])),
-    Case("more replicas", "AlterPartitionReassignments", 0, _reassigned([1, 2])),
-    Case("a replica twice", "AlterPartitionReassignments", 0, _reassigned([1, 1])),
-    Case("no replica", "AlterPartitionReassignments", 0, _reassigned([])),
-    Case("a negative replica", "AlterPartitionReassignments", 0, _reassigned([-1])),
-    Case("cancelled", "AlterPartitionReassignments", 0, _reassigned(None)),
-    Case("cancelled where there is none", "AlterPartitionReassignments", 0, _reassigned(None, "nope")),
-    Case("replicas of no topic", "AlterPartitionReassignments", 0, _reassigned([1], "nope")),
-    Case("replicas of no partition", "AlterPartitionReassignments", 0, _reassigned([1], partition=9)),
-    Case("replicas of nothing", "AlterPartitionReassignments", 0, _topics()),
+    *_of(
+        "AlterPartitionReassignments",
+        0,
+        {
+            "moved elsewhere": _reassigned([2]),
+            "more replicas": _reassigned([1, 2]),
+            "a replica twice": _reassigned([1, 1]),
+            "no replica": _reassigned([]),
+            "a negative replica": _reassigned([-1]),
+            "cancelled": _reassigned(None),
+            "cancelled where there is none": _reassigned(None, "nope"),
+            "replicas of no topic": _reassigned([1], "nope"),
+            "replicas of no partition": _reassigned([1], partition=9),
+            "replicas of nothing": _topics(),
+        },
+    ),
     Case("all reassignments", "ListPartitionReassignments", 0, {"topics": None}),
-    Case(
-        "reassignments of a topic",
-        "ListPartitionReassignments",
-        0,
-        _topics({"name": "plain", "partition_indexes": [0]}),
-    ),
-    Case(
-        "reassignments of no topic",
-        "ListPartitionReassignments",
-        0,
-        _topics({"name": "nope", "partition_indexes": [0]}),
-    ),
+    Case("reassignments of a topic", "ListPartitionReassignments", 0, _topics(_numbers("plain", 0))),
+    Case("reassignments of no topic", "ListPartitionReassignments", 0, _topics(_numbers("nope", 0))),
     Case("reassignments of nothing", "ListPartitionReassignments", 0, _topics()),
-    Case(
-        "moved to where they are",
-        "AlterReplicaLogDirs",
-        2,
-        {"dirs": [{"path": "{log_dir}", "topics": [{"name": "plain", "partitions": [0, 9]}]}]},
-    ),
+    Case("moved to where they are", "AlterReplicaLogDirs", 2, _moved("{log_dir}", _placed("plain", 0, 9, key="name"))),
     Case(
         "moved to no directory",
         "AlterReplicaLogDirs",
         2,
-        {
-            "dirs": [
-                {
-                    "path": "/nowhere",
-                    "topics": [{"name": "plain", "partitions": [0]}, {"name": "nope", "partitions": [0]}],
-                }
-            ]
-        },
+        _moved("/nowhere", _placed("plain", 0, key="name"), _placed("nope", 0, key="name")),
     ),
-    Case(
-        "moved by a relative path",
-        "AlterReplicaLogDirs",
-        1,
-        {"dirs": [{"path": "here", "topics": [{"name": "plain", "partitions": [0]}]}]},
-    ),
-    Case(
-        "moved, of no topic",
-        "AlterReplicaLogDirs",
-        2,
-        {"dirs": [{"path": "{log_dir}", "topics": [{"name": "nope", "partitions": [0]}]}]},
-    ),
+    Case("moved by a relative path", "AlterReplicaLogDirs", 1, _moved("here", _placed("plain", 0, key="name"))),
+    Case("moved, of no topic", "AlterReplicaLogDirs", 2, _moved("{log_dir}", _placed("nope", 0, key="name"))),
     Case("nothing moved", "AlterReplicaLogDirs", 2, {"dirs": []}),
     # --- ACLs, quotas, users ---
     *_each(range(1, 4), "acls", "DescribeAcls", _ANY_ACL),
@@ -776,68 +706,43 @@ CASES: Final[tuple[Case, ...]] = (
     Case("no acls made", "CreateAcls", 3, {"creations": []}),
     *_each(range(1, 4), "acls deleted", "DeleteAcls", {"filters": [_ANY_ACL, _ANY_ACL]}),
     *_each(range(2), "all quotas", "DescribeClientQuotas", {"components": [], "strict": False}),
-    Case("quotas of users", "DescribeClientQuotas", 1, {"components": [_component("user", 2)], "strict": True}),
-    Case("quotas of a client", "DescribeClientQuotas", 1, {"components": [_component("client-id", 0, "c")]}),
-    Case("quotas of an exact null", "DescribeClientQuotas", 1, {"components": [_component("client-id", 0)]}),
-    Case("quotas by default with a name", "DescribeClientQuotas", 1, {"components": [_component("user", 1, "u")]}),
-    Case("quotas of any with a name", "DescribeClientQuotas", 1, {"components": [_component("user", 2, "u")]}),
-    Case("quotas of no type", "DescribeClientQuotas", 1, {"components": [_component("nope", 2)]}),
-    Case("quotas of an empty type", "DescribeClientQuotas", 1, {"components": [_component("", 2)]}),
-    Case("quotas with no match", "DescribeClientQuotas", 1, {"components": [_component("user", 9)]}),
-    Case("quotas of a type twice", "DescribeClientQuotas", 1, {"components": [_component("user", 2)] * 2}),
-    Case(
-        "quotas of a user and an address",
+    *_of(
         "DescribeClientQuotas",
         1,
-        {"components": [_component("user", 2), _component("ip", 2)]},
+        {
+            "quotas of users": _components(_component("user", 2), strict=True),
+            "quotas of a client": _components(_component("client-id", 0, "c")),
+            "quotas of an exact null": _components(_component("client-id", 0)),
+            "quotas by default with a name": _components(_component("user", 1, "u")),
+            "quotas of any with a name": _components(_component("user", 2, "u")),
+            "quotas of no type": _components(_component("nope", 2)),
+            "quotas of an empty type": _components(_component("", 2)),
+            "quotas with no match": _components(_component("user", 9)),
+            "quotas of a type twice": _components(*[_component("user", 2)] * 2),
+            "quotas of a user and an address": _components(_component("user", 2), _component("ip", 2)),
+        },
     ),
-    Case(
-        "a quota, validated",
+    *_of(
         "AlterClientQuotas",
         1,
-        _quota([("user", "u")], ("producer_byte_rate", 9.0, False), validate_only=True),
+        {
+            "a quota, validated": _quota("user", "u", 9.0),
+            "quota of no key": _quota("user", "u", 9.0, key="nope"),
+            "quota of no entity": _quota(None),
+            "quota of no type": _quota("nope", "u", 9.0),
+            "quota of an empty name": _quota("user", "", 9.0),
+            "negative quota": _quota("user", "u", -1.0),
+            "half a byte": _quota("user", "u", 1.5),
+            "a quota removed": _quota("user", "u", 0.0, remove=True, validate_only=False),
+            "a quota is set": _quota("client-id", "c", 9.0, validate_only=False),
+        },
     ),
-    Case("quota of no key", "AlterClientQuotas", 1, _quota([("user", "u")], ("nope", 9.0, False), validate_only=True)),
-    Case(
-        "quota of no entity", "AlterClientQuotas", 1, _quota([], ("producer_byte_rate", 9.0, False), validate_only=True)
-    ),
-    Case(
-        "quota of no type",
-        "AlterClientQuotas",
-        1,
-        _quota([("nope", "u")], ("producer_byte_rate", 9.0, False), validate_only=True),
-    ),
-    Case(
-        "quota of an empty name",
-        "AlterClientQuotas",
-        1,
-        _quota([("user", "")], ("producer_byte_rate", 9.0, False), validate_only=True),
-    ),
-    Case(
-        "negative quota",
-        "AlterClientQuotas",
-        1,
-        _quota([("user", "u")], ("producer_byte_rate", -1.0, False), validate_only=True),
-    ),
-    Case(
-        "half a byte",
-        "AlterClientQuotas",
-        1,
-        _quota([("user", "u")], ("producer_byte_rate", 1.5, False), validate_only=True),
-    ),
-    Case("a quota removed", "AlterClientQuotas", 1, _quota([("user", "u")], ("producer_byte_rate", 0.0, True))),
-    Case("a quota is set", "AlterClientQuotas", 1, _quota([("client-id", "c")], ("producer_byte_rate", 9.0, False))),
     Case("all users", "DescribeUserScramCredentials", 0, {"users": None}),
     Case("no users", "DescribeUserScramCredentials", 0, {"users": []}),
     Case("a user", "DescribeUserScramCredentials", 0, {"users": [{"name": "u"}]}),
     Case("a user twice", "DescribeUserScramCredentials", 0, {"users": [{"name": "u"}, {"name": "u"}]}),
     Case("a user without a name", "DescribeUserScramCredentials", 0, {"users": [{"name": ""}]}),
-    Case(
-        "a user removed",
-        "AlterUserScramCredentials",
-        0,
-        {"deletions": [{"name": "u", "mechanism": 1}]},
-    ),
+    Case("a user removed", "AlterUserScramCredentials", 0, {"deletions": [{"name": "u", "mechanism": 1}]}),
     # --- Transactions, features ---
     *_each(range(3), "transactions", "ListTransactions", {}),
     Case("in a state", "ListTransactions", 2, {"state_filters": ["Ongoing", "Nope"]}),
@@ -846,30 +751,10 @@ CASES: Final[tuple[Case, ...]] = (
     Case("transactions by id", "DescribeTransactions", 0, {"transactional_ids": ["t", "u"]}),
     Case("no transactions", "DescribeTransactions", 0, {"transactional_ids": []}),
     Case("no features", "UpdateFeatures", 2, {"feature_updates": []}),
-    Case(
-        "unknown feature",
-        "UpdateFeatures",
-        2,
-        {"feature_updates": [{"feature": "nope", "max_version_level": 1}], "validate_only": True},
-    ),
-    Case(
-        "unknown feature, version 0",
-        "UpdateFeatures",
-        0,
-        {"feature_updates": [{"feature": "nope", "max_version_level": 1}]},
-    ),
-    Case(
-        "unknown feature, version 1",
-        "UpdateFeatures",
-        1,
-        {"feature_updates": [{"feature": "nope", "max_version_level": 1}], "validate_only": True},
-    ),
-    Case(
-        "a feature too new",
-        "UpdateFeatures",
-        2,
-        {"feature_updates": [{"feature": "metadata.version", "max_version_level": 999}], "validate_only": True},
-    ),
+    Case("unknown feature", "UpdateFeatures", 2, _feature("nope", 1, validate_only=True)),
+    Case("unknown feature, version 0", "UpdateFeatures", 0, _feature("nope", 1)),
+    Case("unknown feature, version 1", "UpdateFeatures", 1, _feature("nope", 1, validate_only=True)),
+    Case("a feature too new", "UpdateFeatures", 2, _feature("metadata.version", 999, validate_only=True)),
     *_each(range(3, 6), "the versions", "ApiVersions", _SOFTWARE),
     Case("a node of no cluster", "ApiVersions", 5, {**_SOFTWARE, "node_id": 1}),
     Case("a cluster without a node", "ApiVersions", 5, {**_SOFTWARE, "cluster_id": "another"}),
