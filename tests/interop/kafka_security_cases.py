@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from operator import methodcaller as _do
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -50,47 +51,40 @@ LISTENERS: Final = ("PLAINTEXT", "SASL", "SHORT")
 
 # --- The stories ------------------------------------------------------------------------------------------------------
 
+Tell = Callable[[Conversation], object]
+
 
 class Story(NamedTuple):
     """What is done on a new connection to a listener."""
 
     title: str
-    tell: Callable[[Conversation], object]
+    tell: Tell
     listener: str = "SASL"
 
 
 def _stories() -> Iterator[Story]:
     yield from _handshakes()
-    yield from _states()
+    yield from _told("", _STATES)
     yield from _plain()
     for mechanism in SCRAM:
         yield from _scram(mechanism)
     yield from _oauthbearer()
-    yield from _sizes()
-    yield from _sessions()
+    yield from _told("", _SIZES)
+    yield from _told("session: ", _SESSIONS, "SHORT")
     yield from _accounts()
 
 
-def _handshakes() -> Iterator[Story]:
-    def known(mechanism: str, version: int) -> Callable[[Conversation], object]:
-        return lambda talk: talk.handshake(mechanism, version)
+def _told(prefix: str, stories: Mapping[str, tuple[Tell, ...]], listener: str = "SASL") -> Iterator[Story]:
+    for title, steps in stories.items():
+        yield Story(prefix + title, _one_by_one(*steps), listener)
 
-    def unknown(version: int) -> Callable[[Conversation], object]:
-        frame = _sized(_header(17, version) + struct.pack(">h", 5) + b"PLAIN")
-        return lambda talk: talk.send(frame, f"SaslHandshake v{version}")
 
-    for version in range(2):
-        for mechanism in (*MECHANISMS, "GSSAPI", "plain", "", "X" * 300):
-            yield Story(f"handshake v{version} {mechanism[:20]!r}", known(mechanism, version))
-    for version in (-1, 2, 99):
-        yield Story(f"handshake v{version}, which there is not", unknown(version))
-    yield Story("a handshake where there is no authentication", lambda talk: talk.handshake("PLAIN"), "PLAINTEXT")
+def _one_by_one(*steps: Tell) -> Tell:
+    def tell(talk: Conversation) -> None:
+        for step in steps:
+            step(talk)
 
-    def needless(talk: Conversation) -> None:
-        talk.authenticate(b"\0a\0b", "PLAIN")
-        talk.is_served()
-
-    yield Story("a token where there is no authentication", needless, "PLAINTEXT")
+    return tell
 
 
 def _header(api_key: int, version: int) -> bytes:
@@ -101,137 +95,87 @@ def _sized(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def _versions(talk: Conversation, version: int) -> None:
-    fields = {} if version < 3 else {"client_software_name": "seglog", "client_software_version": "1"}
-    talk.ask("ApiVersions", version, fields)
+# What most steps are: a method of the conversation, and what it is given.
+
+_CREDENTIALS: Final = "\0alice\0alice-secret"
+_HANDSHAKE: Final = _do("handshake", "PLAIN")
+_TOKEN: Final = _do("authenticate", _CREDENTIALS, "PLAIN as alice")
+_BARE_TOKEN: Final = _do("token", _CREDENTIALS.encode(), "a bare token of PLAIN")
+_LOGIN: Final = _do("plain_login")
+_SERVED: Final = _do("is_served")
+_AND_THEN: Final = _do("wait", 1, "and then")
+_SECOND: Final = _do("wait", 1.1, "a second passes")
+_ITS_END: Final = _do("wait", REAUTH_MS / 1000 + 0.5, "the session ends")
+_AGAIN: Final = (_LOGIN, _SECOND)
 
 
-def _states() -> Iterator[Story]:
-    def versions_first(talk: Conversation) -> None:
-        for version in (0, 3, 4, 0):
-            _versions(talk, version)
-        talk.plain_login()
-        talk.is_served()
-
-    def versions_between(talk: Conversation) -> None:
-        talk.handshake("PLAIN")
-        _versions(talk, 3)
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-
-    def another_mechanism(talk: Conversation) -> None:
-        talk.handshake("GSSAPI")
-        talk.plain_login()
-        talk.is_served()
-
-    def two_handshakes(talk: Conversation) -> None:
-        talk.handshake("PLAIN")
-        talk.handshake("SCRAM-SHA-256")
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-
-    def after_login(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.handshake("PLAIN")
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-        talk.is_served()
-
-    def token_after_login(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-        talk.is_served()
-
-    def metadata_between(talk: Conversation) -> None:
-        talk.handshake("PLAIN")
-        talk.is_served()
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-
-    def metadata_in_scram(talk: Conversation) -> None:
-        talk.handshake("SCRAM-SHA-256")
-        talk.scram_first("SCRAM-SHA-256")
-        talk.is_served()
-        talk.wait(1, "and then")
-
-    def after_failure(talk: Conversation) -> None:
-        talk.plain_login(password="wrong")
-        talk.plain_login()
-
-    def unsupported_versions(talk: Conversation) -> None:
-        talk.send(_sized(_header(18, 99) + b"\0\0\0"), "ApiVersions v99")
-        talk.plain_login()
-        talk.is_served()
-
-    def bare_token(talk: Conversation) -> None:
-        talk.token(b"\0alice\0alice-secret", "a bare token of PLAIN")
-
-    def bare_after_v1(talk: Conversation) -> None:
-        talk.handshake("PLAIN", 1)
-        talk.token(b"\0alice\0alice-secret", "a bare token of PLAIN")
-
-    def authenticate_after_v0(talk: Conversation) -> None:
-        talk.handshake("PLAIN", 0)
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-
-    def unknown_version(talk: Conversation) -> None:
-        talk.handshake("PLAIN")
-        talk.send(_sized(_header(36, 9) + _sized(b"\0alice\0alice-secret")), "SaslAuthenticate v9")
-
-    def together(talk: Conversation) -> None:
-        login = {"auth_bytes": b"\0alice\0alice-secret".hex()}
-        talk.ask_together(
-            (request("SaslHandshake", {"mechanism": "PLAIN"}), 1),
-            (request("SaslAuthenticate", login), 2),
-            (request("Metadata", {"topics": []}), 9),
-        )
-
-    yield Story("versions first", versions_first)
-    yield Story("versions after the handshake", versions_between)
-    yield Story("versions that there are not, then a login", unsupported_versions)
-    yield Story("a mechanism that is there after one that is not", another_mechanism)
-    yield Story("two handshakes", two_handshakes)
-    yield Story("a handshake after the login", after_login)
-    yield Story("a token after the login", token_after_login)
-    yield Story("a token without a handshake", lambda talk: talk.authenticate("\0alice\0alice-secret", "PLAIN"))
-    yield Story("metadata without a login", lambda talk: talk.is_served())
-    yield Story("metadata after the handshake", metadata_between)
-    yield Story("metadata in the middle of SCRAM", metadata_in_scram)
-    yield Story("another login after a failure", after_failure)
-    yield Story("a bare token without a handshake", bare_token)
-    yield Story("a bare token after handshake v1", bare_after_v1)
-    yield Story("SaslAuthenticate after handshake v0", authenticate_after_v0)
-    yield Story("SaslAuthenticate of a version that there is not", unknown_version)
-    yield Story("all at once", together)
-    yield Story("an api that there is not", lambda talk: talk.send(_sized(_header(999, 0)), "api 999"))
-    yield Story("a request that ends too early", lambda talk: talk.send(_sized(b"\0\x11\0"), "three bytes"))
-    yield Story("a length of zero", lambda talk: talk.send(_sized(b""), "a length of 0"))
-    yield Story("a length below zero", lambda talk: talk.send(b"\xff\xff\xff\xff", "a length of -1"))
-    yield Story("not Kafka", lambda talk: talk.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP"))
-    yield Story("TLS where there is none", lambda talk: talk.send(_client_hello(), "a ClientHello"))
+def _versions(version: int) -> Tell:
+    software = {"client_software_name": "seglog", "client_software_version": "1"}
+    return _do("ask", "ApiVersions", version, {} if version < 3 else software)
 
 
-def _client_hello() -> bytes:
-    return bytes.fromhex("1603010200010001fc0303") + b"\0" * 506
+def _frame(api_key: int, version: int, rest: bytes, says: str) -> Tell:
+    return _do("send", _sized(_header(api_key, version) + rest), says)
+
+
+def _handshakes() -> Iterator[Story]:
+    for version in range(2):
+        for mechanism in (*MECHANISMS, "GSSAPI", "plain", "", "X" * 300):
+            yield Story(f"handshake v{version} {mechanism[:20]!r}", _do("handshake", mechanism, version))
+    for version in (-1, 2, 99):
+        tell = _frame(17, version, struct.pack(">h", 5) + b"PLAIN", f"SaslHandshake v{version}")
+        yield Story(f"handshake v{version}, which there is not", tell)
+    yield Story("a handshake where there is no authentication", _HANDSHAKE, "PLAINTEXT")
+    needless = _one_by_one(_do("authenticate", b"\0a\0b", "PLAIN"), _SERVED)
+    yield Story("a token where there is no authentication", needless, "PLAINTEXT")
+
+
+def _together(talk: Conversation) -> None:
+    talk.ask_together(
+        (request("SaslHandshake", {"mechanism": "PLAIN"}), 1),
+        (request("SaslAuthenticate", {"auth_bytes": _CREDENTIALS.encode().hex()}), 2),
+        (request("Metadata", {"topics": []}), 9),
+    )
+
+
+_CLIENT_HELLO: Final = bytes.fromhex("1603010200010001fc0303") + b"\0" * 506
+
+_STATES: Final[Mapping[str, tuple[Tell, ...]]] = {
+    "versions first": (*map(_versions, (0, 3, 4, 0)), _LOGIN, _SERVED),
+    "versions after the handshake": (_HANDSHAKE, _versions(3), _TOKEN),
+    "versions that there are not, then a login": (_frame(18, 99, b"\0\0\0", "ApiVersions v99"), _LOGIN, _SERVED),
+    "a mechanism that is there after one that is not": (_do("handshake", "GSSAPI"), _LOGIN, _SERVED),
+    "two handshakes": (_HANDSHAKE, _do("handshake", "SCRAM-SHA-256"), _TOKEN),
+    "a handshake after the login": (_LOGIN, _HANDSHAKE, _TOKEN, _SERVED),
+    "a token after the login": (_LOGIN, _TOKEN, _SERVED),
+    "a token without a handshake": (_do("authenticate", _CREDENTIALS, "PLAIN"),),
+    "metadata without a login": (_SERVED,),
+    "metadata after the handshake": (_HANDSHAKE, _SERVED, _TOKEN),
+    "metadata in the middle of SCRAM": (
+        *(_do("handshake", "SCRAM-SHA-256"), _do("scram_first", "SCRAM-SHA-256"), _SERVED, _AND_THEN),
+    ),
+    "another login after a failure": (_do("plain_login", password="wrong"), _LOGIN),
+    "a bare token without a handshake": (_BARE_TOKEN,),
+    "a bare token after handshake v1": (_do("handshake", "PLAIN", 1), _BARE_TOKEN),
+    "SaslAuthenticate after handshake v0": (_do("handshake", "PLAIN", 0), _TOKEN),
+    "SaslAuthenticate of a version that there is not": (
+        *(_HANDSHAKE, _frame(36, 9, _sized(_CREDENTIALS.encode()), "SaslAuthenticate v9")),
+    ),
+    "all at once": (_together,),
+    "an api that there is not": (_frame(999, 0, b"", "api 999"),),
+    "a request that ends too early": (_do("send", _sized(b"\0\x11\0"), "three bytes"),),
+    "a length of zero": (_do("send", _sized(b""), "a length of 0"),),
+    "a length below zero": (_do("send", b"\xff\xff\xff\xff", "a length of -1"),),
+    "not Kafka": (_do("send", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP"),),
+    "TLS where there is none": (_do("send", _CLIENT_HELLO, "a ClientHello"),),
+}
 
 
 def _plain() -> Iterator[Story]:
-    def login(token: str | bytes, says: str) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.handshake("PLAIN")
-            talk.authenticate(token, says)
-            talk.is_served()
-
-        return tell
-
     for version in range(3):
-
-        def right(talk: Conversation, version: int = version) -> None:
-            talk.plain_login(version=version)
-            talk.is_served()
-
-        def wrong(talk: Conversation, version: int = version) -> None:
-            talk.plain_login(password="wrong", version=version)
-            talk.is_served()
-
-        yield Story(f"PLAIN v{version}", right)
-        yield Story(f"PLAIN v{version} with a wrong password", wrong)
+        yield Story(f"PLAIN v{version}", _one_by_one(_do("plain_login", version=version), _SERVED))
+        wrong = _do("plain_login", password="wrong", version=version)
+        yield Story(f"PLAIN v{version} with a wrong password", _one_by_one(wrong, _SERVED))
     tokens: Mapping[str, str | bytes] = {
         "with an unknown user": "\0nobody\0alice-secret",
         "for oneself": "alice\0alice\0alice-secret",
@@ -248,136 +192,96 @@ def _plain() -> Iterator[Story]:
         "in another case": "\0Alice\0alice-secret",
     }
     for title, token in tokens.items():
-        yield Story(f"PLAIN {title}", login(token, title))
-
-    def bare(password: str) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.handshake("PLAIN", 0)
-            talk.token(f"\0alice\0{password}".encode(), "a bare token of PLAIN")
-            talk.is_served()
-
-        return tell
-
-    yield Story("PLAIN in bare tokens", bare("alice-secret"))
-    yield Story("PLAIN in bare tokens with a wrong password", bare("wrong"))
+        yield Story(f"PLAIN {title}", _one_by_one(_HANDSHAKE, _do("authenticate", token, title), _SERVED))
+    for more, password in (("", "alice-secret"), (" with a wrong password", "wrong")):
+        bare = _do("token", f"\0alice\0{password}".encode(), "a bare token of PLAIN")
+        yield Story(f"PLAIN in bare tokens{more}", _one_by_one(_do("handshake", "PLAIN", 0), bare, _SERVED))
 
 
 def _scram(mechanism: str) -> Iterator[Story]:
-    def served(**how: str) -> Callable[[Conversation], object]:
+    handshake, bare = _do("handshake", mechanism), client_first_bare("alice")
+
+    def served(**how: str) -> Tell:
+        return _one_by_one(_do("scram_login", mechanism, **how), _SERVED)
+
+    def first(message: str | bytes, says: str = "") -> Tell:
+        return _one_by_one(handshake, _do("authenticate", message, says or message))
+
+    def final(change: Callable[[str], str], says: str, header: str = "n,,", **how: Any) -> Tell:
+        """``change`` is given the right last message, or one that is made by ``how``, as ``client_final`` has it."""
+
         def tell(talk: Conversation) -> None:
-            talk.scram_login(mechanism, **how)
+            talk.handshake(mechanism)
+            said, answer = talk.scram_first(mechanism, header=header)
+            right, verifier = client_final(mechanism, said, answer, USERS["alice"], **{"binding": header, **how})
+            talk.authenticate(change(right), says, expects={verifier: "v=(as it should be)"})
             talk.is_served()
 
         return tell
 
-    def first(message: str) -> Callable[[Conversation], object]:
+    def bound(header: str, claimed: str | None = None) -> Tell:
+        return final(str, "the proof", header, binding=header if claimed is None else claimed)
+
+    def instead_of_the_proof(proof: str) -> Callable[[str], str]:
+        return lambda right: right.rpartition(",p=")[0] + proof
+
+    def bare_tokens(password: str, says: str) -> Tell:
         def tell(talk: Conversation) -> None:
-            talk.handshake(mechanism)
-            talk.authenticate(message, message)
-
-        return tell
-
-    def final(change: Callable[[str, str, str], str | bytes], says: str) -> Callable[[Conversation], object]:
-        """``change`` is given the client's first message without its header, the broker's, and the right last one."""
-
-        def tell(talk: Conversation) -> None:
-            talk.handshake(mechanism)
-            bare, server_first = talk.scram_first(mechanism)
-            right, verifier = client_final(mechanism, bare, server_first, USERS["alice"])
-            talk.authenticate(change(bare, server_first, right), says, expects={verifier: "v=(as it should be)"})
+            talk.handshake(mechanism, 0)
+            answer = talk.token(f"n,,{bare}".encode(), "client-first").decode()
+            right, verifier = client_final(mechanism, bare, answer, password)
+            talk.token(right.encode(), says, {verifier: "v=(as it should be)"})
             talk.is_served()
 
         return tell
 
-    def bound(header: str, says: str, claimed: str | None = None) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.handshake(mechanism)
-            bare, server_first = talk.scram_first(mechanism, header=header)
-            binding = header if claimed is None else claimed
-            right, verifier = client_final(mechanism, bare, server_first, USERS["alice"], binding=binding)
-            talk.authenticate(right, says, expects={verifier: "v=(as it should be)"})
-            talk.is_served()
-
-        return tell
-
-    def replayed(talk: Conversation) -> None:
-        talk.handshake(mechanism)
-        talk.scram_first(mechanism)
-        talk.scram_first(mechanism)
-
-    def bare_tokens(talk: Conversation) -> None:
-        talk.handshake(mechanism, 0)
-        bare = client_first_bare("alice")
-        server_first = talk.token(f"n,,{bare}".encode(), "client-first").decode()
-        right, verifier = client_final(mechanism, bare, server_first, USERS["alice"])
-        talk.token(right.encode(), "the proof", {verifier: "v=(as it should be)"})
-        talk.is_served()
-
-    def bare_wrong(talk: Conversation) -> None:
-        talk.handshake(mechanism, 0)
-        bare = client_first_bare("alice")
-        server_first = talk.token(f"n,,{bare}".encode(), "client-first").decode()
-        right, _ = client_final(mechanism, bare, server_first, "wrong")
-        talk.token(right.encode(), "the proof of another password")
-
-    def after_the_end(talk: Conversation) -> None:
-        talk.scram_login(mechanism)
-        talk.authenticate("", "nothing")
-        talk.is_served()
-
-    def changed_nonce(bare: str, server_first: str, right: str) -> str:
-        return client_final(mechanism, bare, server_first, USERS["alice"], nonce=NONCE + "another")[0]
-
-    def told(title: str, tell: Callable[[Conversation], object]) -> Story:
-        return Story(f"{mechanism} {title}", tell)
-
-    yield told("", served())
-    yield told("with a wrong password", served(password="wrong"))
-    yield told("with odd characters", served(name="weird,=name"))
-    yield told("with an unknown user", served(name="nobody"))
-    yield told("with an extension", served(more=",tokenauth=false"))
-    yield told("with a mandatory extension", first(f"n,,m=ext,{client_first_bare('alice')}"))
-    yield told("with an extension that nobody knows", served(more=",x=1"))
-    yield told("for a delegation token", first(f"n,,{client_first_bare('alice')},tokenauth=true"))
-    yield told("that could bind", bound("y,,", "the proof"))
-    yield told("that binds", first(f"p=tls-unique,,{client_first_bare('alice')}"))
-    yield told("that binds to tls-exporter", first(f"p=tls-exporter,,{client_first_bare('alice')}"))
-    yield told("that binds to nothing", first(f"p=,,{client_first_bare('alice')}"))
-    yield told("for oneself", bound("n,a=alice,", "the proof"))
-    yield told("for another", bound("n,a=bob,", "the proof"))
-    yield told("that forgets what it said of binding", bound("y,,", "the proof", claimed="n,,"))
-    yield told("with a binding that it did not announce", bound("n,,", "the proof", claimed="p=tls-unique,,x"))
-    yield told("without a header", first(client_first_bare("alice")))
-    yield told("without a nonce", first("n,,n=alice"))
-    yield told("with an empty nonce", first("n,,n=alice,r="))
-    yield told("without a name", first(f"n,,r={NONCE}"))
-    yield told("with an empty name", first(f"n,,n=,r={NONCE}"))
-    yield told("with a name that is badly escaped", first(f"n,,n=al=ice,r={NONCE}"))
-    yield told("with nothing", first(""))
-    yield told("with what is not SCRAM", first("\0alice\0alice-secret"))
-    yield told("that is no UTF-8", lambda talk: (talk.handshake(mechanism), talk.authenticate(b"n,,n=\xff,r=a", "...")))
-    yield told("with the proof first", first(f"c=biws,r={NONCE},p=YQ=="))
-    yield told("with the first message again", replayed)
-    yield told("with another nonce", final(changed_nonce, "the proof for another nonce"))
-    yield told(
-        "with the nonce of the client alone",
-        final(
-            lambda bare, server_first, _: client_final(mechanism, bare, server_first, USERS["alice"], nonce=NONCE)[0],
-            "the proof for the client's nonce",
+    first_again = _do("scram_first", mechanism)
+    tells: Mapping[str, Tell] = {
+        "": served(),
+        "with a wrong password": served(password="wrong"),
+        "with odd characters": served(name="weird,=name"),
+        "with an unknown user": served(name="nobody"),
+        "with an extension": served(more=",tokenauth=false"),
+        "with a mandatory extension": first(f"n,,m=ext,{bare}"),
+        "with an extension that nobody knows": served(more=",x=1"),
+        "for a delegation token": first(f"n,,{bare},tokenauth=true"),
+        "that could bind": bound("y,,"),
+        "that binds": first(f"p=tls-unique,,{bare}"),
+        "that binds to tls-exporter": first(f"p=tls-exporter,,{bare}"),
+        "that binds to nothing": first(f"p=,,{bare}"),
+        "for oneself": bound("n,a=alice,"),
+        "for another": bound("n,a=bob,"),
+        "that forgets what it said of binding": bound("y,,", claimed="n,,"),
+        "with a binding that it did not announce": bound("n,,", claimed="p=tls-unique,,x"),
+        "without a header": first(bare),
+        "without a nonce": first("n,,n=alice"),
+        "with an empty nonce": first("n,,n=alice,r="),
+        "without a name": first(f"n,,r={NONCE}"),
+        "with an empty name": first(f"n,,n=,r={NONCE}"),
+        "with a name that is badly escaped": first(f"n,,n=al=ice,r={NONCE}"),
+        "with nothing": first(""),
+        "with what is not SCRAM": first(_CREDENTIALS),
+        "that is no UTF-8": first(b"n,,n=\xff,r=a", "..."),
+        "with the proof first": first(f"c=biws,r={NONCE},p=YQ=="),
+        "with the first message again": _one_by_one(handshake, first_again, first_again),
+        "with another nonce": final(str, "the proof for another nonce", nonce=NONCE + "another"),
+        "with the nonce of the client alone": final(str, "the proof for the client's nonce", nonce=NONCE),
+        "with a proof that is cut": final(lambda right: right[:-8], "most of the proof"),
+        "without a proof": final(instead_of_the_proof(""), "no proof"),
+        "with a proof that is no base64": final(instead_of_the_proof(",p=!"), "p=!"),
+        "with a proof of one byte": final(instead_of_the_proof(",p=YQ=="), "p=YQ=="),
+        "with an extension in its last message": final(
+            lambda right: right.replace(",p=", ",x=1,p="), "the proof of another message"
         ),
-    )
-    yield told("with a proof that is cut", final(lambda *said: said[2][:-8], "most of the proof"))
-    yield told("without a proof", final(lambda *said: said[2].rpartition(",p=")[0], "no proof"))
-    yield told("with a proof that is no base64", final(lambda *said: said[2].rpartition(",p=")[0] + ",p=!", "p=!"))
-    yield told("with a proof of one byte", final(lambda *said: said[2].rpartition(",p=")[0] + ",p=YQ==", "p=YQ=="))
-    yield told(
-        "with an extension in its last message",
-        final(lambda *said: said[2].replace(",p=", ",x=1,p="), "the proof of another message"),
-    )
-    yield told("with nothing last", final(lambda *_: "", "nothing"))
-    yield told("with what comes after the end", after_the_end)
-    yield told("in bare tokens", bare_tokens)
-    yield told("in bare tokens with a wrong password", bare_wrong)
+        "with nothing last": final(lambda _: "", "nothing"),
+        "with what comes after the end": _one_by_one(
+            _do("scram_login", mechanism), _do("authenticate", "", "nothing"), _SERVED
+        ),
+        "in bare tokens": bare_tokens(USERS["alice"], "the proof"),
+        "in bare tokens with a wrong password": bare_tokens("wrong", "the proof of another password"),
+    }
+    for title, tell in tells.items():
+        yield Story(f"{mechanism} {title}", tell)
 
 
 def _unlike(message: str) -> bytes:
@@ -385,23 +289,24 @@ def _unlike(message: str) -> bytes:
     return message.format(valid_token()).encode()
 
 
+def _bearer(seconds: int) -> Tell:
+    """Log in with a token that lives so long."""
+
+    def tell(talk: Conversation) -> None:
+        talk.handshake("OAUTHBEARER")
+        talk.authenticate(bearer(valid_token(lives_seconds=seconds)), f"a token for {seconds} s")
+        talk.is_served()
+
+    return tell
+
+
 def _oauthbearer() -> Iterator[Story]:
-    def login(made: Callable[[], bytes], says: str) -> Callable[[Conversation], object]:
+    def login(made: Callable[[], bytes], says: str) -> Tell:
         def tell(talk: Conversation) -> None:
             talk.handshake("OAUTHBEARER")
             answer = talk.authenticate(made(), says)
             if answer.error_code == 0 and answer.auth_bytes:
                 talk.authenticate(b"\x01", "the client has seen the error")
-            talk.is_served()
-
-        return tell
-
-    def session(seconds: int) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.handshake("OAUTHBEARER")
-            talk.authenticate(bearer(valid_token(lives_seconds=seconds)), f"a token for {seconds} s")
-            talk.is_served()
-            talk.wait(seconds + 0.3, "its time passes")
             talk.is_served()
 
         return tell
@@ -440,7 +345,7 @@ def _oauthbearer() -> Iterator[Story]:
     }
     for title, made in tokens.items():
         yield Story(f"OAUTHBEARER {title}", login(made, title or "a token"))
-    yield Story("OAUTHBEARER for two seconds", session(2))
+    yield Story("OAUTHBEARER for two seconds", _one_by_one(_bearer(2), _do("wait", 2.3, "its time passes"), _SERVED))
 
     def bare(talk: Conversation) -> None:
         talk.handshake("OAUTHBEARER", 0)
@@ -450,167 +355,61 @@ def _oauthbearer() -> Iterator[Story]:
     yield Story("OAUTHBEARER in bare tokens", bare)
 
 
-def _sizes() -> Iterator[Story]:
-    def announced(size: int) -> Callable[[Conversation], object]:
-        return lambda talk: talk.send(struct.pack(">i", size) + b"\0\x11\0\x01", f"a length of {size}")
-
-    def token(size: int) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.handshake("PLAIN")
-            talk.authenticate(b"\0alice\0" + b"x" * (size - 7), f"a token of {size}")
-
-        return tell
-
-    limit = 512 * 1024
-    yield Story("a frame of the limit", announced(limit))
-    yield Story("a frame beyond the limit", announced(limit + 1))
-    yield Story("a frame of 100 MiB", announced(100 * 1024 * 1024))
-    yield Story("a token below the limit", token(limit - 100))
-    yield Story("a token beyond the limit", token(limit + 1))
-
-    def truncated(talk: Conversation) -> None:
-        talk.handshake("PLAIN")
-        talk.send(
-            _sized(_header(36, 1) + struct.pack(">i", 100) + b"\0alice\0alice-secret"), "a token with a length of 100"
-        )
-
-    def null(talk: Conversation) -> None:
-        talk.handshake("PLAIN")
-        talk.send(_sized(_header(36, 1) + struct.pack(">i", -1)), "a token with a length of -1")
-
-    yield Story("a token that is cut", truncated)
-    yield Story("a token that is null", null)
+def _announced(size: int) -> tuple[Tell, ...]:
+    return (_do("send", struct.pack(">i", size) + b"\0\x11\0\x01", f"a length of {size}"),)
 
 
-def _sessions() -> Iterator[Story]:
-    def again(name: str, password: str | None = None) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.plain_login()
-            talk.is_served()
-            talk.wait(1.1, "a second passes")
-            talk.plain_login(name, password)
-            talk.is_served()
+def _token_of(size: int) -> tuple[Tell, ...]:
+    return _HANDSHAKE, _do("authenticate", b"\0alice\0" + b"x" * (size - 7), f"a token of {size}")
 
-        return tell
 
-    def by(mechanism: str) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.plain_login()
-            talk.wait(1.1, "a second passes")
-            talk.scram_login(mechanism)
-            talk.is_served()
+def _announced_token(size: int, token: bytes) -> tuple[Tell, ...]:
+    return _HANDSHAKE, _frame(36, 1, struct.pack(">i", size) + token, f"a token with a length of {size}")
 
-        return tell
 
-    def scram(talk: Conversation) -> None:
-        for _ in range(2):
-            talk.scram_login("SCRAM-SHA-256")
-            talk.is_served()
-            talk.wait(1.1, "a second passes")
+_LIMIT: Final = 512 * 1024
 
-    def scram_wrong(talk: Conversation) -> None:
-        talk.scram_login("SCRAM-SHA-256")
-        talk.wait(1.1, "a second passes")
-        talk.scram_login("SCRAM-SHA-256", password="wrong")
+_SIZES: Final[Mapping[str, tuple[Tell, ...]]] = {
+    "a frame of the limit": _announced(_LIMIT),
+    "a frame beyond the limit": _announced(_LIMIT + 1),
+    "a frame of 100 MiB": _announced(100 * 1024 * 1024),
+    "a token below the limit": _token_of(_LIMIT - 100),
+    "a token beyond the limit": _token_of(_LIMIT + 1),
+    "a token that is cut": _announced_token(100, _CREDENTIALS.encode()),
+    "a token that is null": _announced_token(-1, b""),
+}
 
-    def expired(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(REAUTH_MS / 1000 + 0.5, "the session ends")
-        talk.is_served()
+_SCRAM_LOGIN: Final = _do("scram_login", "SCRAM-SHA-256")
+_OLD: Final = (_do("plain_login", version=1), _SECOND, _do("handshake", "PLAIN", 0))
 
-    def late(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(REAUTH_MS / 1000 + 0.5, "the session ends")
-        talk.plain_login()
-        talk.is_served()
-
-    def versions(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(REAUTH_MS / 1000 + 0.5, "the session ends")
-        _versions(talk, 3)
-
-    def between(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(1.1, "a second passes")
-        talk.handshake("PLAIN")
-        talk.is_served()
-        talk.wait(1, "and then")
-
-    def between_scram(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(1.1, "a second passes")
-        talk.handshake("PLAIN")
-        _versions(talk, 3)
-        talk.wait(1, "and then")
-
-    def at_once(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.plain_login()
-        talk.plain_login()
-        talk.is_served()
-
-    def no_handshake(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(1.1, "a second passes")
-        talk.authenticate("\0alice\0alice-secret", "PLAIN as alice")
-        talk.is_served()
-
-    def unknown(talk: Conversation) -> None:
-        talk.plain_login()
-        talk.wait(1.1, "a second passes")
-        talk.handshake("GSSAPI")
-        talk.is_served()
-
-    def old(version: int) -> Callable[[Conversation], object]:
-        def tell(talk: Conversation) -> None:
-            talk.plain_login(version=version)
-            talk.wait(REAUTH_MS / 1000 + 0.5, "the session ends")
-            talk.is_served()
-
-        return tell
-
-    def old_again(talk: Conversation) -> None:
-        talk.plain_login(version=1)
-        talk.wait(1.1, "a second passes")
-        talk.handshake("PLAIN", 0)
-        talk.is_served()
-
-    def bare_again(talk: Conversation) -> None:
-        talk.plain_login(version=1)
-        talk.wait(1.1, "a second passes")
-        talk.handshake("PLAIN", 0)
-        talk.token(b"\0alice\0alice-secret", "a bare token of PLAIN")
-        talk.is_served()
-
-    def bearer_again(talk: Conversation) -> None:
-        for seconds in (2, 60):
-            talk.handshake("OAUTHBEARER")
-            talk.authenticate(bearer(valid_token(lives_seconds=seconds)), f"a token for {seconds} s")
-            talk.is_served()
-            talk.wait(1.1, "a second passes")
-
-    def told(title: str, tell: Callable[[Conversation], object]) -> Story:
-        return Story(f"session: {title}", tell, "SHORT")
-
-    yield told("the same account again", again("alice"))
-    yield told("another account", again("bob"))
-    yield told("a wrong password", again("alice", "wrong"))
-    yield told("another mechanism", by("SCRAM-SHA-256"))
-    yield told("SCRAM again", scram)
-    yield told("SCRAM with a wrong password", scram_wrong)
-    yield told("OAUTHBEARER again", bearer_again)
-    yield told("it ends", expired)
-    yield told("a login after its end", late)
-    yield told("versions after its end", versions)
-    yield told("a request in the middle of another login", between)
-    yield told("versions in the middle of another login", between_scram)
-    yield told("logins without a pause", at_once)
-    yield told("a token without a handshake", no_handshake)
-    yield told("a mechanism that there is not", unknown)
-    yield told("SaslAuthenticate v0 knows none", old(0))
-    yield told("SaslAuthenticate v1", old(1))
-    yield told("a handshake v0 in the middle", old_again)
-    yield told("a bare token in the middle", bare_again)
+_SESSIONS: Final[Mapping[str, tuple[Tell, ...]]] = {
+    **{
+        title: (_LOGIN, _SERVED, _SECOND, _do("plain_login", *account), _SERVED)
+        for title, account in {
+            "the same account again": ("alice", None),
+            "another account": ("bob", None),
+            "a wrong password": ("alice", "wrong"),
+        }.items()
+    },
+    "another mechanism": (*_AGAIN, _SCRAM_LOGIN, _SERVED),
+    "SCRAM again": (_SCRAM_LOGIN, _SERVED, _SECOND) * 2,
+    "SCRAM with a wrong password": (_SCRAM_LOGIN, _SECOND, _do("scram_login", "SCRAM-SHA-256", password="wrong")),
+    "OAUTHBEARER again": (_bearer(2), _SECOND, _bearer(60), _SECOND),
+    "it ends": (_LOGIN, _ITS_END, _SERVED),
+    "a login after its end": (_LOGIN, _ITS_END, _LOGIN, _SERVED),
+    "versions after its end": (_LOGIN, _ITS_END, _versions(3)),
+    "a request in the middle of another login": (*_AGAIN, _HANDSHAKE, _SERVED, _AND_THEN),
+    "versions in the middle of another login": (*_AGAIN, _HANDSHAKE, _versions(3), _AND_THEN),
+    "logins without a pause": (_LOGIN, _LOGIN, _LOGIN, _SERVED),
+    "a token without a handshake": (*_AGAIN, _TOKEN, _SERVED),
+    "a mechanism that there is not": (*_AGAIN, _do("handshake", "GSSAPI"), _SERVED),
+    **{
+        title: (_do("plain_login", version=version), _ITS_END, _SERVED)
+        for version, title in enumerate(("SaslAuthenticate v0 knows none", "SaslAuthenticate v1"))
+    },
+    "a handshake v0 in the middle": (*_OLD, _SERVED),
+    "a bare token in the middle": (*_OLD, _BARE_TOKEN, _SERVED),
+}
 
 
 def _accounts() -> Iterator[Story]:

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections import defaultdict, deque
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from seglog_broker.listeners.kafka.apis import APIS
@@ -27,9 +27,9 @@ from seglog_protocol.kafka import (
 )
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Struct
+from tests.interop.kafka_wire import request
 from tests.process.faults.hostile_peer import BOMBS, TOPICS, bomb, many, name, plain_batch
-from tests.process.faults.raw_peer import BURST, LAST, RawPeer, Unfinished, run
-from tests.processes import PATIENCE_SECONDS
+from tests.process.faults.raw_peer import LAST, RawPeer, Unfinished, run, send_bursts
 from tests.unit.protocol.kafka.instances import Instances
 from tests.unit.protocol.kafka.mutations import mutated
 
@@ -58,88 +58,68 @@ def topic_ids(like: "Peer") -> dict[str, bytes]:
 def ordinary(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
     """A request that a client may well send, and its version."""
     topic, partition = dice.choice(TOPICS), dice.randrange(4)
-    m = messages
     batch = plain_batch()
     choices: list[tuple[int, Callable[[], Request]]] = [
         (30, lambda: produce([(topic, partition, batch)], ids, dice.choice([-1, -1, 1, 1, 0]))),
         (5, lambda: produce([(topic, number % 4, batch) for number in range(7)], ids, 1)),
         (20, lambda: fetch([(topic, partition, dice.randrange(50))], ids, dice.choice([0, 20]))),
         (8, lambda: list_offsets([(topic, partition)] * 3, dice.choice([-1, -2, -3, -4, 0, 10**12]))),
-        (5, lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])),
-        (1, lambda: m.MetadataRequest(topics=[])),
-        (2, lambda: m.ApiVersionsRequest(client_software_name="client", client_software_version="1")),
+        (5, lambda: request("Metadata", {"topics": [{"name": topic}]})),
+        (1, lambda: request("Metadata", {"topics": []})),
+        (2, lambda: request("ApiVersions", {"client_software_name": "client", "client_software_version": "1"})),
         (2, lambda: create(["new"], validate_only=True)),
-        (1, m.DescribeClusterRequest),
-        (1, lambda: m.InitProducerIdRequest(transactional_id=None)),
+        (1, messages.DescribeClusterRequest),
+        (1, lambda: request("InitProducerId", {"transactional_id": None})),
         (2, lambda: epochs([(topic, partition)] * 2)),
         (1, lambda: delete_records([(topic, partition)])),
     ]
-    request = dice.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
-    return request, dice.choice(list(APIS[request.API_KEY].versions))
+    made = dice.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+    return made, dice.choice(list(APIS[made.API_KEY].versions))
+
+
+def _by_id(topic: str, ids: dict[str, bytes]) -> str:
+    return ids.get(topic, bytes(16)).hex()
 
 
 def produce(batches: list[tuple[str, int, bytes]], ids: dict[str, bytes], acks: int) -> Request:
-    cls = messages.ProduceRequest
     topics = [
-        cls.TopicProduceData(
-            name=topic,
-            topic_id=ids.get(topic, bytes(16)),
-            partition_data=[cls.PartitionProduceData(index=partition, records=memoryview(data))],
-        )
-        for topic, partition, data in batches
+        {"name": topic, "topic_id": _by_id(topic, ids), "partition_data": [{"index": number, "records": data.hex()}]}
+        for topic, number, data in batches
     ]
-    return cls(acks=acks, timeout_ms=1000, topic_data=topics)
+    return request("Produce", {"acks": acks, "timeout_ms": 1000, "topic_data": topics})
 
 
 def fetch(places: list[tuple[str, int, int]], ids: dict[str, bytes], max_wait_ms: int = 0) -> Request:
-    cls = messages.FetchRequest
-    topics = [
-        cls.FetchTopic(
-            topic=topic,
-            topic_id=ids.get(topic, bytes(16)),
-            partitions=[cls.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)],
-        )
-        for topic, partition, offset in places
+    asked = [
+        (topic, {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20})
+        for topic, number, offset in places
     ]
-    return cls(topics=topics, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 22)
+    topics = [{"topic": topic, "topic_id": _by_id(topic, ids), "partitions": [item]} for topic, item in asked]
+    return request("Fetch", {"topics": topics, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 1 << 22})
+
+
+def _of_places(
+    api: str, places: list[tuple[str, int]], topic: str = "name", number: str = "partition_index", **more: int
+) -> Request:
+    """A request that names partitions, each in a topic of its own."""
+    return request(api, {"topics": [{topic: name, "partitions": [{number: at, **more}]} for name, at in places]})
 
 
 def list_offsets(places: list[tuple[str, int]], timestamp: int) -> Request:
-    cls = messages.ListOffsetsRequest
-    return cls(
-        topics=[
-            cls.ListOffsetsTopic(
-                name=topic, partitions=[cls.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)]
-            )
-            for topic, partition in places
-        ]
-    )
+    return _of_places("ListOffsets", places, timestamp=timestamp)
 
 
 def epochs(places: list[tuple[str, int]]) -> Request:
-    cls = messages.OffsetForLeaderEpochRequest
-    return cls(
-        topics=[
-            cls.OffsetForLeaderTopic(topic=topic, partitions=[cls.OffsetForLeaderPartition(partition=partition)])
-            for topic, partition in places
-        ]
-    )
+    return _of_places("OffsetForLeaderEpoch", places, "topic", "partition")
 
 
 def delete_records(places: list[tuple[str, int]]) -> Request:
-    cls = messages.DeleteRecordsRequest
-    return cls(
-        topics=[
-            cls.DeleteRecordsTopic(name=topic, partitions=[cls.DeleteRecordsPartition(partition_index=partition)])
-            for topic, partition in places
-        ]
-    )
+    return _of_places("DeleteRecords", places)
 
 
 def create(names: list[str], *, validate_only: bool) -> Request:
-    cls = messages.CreateTopicsRequest
-    topics = [cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
-    return cls(topics=topics, validate_only=validate_only, timeout_ms=1000)
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+    return request("CreateTopics", {"topics": topics, "validate_only": validate_only, "timeout_ms": 1000})
 
 
 # --- Changed ----------------------------------------------------------------------------------------------------------
@@ -151,18 +131,18 @@ def a_mutated_frame(
     """A frame, and whether its connection may well end with it."""
     while True:
         if dice.random() < 0.7:
-            request, version = ordinary(dice, ids)
+            asked, version = ordinary(dice, ids)
         else:
             api_key = dice.choice(KEYS)
             version = dice.choice(list(versions()[api_key]))
             made = instances.message(_request_name(api_key), version)
             assert isinstance(made, Request)
-            request = made
+            asked = made
         what = dice.random()
         if what < 0.7:
-            change(request, dice)
+            change(asked, dice)
         try:
-            content = b"".join(write_request(correlation_id, "peer", request, version))[4:]
+            content = b"".join(write_request(correlation_id, "peer", asked, version))[4:]
         except (struct.error, ValueError, TypeError, AttributeError, OverflowError):
             continue  # nothing that a frame can have
         if what >= 0.97:
@@ -273,19 +253,17 @@ EXPRESSIONS: Final = (
 def member(dice: random.Random) -> Request:
     """A member that subscribes by an expression, or to very many topics, and that nobody hears of again."""
     regex = dice.choice([*EXPRESSIONS, None])
-    return messages.ConsumerGroupHeartbeatRequest(
-        group_id=f"hostile-{dice.randrange(20)}",
-        member_id=f"m{dice.randrange(1 << 30)}",
-        rebalance_timeout_ms=dice.choice([1, 2**31 - 1]),
-        subscribed_topic_names=[name(dice) for _ in range(min(many(dice), 3000))] if regex is None else [],
-        subscribed_topic_regex=regex,
-        topic_partitions=[],
-    )
+    joining = {
+        "group_id": f"hostile-{dice.randrange(20)}",
+        "member_id": f"m{dice.randrange(1 << 30)}",
+        "rebalance_timeout_ms": dice.choice([1, 2**31 - 1]),
+        "subscribed_topic_names": [name(dice) for _ in range(min(many(dice), 3000))] if regex is None else [],
+    }
+    return request("ConsumerGroupHeartbeat", {**joining, "subscribed_topic_regex": regex, "topic_partitions": []})
 
 
 def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
     """A request for very much, and its version."""
-    m = messages
     batch = plain_batch()
     if dice.random() < 0.005:
         kind, codec = dice.choice(BOMBS)
@@ -293,6 +271,8 @@ def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
     if dice.random() < 0.1:
         return member(dice), 1
     names = [name(dice) for _ in range(min(many(dice), 3000))]
+    named = [{"name": item} for item in names]
+    no_id = {"name": None, "topic_id": "00" * 16}
     choices: list[Callable[[], Request]] = [
         lambda: produce([(*place, b"") for place in places(dice)], ids, dice.choice([-1, 1, 5])),
         lambda: produce([(*place, batch) for place in places(dice)[:2000]], ids, dice.choice([-1, 0, 1])),
@@ -300,27 +280,19 @@ def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
         lambda: list_offsets(places(dice), dice.choice([-1, -3, -9, 0, 10**12, 2**63 - 1])),
         lambda: epochs(places(dice)),
         lambda: delete_records(places(dice)),
-        lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=item) for item in names]),
-        lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="target")] * many(dice) * 5),
+        lambda: request("Metadata", {"topics": named}),
+        lambda: request("Metadata", {"topics": [{"name": "target"}] * many(dice) * 5}),
         lambda: create(names * dice.choice([1, 3]), validate_only=True),
         lambda: create(["x" * 250] * many(dice), validate_only=False),
-        lambda: m.DeleteTopicsRequest(
-            topics=[m.DeleteTopicsRequest.DeleteTopicState(name=item) for item in names], topic_names=names
-        ),
-        lambda: m.DeleteTopicsRequest(
-            topics=[m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(16))] * many(dice)
-        ),
-        lambda: m.CreatePartitionsRequest(
-            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=item, count=2**31 - 1) for item in names]
-        ),
-        lambda: m.DescribeTopicPartitionsRequest(
-            topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name=item) for item in names]
-        ),
-        lambda: m.ApiVersionsRequest(client_software_name="x" * many(dice), client_software_version="-"),
+        lambda: request("DeleteTopics", {"topics": named, "topic_names": names}),
+        lambda: request("DeleteTopics", {"topics": [no_id] * many(dice)}),
+        lambda: request("CreatePartitions", {"topics": [{"name": item, "count": 2**31 - 1} for item in names]}),
+        lambda: request("DescribeTopicPartitions", {"topics": named}),
+        lambda: request("ApiVersions", {"client_software_name": "x" * many(dice), "client_software_version": "-"}),
         *one_thing_many_times(dice),
     ]
-    request = dice.choice(choices)()
-    return request, dice.choice(versions_of(request))
+    made = dice.choice(choices)()
+    return made, dice.choice(versions_of(made))
 
 
 def versions_of(request: Request) -> list[int]:
@@ -333,59 +305,42 @@ def versions_of(request: Request) -> list[int]:
 
 def one_thing_many_times(dice: random.Random) -> list[Callable[[], Request]]:
     """Requests that name the same group, topic or partition again and again."""
-    m = messages
     times = many(dice) * 2
     group = dice.choice(["readers", "members", "nobody"])
-    fetch = m.OffsetFetchRequest
-    asked = fetch.OffsetFetchRequestTopics(name="target", partition_indexes=[0] * times)
-    commit = m.OffsetCommitRequest
-    place = commit.OffsetCommitRequestPartition(partition_index=0, committed_metadata="x" * 40)
-    described = m.DescribeConfigsRequest.DescribeConfigsResource
-    altered = m.IncrementalAlterConfigsRequest
-    change = altered.AlterableConfig(name="retention.ms", value="700000000")
-    log_dirs = m.DescribeLogDirsRequest.DescribableLogDirTopic(topic="target", partitions=[0] * times)
-    return [
-        lambda: commit(
-            group_id="readers",
-            topics=[commit.OffsetCommitRequestTopic(name="target", partitions=[place] * min(times, 4_000))],
-        ),
-        lambda: fetch(
-            group_id=group, topics=None, groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=None)] * times
-        ),
-        lambda: fetch(topics=[], groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=[asked])] * 5),
-        lambda: m.DescribeGroupsRequest(groups=[group] * times),
-        lambda: m.ConsumerGroupDescribeRequest(group_ids=[group] * times),
-        lambda: m.DeleteGroupsRequest(groups_names=["nobody"] * times),
-        lambda: m.FindCoordinatorRequest(coordinator_keys=[group] * times),
-        lambda: m.LeaveGroupRequest(
-            group_id=group, members=[m.LeaveGroupRequest.MemberIdentity(member_id="m")] * times
-        ),
-        lambda: m.ConsumerGroupHeartbeatRequest(
-            group_id="members",
-            member_id=f"m{dice.randrange(20)}",
-            member_epoch=0,
-            rebalance_timeout_ms=10_000,
-            subscribed_topic_names=[name(dice) for _ in range(min(times, 1_000))],
-            topic_partitions=[],
-        ),
-        lambda: m.DescribeConfigsRequest(
-            resources=[described(resource_type=2, resource_name="target", configuration_keys=None)] * times,
-            include_documentation=True,
-        ),
-        lambda: m.DescribeConfigsRequest(
-            resources=[
-                described(resource_type=2, resource_name="target", configuration_keys=["retention.ms", str(number)])
-                for number in range(min(times, 3_000))
-            ],
-            include_synonyms=True,
-        ),
-        lambda: altered(
-            resources=[altered.AlterConfigsResource(resource_type=2, resource_name="target", configs=[change])] * times,
-            validate_only=True,
-        ),
-        lambda: m.DescribeLogDirsRequest(topics=[log_dirs]),
-        m.ListGroupsRequest,
+    everything = {"group_id": group, "topics": None}
+    asked = {"group_id": group, "topics": [{"name": "target", "partition_indexes": [0] * times}]}
+    place = {"partition_index": 0, "committed_metadata": "x" * 40}
+    committed = {"group_id": "readers", "topics": [{"name": "target", "partitions": [place] * min(times, 4_000)}]}
+    target = {"resource_type": 2, "resource_name": "target"}
+    keys = [["retention.ms", str(number)] for number in range(min(times, 3_000))]
+    described = [target | {"configuration_keys": None}] * times
+    altered = target | {"configs": [{"name": "retention.ms", "value": "700000000"}]}
+    joining: dict[str, Any] = {
+        "group_id": "members",
+        "member_id": f"m{dice.randrange(20)}",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 10_000,
+        "subscribed_topic_names": [name(dice) for _ in range(min(times, 1_000))],
+        "topic_partitions": [],
+    }
+    chosen = [target | {"configuration_keys": each} for each in keys]
+    fields: list[tuple[str, dict[str, Any]]] = [
+        ("OffsetCommit", committed),
+        ("OffsetFetch", {**everything, "groups": [everything] * times}),
+        ("OffsetFetch", {"topics": [], "groups": [asked] * 5}),
+        ("DescribeGroups", {"groups": [group] * times}),
+        ("ConsumerGroupDescribe", {"group_ids": [group] * times}),
+        ("DeleteGroups", {"groups_names": ["nobody"] * times}),
+        ("FindCoordinator", {"coordinator_keys": [group] * times}),
+        ("LeaveGroup", {"group_id": group, "members": [{"member_id": "m"}] * times}),
+        ("ConsumerGroupHeartbeat", joining),
+        ("DescribeConfigs", {"resources": described, "include_documentation": True}),
+        ("DescribeConfigs", {"resources": chosen, "include_synonyms": True}),
+        ("IncrementalAlterConfigs", {"resources": [altered] * times, "validate_only": True}),
+        ("DescribeLogDirs", {"topics": [{"topic": "target", "partitions": [0] * times}]}),
+        ("ListGroups", {}),
     ]
+    return [partial(request, api, given) for api, given in fields]
 
 
 ALL_OFFSETS_VERSION_MIN: Final = 2
@@ -456,23 +411,7 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
     ids = topic_ids(peer)
     instances = Instances(dice.randrange(1 << 30))
     end = b"".join(write_request(LAST, None, messages.ApiVersionsRequest(), 0))
-    sent = 0
-    while sent < count:
-        burst: list[bytes] = []
-        may_end = False
-        size = min(BURST, count - sent)
-        while size and not may_end:
-            data, may_end = a_mutated_frame(sent + 1, dice, ids, instances)
-            burst.append(data)
-            sent, size = sent + 1, size - 1
-        if dice.random() < 0.01:
-            data = b"".join(burst)
-            peer.send(data[: dice.randrange(len(data))])
-            peer.close()
-        elif peer.send(*burst, end) and not peer.is_answered(0.1 if may_end else PATIENCE_SECONDS):
-            assert may_end, "the broker closed a connection that it should not have closed"
-            peer.close()
-    return sent
+    return send_bursts(peer, count, dice, lambda number: a_mutated_frame(number, dice, ids, instances), end)
 
 
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
@@ -483,11 +422,11 @@ def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
         if what < 0.002:
             unfinished.begin(struct.pack(">ihh", 60_000_000, 0, 9), dice)
             continue
-        request, version = hostile(dice, ids)
-        if _is_silent(request):
-            peer.send(b"".join(write_request(2, "peer", request, version)))
-            request, version = messages.ApiVersionsRequest(), 0
-        peer.ask(request, version)
+        asked, version = hostile(dice, ids)
+        if _is_silent(asked):
+            peer.send(b"".join(write_request(2, "peer", asked, version)))
+            asked, version = messages.ApiVersionsRequest(), 0
+        peer.ask(asked, version)
     unfinished.close()
     return count
 

@@ -17,7 +17,7 @@ from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.compression import Codec
 from seglog_protocol.frames import PREFIX, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import PROTOCOL_NAME
-from tests.process.faults.raw_peer import BURST, LAST, RawPeer, Unfinished, run
+from tests.process.faults.raw_peer import LAST, RawPeer, Unfinished, run, send_bursts
 
 TOPICS: Final = ("target", "keyed", "dated")
 MIB: Final = 1024 * 1024
@@ -70,39 +70,28 @@ def ordinary(dice: random.Random) -> Sent:
     batch = plain_batch()
     topic = dice.choice(TOPICS)
     place: Header = {"topic": topic, "partition": dice.randrange(4)}
-    choices: list[Sent] = [
-        ({"api": "append", "partitions": [place | {"size": len(batch)}], "ack": dice.choice(["os", "disk"])}, batch),
-        ({"api": "append", "partitions": [place | {"size": len(batch)}] * 2, "ack": "os", "create": True}, batch * 2),
-        (
-            {
-                "api": "fetch",
-                "v": 2,
-                "partitions": [place | {"offset": 0}],
-                "max_wait_ms": 0,
-                "topic_ids": {topic: "x"},
-            },
-            b"",
-        ),
-        ({"api": "fetch", "partitions": [place | {"timestamp": 5, "max_bytes": 500}], "max_wait_ms": 20}, b""),
-        ({"api": "offsets", "partitions": [{"topic": topic, "timestamp": 0}]}, b""),
-        ({"api": "topics", "names": [topic], "config": True}, b""),
-        ({"api": "create_topic", "topic": topic, "partitions": 1, "config": {"retention.ms": 5}}, b""),
-        (
-            {"api": "alter_topic", "topic": topic, "config": {"segment.bytes": 1_048_576}, "reset": ["retention.ms"]},
-            b"",
-        ),
-        ({"api": "truncate", "partitions": [place | {"offset": 0}]}, b""),
-        ({"api": "flush", "partitions": [place]}, b""),
-        ({"api": "explain", **place, "offset": 0}, b""),
-        ({"api": "explain_segments", **place, "limit": 5}, b""),
-        ({"api": "metrics"}, b""),
-        ({"api": "cancel", "target": 3}, b""),
-        ({"api": "hello", "protocol": PROTOCOL_NAME}, b""),
-        ({"api": "delete_topic", "topic": "missing"}, b""),
-        ({"api": "init_producer"}, b""),
+    choices: list[Header] = [
+        {"api": "append", "partitions": [place | {"size": len(batch)}], "ack": dice.choice(["os", "disk"])},
+        {"api": "append", "partitions": [place | {"size": len(batch)}] * 2, "ack": "os", "create": True},
+        {"api": "fetch", "v": 2, "partitions": [place | {"offset": 0}], "max_wait_ms": 0, "topic_ids": {topic: "x"}},
+        {"api": "fetch", "partitions": [place | {"timestamp": 5, "max_bytes": 500}], "max_wait_ms": 20},
+        {"api": "offsets", "partitions": [{"topic": topic, "timestamp": 0}]},
+        {"api": "topics", "names": [topic], "config": True},
+        {"api": "create_topic", "topic": topic, "partitions": 1, "config": {"retention.ms": 5}},
+        {"api": "alter_topic", "topic": topic, "config": {"segment.bytes": 1_048_576}, "reset": ["retention.ms"]},
+        {"api": "truncate", "partitions": [place | {"offset": 0}]},
+        {"api": "flush", "partitions": [place]},
+        {"api": "explain", **place, "offset": 0},
+        {"api": "explain_segments", **place, "limit": 5},
+        {"api": "metrics"},
+        {"api": "cancel", "target": 3},
+        {"api": "hello", "protocol": PROTOCOL_NAME},
+        {"api": "delete_topic", "topic": "missing"},
+        {"api": "init_producer"},
     ]
     weights = [30, 10, 20, 10, 8, 4, 1, 1, 2, 4, 5, 3, 2, 3, 2, 1, 1]
-    header, payload = dice.choices(choices, weights)[0]
+    header = dice.choices(choices, weights)[0]
+    payload = batch * len(header["partitions"]) if header["api"] == "append" else b""
     return {"id": dice.randrange(1, 1000), "v": 1} | header, payload
 
 
@@ -183,58 +172,52 @@ def partitions(dice: random.Random, **more: Any) -> list[Header]:
 
 def hostile(dice: random.Random) -> Iterator[Sent]:
     batch = plain_batch()
-    long_lists: list[Callable[[], Sent]] = [
-        lambda: ({"api": "append", "partitions": partitions(dice, size=0), "ack": "os"}, b""),
-        lambda: append_of([(dice.choice(TOPICS), number % 4, batch) for number in range(min(many(dice), 2000))]),
-        lambda: ({"api": "fetch", "partitions": partitions(dice, offset=0, max_bytes=100), "max_wait_ms": 0}, b""),
-        lambda: ({"api": "fetch", "partitions": partitions(dice, timestamp=dice.randrange(10**12))}, b""),
-        lambda: (
-            {"api": "fetch", "v": 2, "partitions": partitions(dice, offset=2**40)[:9], "topic_ids": ids(dice)},
-            b"",
-        ),
-        lambda: ({"api": "offsets", "partitions": partitions(dice, timestamp=dice.choice([0, 10**12, 10**14]))}, b""),
-        lambda: ({"api": "offsets", "partitions": [{"topic": "target"}] * many(dice)}, b""),
-        lambda: ({"api": "topics", "names": [name(dice) for _ in range(min(many(dice), 3000))]}, b""),
-        lambda: ({"api": "topics", "limit": 10_000, "config": dice.random() < 0.1}, b""),
-        lambda: ({"api": "truncate", "partitions": partitions(dice, offset=0)}, b""),
-        lambda: ({"api": "flush", "partitions": partitions(dice)}, b""),
-        lambda: ({"api": "create_topic", "topic": name(dice) * many(dice), "partitions": 2**31 - 1}, b""),
-        lambda: ({"api": "create_topic", "topic": "x", "config": {name(dice) * min(many(dice), 3000): "1"}}, b""),
-        lambda: ({"api": "create_topic", "topic": "x", "config": {"retention.ms": "9" * many(dice) * 50}}, b""),
-        lambda: (
-            {"api": "create_topic", "topic": "x", "config": {name(dice): "1" for _ in range(min(many(dice), 3000))}},
-            b"",
-        ),
-        lambda: (
-            {"api": "alter_topic", "topic": "target", "reset": ["retention.ms"] * many(dice), "partitions": 1},
-            b"",
-        ),
-        lambda: ({"api": "alter_topic", "topic": name(dice), "reset": [name(dice)]}, b""),
-        lambda: ({"api": "delete_topic", "topic": name(dice)}, b""),
-        lambda: ({"api": "explain", "topic": "target", "partition": dice.randrange(6), "timestamp": 10**12}, b""),
-        lambda: ({"api": "explain_segments", "topic": "target", "partition": 0, "limit": 10_000}, b""),
-        lambda: ({"api": "hello", "protocol": PROTOCOL_NAME, "client": "x" * many(dice) * 50}, b""),
-        lambda: ({"api": "metrics"}, b""),
-        lambda: ({"api": "init_producer"}, b""),
-        lambda: ({"api": "cancel", "target": 2**63 - 1}, b""),
-        lambda: ({"api": "topics", "names": [[[[]]]] * min(many(dice) * 3, 100_000)}, b""),
-        lambda: ({"api": name(dice) * many(dice)}, b""),
-        lambda: ({"api": "append", "partitions": [{}] * many(dice), "ack": name(dice)}, b""),
-        lambda: ({"api": "topics", "names": ["target"] * many(dice)}, b""),
-        lambda: (
-            {"api": "commit_offsets", "group": "readers", "offsets": partitions(dice, offset=0, metadata="x" * 40)},
-            b"",
-        ),
-        lambda: ({"api": "committed_offsets", "group": "readers", "partitions": partitions(dice)}, b""),
-        lambda: ({"api": "committed_offsets", "group": "readers"}, b""),
-        lambda: ({"api": "delete_offsets", "group": "readers", "partitions": partitions(dice)}, b""),
-        lambda: ({"api": "describe_group", "group": dice.choice(["readers", "nobody"])}, b""),
-        lambda: ({"api": "delete_groups", "groups": ["nobody"] * many(dice)}, b""),
-        lambda: ({"api": "leave_group", "group": "readers", "members": [{"member_id": "m"}] * many(dice)}, b""),
-        lambda: ({"api": "list_groups"}, b""),
+    long_lists: list[Callable[[], Header]] = [
+        lambda: {"api": "append", "partitions": partitions(dice, size=0), "ack": "os"},
+        lambda: {"api": "fetch", "partitions": partitions(dice, offset=0, max_bytes=100), "max_wait_ms": 0},
+        lambda: {"api": "fetch", "partitions": partitions(dice, timestamp=dice.randrange(10**12))},
+        lambda: {"api": "fetch", "v": 2, "partitions": partitions(dice, offset=2**40)[:9], "topic_ids": ids(dice)},
+        lambda: {"api": "offsets", "partitions": partitions(dice, timestamp=dice.choice([0, 10**12, 10**14]))},
+        lambda: {"api": "offsets", "partitions": [{"topic": "target"}] * many(dice)},
+        lambda: {"api": "topics", "names": [name(dice) for _ in range(min(many(dice), 3000))]},
+        lambda: {"api": "topics", "limit": 10_000, "config": dice.random() < 0.1},
+        lambda: {"api": "truncate", "partitions": partitions(dice, offset=0)},
+        lambda: {"api": "flush", "partitions": partitions(dice)},
+        lambda: {"api": "create_topic", "topic": name(dice) * many(dice), "partitions": 2**31 - 1},
+        lambda: {"api": "create_topic", "topic": "x", "config": {name(dice) * min(many(dice), 3000): "1"}},
+        lambda: {"api": "create_topic", "topic": "x", "config": {"retention.ms": "9" * many(dice) * 50}},
+        lambda: {
+            "api": "create_topic",
+            "topic": "x",
+            "config": {name(dice): "1" for _ in range(min(many(dice), 3000))},
+        },
+        lambda: {"api": "alter_topic", "topic": "target", "reset": ["retention.ms"] * many(dice), "partitions": 1},
+        lambda: {"api": "alter_topic", "topic": name(dice), "reset": [name(dice)]},
+        lambda: {"api": "delete_topic", "topic": name(dice)},
+        lambda: {"api": "explain", "topic": "target", "partition": dice.randrange(6), "timestamp": 10**12},
+        lambda: {"api": "explain_segments", "topic": "target", "partition": 0, "limit": 10_000},
+        lambda: {"api": "hello", "protocol": PROTOCOL_NAME, "client": "x" * many(dice) * 50},
+        lambda: {"api": "metrics"},
+        lambda: {"api": "init_producer"},
+        lambda: {"api": "cancel", "target": 2**63 - 1},
+        lambda: {"api": "topics", "names": [[[[]]]] * min(many(dice) * 3, 100_000)},
+        lambda: {"api": name(dice) * many(dice)},
+        lambda: {"api": "append", "partitions": [{}] * many(dice), "ack": name(dice)},
+        lambda: {"api": "topics", "names": ["target"] * many(dice)},
+        lambda: {"api": "commit_offsets", "group": "readers", "offsets": partitions(dice, offset=0, metadata="x" * 40)},
+        lambda: {"api": "committed_offsets", "group": "readers", "partitions": partitions(dice)},
+        lambda: {"api": "committed_offsets", "group": "readers"},
+        lambda: {"api": "delete_offsets", "group": "readers", "partitions": partitions(dice)},
+        lambda: {"api": "describe_group", "group": dice.choice(["readers", "nobody"])},
+        lambda: {"api": "delete_groups", "groups": ["nobody"] * many(dice)},
+        lambda: {"api": "leave_group", "group": "readers", "members": [{"member_id": "m"}] * many(dice)},
+        lambda: {"api": "list_groups"},
     ]
     while True:
-        yield dice.choice(long_lists)()
+        if dice.randrange(len(long_lists) + 1):
+            yield dice.choice(long_lists)(), b""
+        else:
+            yield append_of([(dice.choice(TOPICS), number % 4, batch) for number in range(min(many(dice), 2000))])
 
 
 def append_of(batches: list[tuple[str, int, bytes]]) -> Sent:
@@ -275,20 +258,7 @@ class Peer(RawPeer):
 
 def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
     end = encode_frame({"id": LAST, "api": "cancel", "v": 1, "target": LAST})
-    sent = 0
-    while sent < count:
-        burst, may_end = b"", False
-        size = min(BURST, count - sent)
-        while size and not may_end:
-            data, may_end = mutated(dice)
-            burst += data
-            sent, size = sent + 1, size - 1
-        if dice.random() < 0.01:
-            peer.send(burst[: dice.randrange(len(burst))])
-            peer.close()
-        elif peer.send(burst, end) and not peer.is_answered(0.2):
-            peer.close()
-    return sent
+    return send_bursts(peer, count, dice, lambda _: mutated(dice), end, patience=0.2)
 
 
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:

@@ -5,8 +5,8 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,10 +14,9 @@ import seglog
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_protocol.frames import encode_frame
-from seglog_protocol.kafka import messages as m
 from seglog_protocol.kafka import write_request
-from seglog_protocol.kafka.structs import Request
 from seglog_protocol.messages.base import ITEMS_MAX
+from tests.interop.kafka_wire import Plain, request
 from tests.process.faults.asking import Asking
 from tests.process.faults.hostile_kafka_peer import Peer
 from tests.processes import Daemon, daemon
@@ -48,9 +47,16 @@ class Prepared(NamedTuple):
     topics: dict[str, tuple[bytes, int]]
     """Ids and partitions, by name."""
 
-    @property
-    def wide(self) -> list[tuple[str, range]]:
-        return [(name, range(count)) for name, (_, count) in self.topics.items()]
+    def each(self, number: str = "partition_index", name: str = "name", **more: Plain) -> list[Plain]:
+        """Every partition, by the names that a request has for a topic and a partition."""
+        return [
+            {name: topic, "partitions": [{number: at, **more} for at in range(count)]}
+            for topic, (_, count) in self.topics.items()
+        ]
+
+    def numbers(self, name: str = "name", numbers: str = "partitions") -> list[Plain]:
+        """Topics with the numbers of their partitions alone."""
+        return [{name: topic, numbers: [*range(count)]} for topic, (_, count) in self.topics.items()]
 
 
 def prepare(running: Daemon, partitions: int) -> Prepared:
@@ -64,433 +70,149 @@ def prepare(running: Daemon, partitions: int) -> Prepared:
     prepared = Prepared(running, {name: known for name, known in topics.items() if not name.startswith("__")})
     peer = Peer(running.kafka_port)
     for group in ("offsets", "more-offsets"):
-        cls = m.OffsetCommitRequest
-        asked = [
-            cls.OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    cls.OffsetCommitRequestPartition(partition_index=number, committed_metadata="x" * 20)
-                    for number in numbers
-                ],
-            )
-            for name, numbers in prepared.wide
-        ]
-        _asked(peer, cls(group_id=group, topics=asked), 8)
+        committed = {"group_id": group, "topics": prepared.each(committed_metadata="x" * 20)}
+        peer.ask(request("OffsetCommit", committed), 8)
     for number in range(GROUPS):
         _join(running, f"group-{number:03}", MEMBERS if number == 0 else 1)
     for number in range(MEMBERS):
-        beat = m.ConsumerGroupHeartbeatRequest(
-            group_id="consumers",
-            member_id=f"member-{number}",
-            member_epoch=0,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=list(prepared.topics),
-            topic_partitions=[],
-        )
-        [told] = peer.ask(beat, 1)
-        assert isinstance(told, m.ConsumerGroupHeartbeatResponse)
+        told: Any
+        [told] = peer.ask(request("ConsumerGroupHeartbeat", _member("consumers", f"member-{number}", *topics)), 1)
         assert not told.error_code, told
     peer.close()
     return prepared
 
 
-def _asked(peer: Peer, request: Request, version: int) -> Any:
-    [told] = peer.ask(request, version)
-    return told
+def _member(group: str, member: str, *topics: str) -> dict[str, Plain]:
+    joining = {"group_id": group, "member_id": member, "member_epoch": 0, "rebalance_timeout_ms": 60_000}
+    return joining | {"subscribed_topic_names": list(topics), "topic_partitions": []}
 
 
 def _join(running: Daemon, group: str, members: int) -> None:
     """Members of the classic protocol, with much to say of themselves."""
-    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(METADATA))
+    timeouts = dict.fromkeys(("session_timeout_ms", "rebalance_timeout_ms"), 300_000)
+    protocols = [{"name": "range", "metadata": "00" * METADATA}]
+    joining: dict[str, Plain] = {"group_id": group, **timeouts, "protocol_type": "x", "protocols": protocols}
     peers = [Peer(running.kafka_port) for _ in range(members)]
-    request = m.JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=300_000,
-        rebalance_timeout_ms=300_000,
-        protocol_type="x",
-        protocols=[protocol],
-    )
-    ids = [_asked(peer, request, 4).member_id for peer in peers]
-    for peer, member_id in zip(peers, ids, strict=True):
-        request.member_id = member_id
-        peer.send(b"".join(write_request(1, "peer", request, 4)))
-    joined: list[Any] = [peer.wait_for(1)[0] for peer in peers]
-    sync = m.SyncGroupRequest(group_id=group, generation_id=joined[0].generation_id)
-    for peer, told in zip(peers, joined, strict=True):
-        sync.member_id = told.member_id
-        if told.leader == told.member_id:
-            sync.assignments = [
-                m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=id_, assignment=b"x") for id_ in ids
-            ]
-        else:
-            sync.assignments = []
-        peer.send(b"".join(write_request(1, "peer", sync, 3)))
+    ids = [peer.ask(request("JoinGroup", joining), 4)[0].member_id for peer in peers]  # type: ignore[attr-defined]
+
+    def all_ask(api: str, version: int, fields: list[dict[str, Plain]]) -> list[Any]:
+        for peer, given in zip(peers, fields, strict=True):
+            peer.send(b"".join(write_request(1, "peer", request(api, given), version)))
+        return [peer.wait_for(1)[0] for peer in peers]
+
+    joined = all_ask("JoinGroup", 4, [joining | {"member_id": member} for member in ids])
+    assigned = [{"member_id": member, "assignment": "00"} for member in ids]
+    syncing = {"group_id": group, "generation_id": joined[0].generation_id}
+    leading = [assigned if told.leader == told.member_id else [] for told in joined]
+    all_ask("SyncGroup", 3, [{**syncing, "member_id": m, "assignments": a} for m, a in zip(ids, leading, strict=True)])
     for peer in peers:
-        peer.wait_for(1)
         peer.close()
 
 
 # --- Kafka's wire -----------------------------------------------------------------------------------------------------
 
 
-def kafka_requests(prepared: Prepared) -> Iterator[tuple[str, Request, int]]:
-    """A title, the request, its version."""
+def kafka_requests(prepared: Prepared) -> Iterator[tuple[str, int, dict[str, Plain]]]:
+    """The api, in a title that may say more behind a colon, the version, and the fields."""
     names = [f"n{number}" for number in range(TIMES)]
-    many = range(TIMES)
-    wide, ids = prepared.wide, {name: id_ for name, (id_, _) in prepared.topics.items()}
-
-    def by_topic(kind: Any, item: Callable[[int], Any], name: str = "name", items: str = "partitions") -> list[Any]:
-        return [kind(**{name: topic, items: [item(number) for number in numbers]}) for topic, numbers in wide]
-
-    fetch = m.FetchRequest
-    yield (
-        "Fetch: all partitions",
-        fetch(
-            max_wait_ms=0,
-            max_bytes=1 << 20,
-            topics=by_topic(
-                fetch.FetchTopic, lambda n: fetch.FetchPartition(partition=n, partition_max_bytes=1 << 20), "topic"
-            ),
-        ),
-        12,
-    )
-    yield (
-        "Fetch: unknown topics",
-        fetch(
-            topics=[
-                fetch.FetchTopic(topic=name, partitions=[fetch.FetchPartition(partition=0)]) for name in names[:10_000]
-            ]
-        ),
-        12,
-    )
-    lists = m.ListOffsetsRequest
-    for title, moment in (("ends", -1), ("largest timestamps", -3), ("by timestamp", 5)):
-        place = partial(lists.ListOffsetsPartition, timestamp=moment)
-        yield (
-            f"ListOffsets: {title}",
-            lists(
-                topics=[
-                    lists.ListOffsetsTopic(name=name, partitions=[place(partition_index=number) for number in numbers])
-                    for name, numbers in wide
-                ]
-            ),
-            7,
-        )
-    metadata = m.MetadataRequest
-    yield "Metadata: all", metadata(topics=None), 12
-    yield "Metadata: one name", metadata(topics=[metadata.MetadataRequestTopic(name="wide-a")] * TIMES), 12
-    yield "Metadata: unknown names", metadata(topics=[metadata.MetadataRequestTopic(name=name) for name in names]), 12
-    described = m.DescribeTopicPartitionsRequest
-    yield (
-        "DescribeTopicPartitions: unknown names",
-        described(topics=[described.TopicRequest(name=name) for name in names]),
-        0,
-    )
-    yield "DescribeTopicPartitions: all", described(topics=[], response_partition_limit=2_000), 0
-    commit = m.OffsetCommitRequest
-    yield (
-        "OffsetCommit: all partitions",
-        commit(
-            group_id="offsets",
-            topics=by_topic(
-                commit.OffsetCommitRequestTopic,
-                lambda number: commit.OffsetCommitRequestPartition(partition_index=number, committed_metadata="y"),
-            ),
-        ),
-        8,
-    )
-    yield (
-        "OffsetCommit: one partition",
-        commit(
-            group_id="offsets",
-            topics=[
-                commit.OffsetCommitRequestTopic(
-                    name="wide-a", partitions=[commit.OffsetCommitRequestPartition(partition_index=0)] * TIMES
-                )
-            ],
-        ),
-        8,
-    )
-    offsets = m.OffsetFetchRequest
-    group = offsets.OffsetFetchRequestGroup
-    topic = offsets.OffsetFetchRequestTopics
-    yield "OffsetFetch: one group", offsets(groups=[group(group_id="offsets", topics=None)] * TIMES), 8
-    yield (
-        "OffsetFetch: one group's lists of topics",
-        offsets(
-            groups=[
-                group(group_id="offsets", topics=[topic(name="wide-a", partition_indexes=[*range(number)])])
-                for number in range(600)
-            ]
-        ),
-        8,
-    )
-    yield (
-        "OffsetFetch: one partition",
-        offsets(groups=[group(group_id="offsets", topics=[topic(name="wide-a", partition_indexes=[0] * TIMES)])] * 10),
-        8,
-    )
-    yield "OffsetFetch: unknown groups", offsets(groups=[group(group_id=name, topics=None) for name in names]), 8
-    yield "OffsetFetch: version 7", offsets(group_id="offsets", topics=None), 7
-    yield "FindCoordinator: groups", m.FindCoordinatorRequest(key_type=0, coordinator_keys=names), 4
-    leave = m.LeaveGroupRequest
-    yield (
-        "LeaveGroup: unknown members",
-        leave(group_id="group-000", members=[leave.MemberIdentity(member_id=name) for name in names]),
-        4,
-    )
+    named: list[Plain] = [{"name": name} for name in names]
+    keyed = [["retention.ms", f"x{number}"] for number in range(10_000)]
     groups = [f"group-{number:03}" for number in range(GROUPS)]
-    yield "DescribeGroups: one", m.DescribeGroupsRequest(groups=["group-000"] * TIMES), 5
-    yield "DescribeGroups: all", m.DescribeGroupsRequest(groups=[*groups, "consumers", "offsets"]), 5
-    yield "DescribeGroups: unknown", m.DescribeGroupsRequest(groups=names), 6
-    yield "ConsumerGroupDescribe: one", m.ConsumerGroupDescribeRequest(group_ids=["consumers"] * TIMES), 1
-    yield "ConsumerGroupDescribe: unknown", m.ConsumerGroupDescribeRequest(group_ids=names), 1
-    yield "ListGroups", m.ListGroupsRequest(), 5
-    yield "DeleteGroups: unknown", m.DeleteGroupsRequest(groups_names=names), 2
-    forget = m.OffsetDeleteRequest
-    yield (
-        "OffsetDelete: one partition",
-        forget(
-            group_id="more-offsets",
-            topics=[
-                forget.OffsetDeleteRequestTopic(
-                    name="wide-a", partitions=[forget.OffsetDeleteRequestPartition(partition_index=0)] * TIMES
-                )
-            ],
-        ),
-        0,
-    )
-    yield (
-        "OffsetDelete: all",
-        forget(
-            group_id="more-offsets",
-            topics=by_topic(
-                forget.OffsetDeleteRequestTopic, lambda n: forget.OffsetDeleteRequestPartition(partition_index=n)
-            ),
-        ),
-        0,
-    )
-    create = m.CreateTopicsRequest
-    made = [create.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
-    yield "CreateTopics: validated", create(topics=made[:10_000], validate_only=True), 7
-    yield "CreateTopics: too many", create(topics=made), 7
-    yield "CreateTopics: one name", create(topics=[made[0]] * 10_000), 7
-    delete = m.DeleteTopicsRequest
-    yield (
-        "DeleteTopics: unknown",
-        delete(topics=[delete.DeleteTopicState(name=name) for name in names]),
-        6,
-    )
-    records = m.DeleteRecordsRequest
-    yield (
-        "DeleteRecords: all partitions",
-        records(
-            topics=by_topic(
-                records.DeleteRecordsTopic, lambda n: records.DeleteRecordsPartition(partition_index=n, offset=0)
-            )
-        ),
-        2,
-    )
-    epochs = m.OffsetForLeaderEpochRequest
-    yield (
-        "OffsetForLeaderEpoch: one",
-        epochs(
-            topics=[
-                epochs.OffsetForLeaderTopic(
-                    topic="wide-a", partitions=[epochs.OffsetForLeaderPartition(partition=0)] * TIMES
-                )
-            ]
-        ),
-        4,
-    )
-    acls = m.CreateAclsRequest
-    yield "CreateAcls", acls(creations=[acls.AclCreation()] * TIMES), 3
-    yield "DeleteAcls", m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter()] * TIMES), 3
-    configs = m.DescribeConfigsRequest
-    resource = configs.DescribeConfigsResource
+    topic = {"resource_type": 2, "resource_name": "wide-a"}
+    broker = {"resource_type": 4, "resource_name": "1"}
     every = {"include_synonyms": True, "include_documentation": True}
-    yield (
-        "DescribeConfigs: one topic",
-        configs(
-            resources=[resource(resource_type=2, resource_name="wide-a", configuration_keys=None)] * TIMES, **every
-        ),
-        4,
-    )
-    yield (
-        "DescribeConfigs: one topic, many lists of keys",
-        configs(
-            resources=[
-                resource(resource_type=2, resource_name="wide-a", configuration_keys=["retention.ms", f"x{n}"])
-                for n in many[:10_000]
-            ],
-            **every,
-        ),
-        4,
-    )
-    yield (
-        "DescribeConfigs: the broker, many lists of keys",
-        configs(
-            resources=[
-                resource(resource_type=4, resource_name="1", configuration_keys=["log.dir", f"x{n}"])
-                for n in many[:10_000]
-            ],
-            **every,
-        ),
-        4,
-    )
-    alter = m.IncrementalAlterConfigsRequest
-    change = alter.AlterableConfig(name="retention.ms", value="700000000")
-    yield (
-        "IncrementalAlterConfigs: one topic, validated",
-        alter(
-            resources=[alter.AlterConfigsResource(resource_type=2, resource_name="wide-a", configs=[change])] * TIMES,
-            validate_only=True,
-        ),
-        1,
-    )
-    yield (
-        "IncrementalAlterConfigs: unknown topics",
-        alter(
-            resources=[
-                alter.AlterConfigsResource(resource_type=2, resource_name=name, configs=[change]) for name in names
-            ]
-        ),
-        1,
-    )
-    yield (
-        "IncrementalAlterConfigs: one topic, many keys",
-        alter(
-            resources=[
-                alter.AlterConfigsResource(
-                    resource_type=2,
-                    resource_name="wide-a",
-                    configs=[alter.AlterableConfig(name=name, value="1") for name in names],
-                )
-            ]
-        ),
-        1,
-    )
-    yield "DescribeLogDirs: all", m.DescribeLogDirsRequest(topics=None), 4
-    move = m.AlterReplicaLogDirsRequest
-    yield (
-        "AlterReplicaLogDirs: all partitions",
-        move(
-            dirs=[
-                move.AlterReplicaLogDir(
-                    path="/elsewhere",
-                    topics=[
-                        move.AlterReplicaLogDirTopic(name=name, partitions=[*numbers]) for name, numbers in wide[:2]
-                    ],
-                )
-            ]
-        ),
-        2,
-    )
-    more = m.CreatePartitionsRequest
-    yield (
-        "CreatePartitions: unknown",
-        more(topics=[more.CreatePartitionsTopic(name=name, count=3) for name in names]),
-        3,
-    )
-    elect = m.ElectLeadersRequest
-    yield (
-        "ElectLeaders: one partition",
-        elect(topic_partitions=[elect.TopicPartitions(topic="wide-a", partitions=[0] * TIMES)]),
-        2,
-    )
-    assign = m.AlterPartitionReassignmentsRequest
-    yield (
-        "AlterPartitionReassignments: one partition",
-        assign(
-            topics=[
-                assign.ReassignableTopic(
-                    name="wide-a",
-                    partitions=[assign.ReassignablePartition(partition_index=0, replicas=[1, 2, 3])] * TIMES,
-                )
-            ]
-        ),
-        0,
-    )
-    quota = m.AlterClientQuotasRequest
-    yield (
-        "AlterClientQuotas",
-        quota(entries=[quota.EntryData(entity=[quota.EntityData(entity_type="user", entity_name="x")])] * TIMES),
-        1,
-    )
-    users = m.DescribeUserScramCredentialsRequest
-    yield "DescribeUserScramCredentials", users(users=[users.UserName(name=name) for name in names]), 0
-    scram = m.AlterUserScramCredentialsRequest
-    yield (
-        "AlterUserScramCredentials",
-        scram(deletions=[scram.ScramCredentialDeletion(name=name, mechanism=1) for name in names]),
-        0,
-    )
-    quorum = m.DescribeQuorumRequest
-    yield (
-        "DescribeQuorum",
-        quorum(
-            topics=[
-                quorum.TopicData(
-                    topic_name="__cluster_metadata", partitions=[quorum.PartitionData(partition_index=0)] * TIMES
-                )
-            ]
-        ),
-        2,
-    )
-    feature = m.UpdateFeaturesRequest
-    yield (
-        "UpdateFeatures",
-        feature(
-            feature_updates=[
-                feature.FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=1) for _ in many
-            ]
-        ),
-        1,
-    )
-    producers = m.DescribeProducersRequest
-    yield (
-        "DescribeProducers: all partitions",
-        producers(
-            topics=[producers.TopicRequest(name=name, partition_indexes=[*numbers]) for name, numbers in wide[:2]]
-        ),
-        0,
-    )
-    yield "DescribeTransactions", m.DescribeTransactionsRequest(transactional_ids=names), 0
-    yield (
-        "ListTransactions: an expression",
-        m.ListTransactionsRequest(state_filters=names, transactional_id_pattern="(?i)" + "[\x00-\uffff]" * 200),
-        2,
-    )
-    yield (
-        "ConsumerGroupHeartbeat: many names",
-        m.ConsumerGroupHeartbeatRequest(
-            group_id="others",
-            member_id="m",
-            member_epoch=0,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=names,
-            topic_partitions=[],
-        ),
-        1,
-    )
-    owned = m.ConsumerGroupHeartbeatRequest.TopicPartitions
-    yield (
-        "ConsumerGroupHeartbeat: owns everything",
-        m.ConsumerGroupHeartbeatRequest(
-            group_id="consumers",
-            member_id="member-1",
-            member_epoch=1,
-            topic_partitions=[owned(topic_id=ids[name], partitions=[*numbers]) for name, numbers in wide],
-        ),
-        1,
-    )
-    yield "ListConfigResources", m.ListConfigResourcesRequest(), 1
+    change = {"name": "retention.ms", "value": "700000000"}
+    created: list[Plain] = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+    one = [{"partition_index": 0}] * TIMES
+    all_of_offsets = {"group_id": "offsets", "topics": None}
+
+    fetched = prepared.each("partition", "topic", partition_max_bytes=1 << 20)
+    yield "Fetch: all partitions", 12, {"max_wait_ms": 0, "max_bytes": 1 << 20, "topics": fetched}
+    nowhere = [{"topic": name, "partitions": [{"partition": 0}]} for name in names[:10_000]]
+    yield "Fetch: unknown topics", 12, {"topics": nowhere}
+    for title, moment in (("ends", -1), ("largest timestamps", -3), ("by timestamp", 5)):
+        yield f"ListOffsets: {title}", 7, {"topics": prepared.each(timestamp=moment)}
+    yield "Metadata: all", 12, {"topics": None}
+    yield "Metadata: one name", 12, {"topics": [{"name": "wide-a"}] * TIMES}
+    yield "Metadata: unknown names", 12, {"topics": named}
+    yield "DescribeTopicPartitions: unknown names", 0, {"topics": named}
+    yield "DescribeTopicPartitions: all", 0, {"topics": [], "response_partition_limit": 2_000}
+    committed = prepared.each(committed_metadata="y")
+    yield "OffsetCommit: all partitions", 8, {"group_id": "offsets", "topics": committed}
+    yield "OffsetCommit: one partition", 8, {"group_id": "offsets", "topics": [{"name": "wide-a", "partitions": one}]}
+    yield "OffsetFetch: one group", 8, {"groups": [all_of_offsets] * TIMES}
+    lists = [[{"name": "wide-a", "partition_indexes": [*range(number)]}] for number in range(600)]
+    asked = [{"group_id": "offsets", "topics": topics} for topics in lists]
+    yield "OffsetFetch: one group's lists of topics", 8, {"groups": asked}
+    often = {"group_id": "offsets", "topics": [{"name": "wide-a", "partition_indexes": [0] * TIMES}]}
+    yield "OffsetFetch: one partition", 8, {"groups": [often] * 10}
+    yield "OffsetFetch: unknown groups", 8, {"groups": [{"group_id": name, "topics": None} for name in names]}
+    yield "OffsetFetch: version 7", 7, all_of_offsets
+    yield "FindCoordinator: groups", 4, {"key_type": 0, "coordinator_keys": names}
+    leaving = [{"member_id": name} for name in names]
+    yield "LeaveGroup: unknown members", 4, {"group_id": "group-000", "members": leaving}
+    yield "DescribeGroups: one", 5, {"groups": ["group-000"] * TIMES}
+    yield "DescribeGroups: all", 5, {"groups": [*groups, "consumers", "offsets"]}
+    yield "DescribeGroups: unknown", 6, {"groups": names}
+    yield "ConsumerGroupDescribe: one", 1, {"group_ids": ["consumers"] * TIMES}
+    yield "ConsumerGroupDescribe: unknown", 1, {"group_ids": names}
+    yield "ListGroups", 5, {}
+    yield "DeleteGroups: unknown", 2, {"groups_names": names}
+    forgotten: list[Plain] = [{"name": "wide-a", "partitions": one}]
+    yield "OffsetDelete: one partition", 0, {"group_id": "more-offsets", "topics": forgotten}
+    yield "OffsetDelete: all", 0, {"group_id": "more-offsets", "topics": prepared.each()}
+    yield "CreateTopics: validated", 7, {"topics": created[:10_000], "validate_only": True}
+    yield "CreateTopics: too many", 7, {"topics": created}
+    yield "CreateTopics: one name", 7, {"topics": created[:1] * 10_000}
+    yield "DeleteTopics: unknown", 6, {"topics": named}
+    yield "DeleteRecords: all partitions", 2, {"topics": prepared.each(offset=0)}
+    epochs = [{"topic": "wide-a", "partitions": [{"partition": 0}] * TIMES}]
+    yield "OffsetForLeaderEpoch: one", 4, {"topics": epochs}
+    yield "CreateAcls", 3, {"creations": [{}] * TIMES}
+    yield "DeleteAcls", 3, {"filters": [{}] * TIMES}
+    for title, resources in (
+        ("one topic", [topic | {"configuration_keys": None}] * TIMES),
+        ("one topic, many lists of keys", [topic | {"configuration_keys": keys} for keys in keyed]),
+        ("the broker, many lists of keys", [broker | {"configuration_keys": ["log.dir", key]} for _, key in keyed]),
+    ):
+        yield f"DescribeConfigs: {title}", 4, {"resources": resources, **every}
+    altered = [topic | {"configs": [change]}] * TIMES
+    yield "IncrementalAlterConfigs: one topic, validated", 1, {"resources": altered, "validate_only": True}
+    unknown = [{"resource_type": 2, "resource_name": name, "configs": [change]} for name in names]
+    yield "IncrementalAlterConfigs: unknown topics", 1, {"resources": unknown}
+    keys = [{"name": name, "value": "1"} for name in names]
+    yield "IncrementalAlterConfigs: one topic, many keys", 1, {"resources": [topic | {"configs": keys}]}
+    yield "DescribeLogDirs: all", 4, {"topics": None}
+    moved = [{"path": "/elsewhere", "topics": prepared.numbers()[:2]}]
+    yield "AlterReplicaLogDirs: all partitions", 2, {"dirs": moved}
+    yield "CreatePartitions: unknown", 3, {"topics": [{"name": name, "count": 3} for name in names]}
+    elected = [{"topic": "wide-a", "partitions": [0] * TIMES}]
+    yield "ElectLeaders: one partition", 2, {"topic_partitions": elected}
+    assigned = [{"partition_index": 0, "replicas": [1, 2, 3]}] * TIMES
+    reassigned = [{"name": "wide-a", "partitions": assigned}]
+    yield "AlterPartitionReassignments: one partition", 0, {"topics": reassigned}
+    entity = [{"entity_type": "user", "entity_name": "x"}]
+    yield "AlterClientQuotas", 1, {"entries": [{"entity": entity}] * TIMES}
+    yield "DescribeUserScramCredentials", 0, {"users": named}
+    yield "AlterUserScramCredentials", 0, {"deletions": [{"name": name, "mechanism": 1} for name in names]}
+    yield "DescribeQuorum", 2, {"topics": [{"topic_name": "__cluster_metadata", "partitions": one}]}
+    feature = {"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}
+    yield "UpdateFeatures", 1, {"feature_updates": [feature] * TIMES}
+    yield "DescribeProducers: all partitions", 0, {"topics": prepared.numbers(numbers="partition_indexes")[:2]}
+    yield "DescribeTransactions", 0, {"transactional_ids": names}
+    pattern = "(?i)" + "[\x00-\uffff]" * 200
+    yield "ListTransactions: an expression", 2, {"state_filters": names, "transactional_id_pattern": pattern}
+    yield "ConsumerGroupHeartbeat: many names", 1, _member("others", "m", *names)
+    owned = [{"topic_id": id_.hex(), "partitions": [*range(count)]} for id_, count in prepared.topics.values()]
+    owner = {"group_id": "consumers", "member_id": "member-1", "member_epoch": 1, "topic_partitions": owned}
+    yield "ConsumerGroupHeartbeat: owns everything", 1, owner
+    yield "ListConfigResources", 1, {}
 
 
 def native_requests(prepared: Prepared) -> Iterator[tuple[str, dict[str, Any]]]:
     """A title, and the header of a request."""
-    places = [(name, number) for name, numbers in prepared.wide for number in numbers][:ITEMS_MAX]
-    each = [{"topic": name, "partition": number} for name, number in places]
+    every = ({"topic": name, "partition": at} for name, (_, count) in prepared.topics.items() for at in range(count))
+    each = list(islice(every, ITEMS_MAX))
     one = {"topic": "wide-a", "partition": 0}
     names = [f"n{number}" for number in range(ITEMS_MAX)]
     yield "fetch: all partitions", {"api": "fetch", "partitions": [p | {"offset": 0} for p in each], "max_wait_ms": 0}
@@ -536,10 +258,11 @@ def costs(prepared: Prepared) -> Iterator[Cost]:
         metrics = meter.ask({"api": "metrics"})[0]["metrics"]
         return Cost(title, metrics["loop_busy_seconds"] * 1000, metrics["collection_seconds"] * 1000, size)
 
-    for title, request, version in kafka_requests(prepared):
-        assert version in APIS[request.API_KEY].versions, title
+    for title, version, fields in kafka_requests(prepared):
+        largest = request(title.partition(":")[0], fields)
+        assert version in APIS[largest.API_KEY].versions, title
         before = peer.received
-        asked = peer.ask(request, version)
+        asked = peer.ask(largest, version)
         yield cost(f"{title} v{version}" + ("" if asked else " (closed)"), peer.received - before)
     for title, header in native_requests(prepared):
         frame = encode_frame({"id": 1, "v": 1} | header)

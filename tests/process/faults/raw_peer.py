@@ -94,6 +94,37 @@ class RawPeer:
             self._sock = None
 
 
+def send_bursts(
+    peer: RawPeer,
+    count: int,
+    dice: random.Random,
+    make: Callable[[int], tuple[bytes, bool]],
+    end: bytes,
+    patience: float = PATIENCE_SECONDS,
+) -> int:
+    """Send ``count`` frames of ``make``, which says of each if its connection may end with it, a few at a time.
+
+    ``end`` is answered behind each few. A connection that may not end is waited for with ``patience`` (seconds).
+    """
+    sent = 0
+    while sent < count:
+        burst: list[bytes] = []
+        may_end = False
+        size = min(BURST, count - sent)
+        while size and not may_end:
+            data, may_end = make(sent + 1)
+            burst.append(data)
+            sent, size = sent + 1, size - 1
+        if dice.random() < 0.01:
+            data = b"".join(burst)
+            peer.send(data[: dice.randrange(len(data))])
+            peer.close()
+        elif peer.send(*burst, end) and not peer.is_answered(min(patience, 0.1) if may_end else patience):
+            assert may_end or patience < PATIENCE_SECONDS, "the broker closed a connection that it should not have"
+            peer.close()
+    return sent
+
+
 PeerT = TypeVar("PeerT", bound=RawPeer)
 
 
