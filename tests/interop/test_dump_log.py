@@ -221,24 +221,6 @@ def test_kafka_finds_nothing_to_complain_about_and_reads_what_we_read(
     assert found.codecs["mixed-0"] >= ({"none"} if stage == "truncated" else set(CODECS))
 
 
-def test_kafkas_tool_finds_each_kind_of_damage(history: dict[str, Path], kafka: Path, tmp_path: Path) -> None:
-    """A flipped bit, a wrong index entry and a torn snapshot would be found."""
-    shutil.copytree(history["stopped"] / "none-0", tmp_path / "none-0")
-    log, index, time_index = (tmp_path / "none-0" / f"{0:020}{suffix}" for suffix in (".log", ".index", ".timeindex"))
-    assert dump(kafka, [log, index, time_index]).complaints == []
-    for path, at in ((log, 80), (index, 3), (time_index, 11)):
-        content = bytearray(path.read_bytes())
-        content[at] ^= 1
-        path.write_bytes(content)
-    assert dump(kafka, [log]).complaints
-    assert dump(kafka, [index]).complaints
-    assert dump(kafka, [time_index]).complaints
-    snapshot = max((tmp_path / "none-0").glob("*.snapshot"))
-    assert not dump(kafka, [snapshot]).complaints
-    snapshot.write_bytes(snapshot.read_bytes()[:-1])
-    assert dump(kafka, [snapshot]).complaints
-
-
 # --- Compacted --------------------------------------------------------------------------------------------------------
 
 

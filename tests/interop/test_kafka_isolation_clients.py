@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-import seglog
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from tests.interop.client_programs import PROGRAMS, Program, client
 from tests.interop.golden import Case, load_case, unpack, unpack_open_transactions
@@ -71,17 +70,3 @@ def test_a_client_of_kafka_reads_what_kafkas_consumer_read(served: tuple[Case, D
             assert len(found) == count, (topic, number, isolation)
             got = {offset: (offset, key, value, timestamp) for offset, key, value, _, timestamp in found}
             assert {offset: got[offset] for offset in rows} == rows, (topic, number, isolation)
-
-
-def test_our_own_client_reads_the_same(served: tuple[Case, Daemon]) -> None:
-    case, running = served
-    with seglog.connect(running.address) as own:
-        for topic, number, isolation, end, count, rows in asked(case):
-            offsets = own.offsets(topic, partitions=[number], isolation=isolation)
-            assert [each.latest for each in offsets] == [end], (topic, number, isolation)
-            with own.consumer(topic, partitions=[number], start="earliest", isolation=isolation) as consumer:
-                found = {
-                    record.offset: (record.offset, record.key, record.value, record.timestamp) for record in consumer
-                }
-            assert len(found) == count, (topic, number, isolation)
-            assert {offset: found[offset] for offset in rows} == rows, (topic, number, isolation)

@@ -50,15 +50,6 @@ def topic(program: Program, broker: Broker, request: pytest.FixtureRequest) -> I
     assert broker.pending_faults == []
 
 
-def test_it_produces_consumes_and_is_a_member(foreign: Client, broker: Broker, topic: str) -> None:
-    assert foreign.produce(topic, 0, [ONE, TWO], acks="all", codec="none") == 0
-    assert [record.value for record in broker.records(topic)] == [b"one", b"two"]
-    assert foreign.consume(topic, 0, 0, 2) == [(0, *ONE), (1, *TWO)]
-    assert foreign.read_as_member(topic, topic, 2) == [(0, 0), (0, 1)]
-    broker.produce(topic, "three")
-    assert foreign.read_as_member(topic, topic, 1) == [(0, 2)]
-
-
 def test_a_lost_ack_leaves_the_record_once(foreign: Client, broker: Broker, topic: str) -> None:
     lost = broker.lose_next_ack(topic)
     assert foreign.produce(topic, 0, [ONE], acks="all", codec="none", idempotent=True) == 0

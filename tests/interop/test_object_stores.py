@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,6 @@ from seglog_broker.backup.destination import MARKER, Destination, DestinationErr
 from seglog_broker.backup.encrypted_destination import EncryptedDestination
 from seglog_broker.backup.key_file import BackupKey
 from seglog_broker.backup.object_store import PART_BYTES, open_object_store
-from seglog_broker.backup.opening import open_destination
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.object_stores import (
     ACCESS_KEY,
@@ -43,20 +42,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield running
 
 
-def _variables(port: int, secret: str = SECRET_KEY, access: str = ACCESS_KEY) -> dict[str, str]:
+def _variables(port: int) -> dict[str, str]:
     return {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": access,
-        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         "AWS_REGION": "us-east-1",
     }
 
 
-def _azure_variables(port: int, key: str = AZURE_KEY) -> dict[str, str]:
+def _azure_variables(port: int) -> dict[str, str]:
     return {
         "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}",
         "AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT,
-        "AZURE_STORAGE_ACCOUNT_KEY": key,
+        "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
     }
 
 
@@ -219,22 +218,21 @@ def test_a_source_that_fails_in_an_upload_leaves_no_parts(server: Gateway) -> No
 
 
 @pytest.mark.parametrize(
-    ("variables", "bucket", "sentence"),
+    ("kind", "bucket", "wrong", "sentence"),
     [
-        ({}, "nowhere", "there is no such bucket .*: make it, or name another$"),
-        ({"AWS_SECRET_ACCESS_KEY": "mistyped"}, "backups", "the store refuses these credentials .*AWS_SECRET_ACCESS_"),
-        (
-            {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
-            "backups",
-            "Connection refused.*see that the store can be reached",
-        ),
+        ("s3", "nowhere", {}, "there is no such bucket .*: make it, or name another$"),
+        ("s3", "backups", {"AWS_SECRET_ACCESS_KEY": "mistyped"}, "refuses these credentials .*AWS_SECRET_ACCESS_"),
+        ("az", "nowhere", {}, "there is no such bucket .ContainerNotFound: [^:]*: make it, or name another$"),
+        ("az", "backups", {"AZURE_STORAGE_ACCOUNT_KEY": "d3Jvbmc="}, "refuses these credentials .*AZURE_STORAGE_ACC"),
     ],
 )
 def test_what_is_configured_wrong_is_said(
-    server: Gateway, variables: dict[str, str], bucket: str, sentence: str
+    server: Gateway, tmp_path: Path, kind: str, bucket: str, wrong: dict[str, str], sentence: str
 ) -> None:
-    with _environment(_variables(server.port) | variables):
-        destination = open_object_store(FS, f"s3://{bucket}/path", retry_seconds=0.5)
+    with ExitStack() as stack:
+        right = _variables(server.port) if kind == "s3" else _azure_variables(stack.enter_context(azurite(tmp_path)))
+        stack.enter_context(_environment(right | wrong))
+        destination = open_object_store(FS, f"{kind}://{bucket}/path", retry_seconds=0.5)
         for attempt in (
             lambda: list(destination.names()),
             lambda: list(destination.read(MARKER)),
@@ -244,36 +242,5 @@ def test_what_is_configured_wrong_is_said(
             with pytest.raises(DestinationError, match=sentence) as caught:
                 attempt()
             assert caught.value.__cause__ is None
-            assert SECRET_KEY not in str(caught.value)
             assert not isinstance(caught.value, MissingFileError)
-
-
-@pytest.mark.parametrize(
-    ("key", "container", "sentence"),
-    [
-        (AZURE_KEY, "nowhere", "there is no such bucket .ContainerNotFound: [^:]*: make it, or name another$"),
-        ("d3Jvbmc=", "backups", "the store refuses these credentials .*AZURE_STORAGE_ACCOUNT_KEY"),
-    ],
-)
-def test_what_is_configured_wrong_for_azure_is_said(tmp_path: Path, key: str, container: str, sentence: str) -> None:
-    with azurite(tmp_path) as port, _environment(_azure_variables(port, key)):
-        destination = open_object_store(FS, f"az://{container}/path", retry_seconds=0.5)
-        for attempt in (
-            lambda: list(destination.names()),
-            lambda: list(destination.read(MARKER)),
-            lambda: destination.put("files/long", [bytes(PART_BYTES + 1)]),
-        ):
-            with pytest.raises(DestinationError, match=sentence) as caught:
-                attempt()
-            assert AZURE_KEY not in str(caught.value)
-            assert "\n" not in str(caught.value)
-
-
-def test_a_key_that_does_not_fit_is_found_out(server: Gateway) -> None:
-    with _environment(_variables(server.port)):
-        open_destination(FS, "s3://backups/keyed", key=KEY).put(MARKER, [b"{}"])
-        with pytest.raises(DestinationError, match="in s3://backups/keyed is encrypted"):
-            open_destination(FS, "s3://backups/keyed")
-        with pytest.raises(DestinationError, match="was encrypted with another key"):
-            open_destination(FS, "s3://backups/keyed", key=BackupKey(bytes(range(32))))
-        assert b"".join(open_destination(FS, "s3://backups/keyed", key=KEY).read(MARKER)) == b"{}"
+            assert not any(text in str(caught.value) for text in (SECRET_KEY, AZURE_KEY, "\n"))

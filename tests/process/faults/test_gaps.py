@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 import seglog
 import seglog.trio
@@ -72,30 +71,6 @@ def test_a_reader_that_truncation_overtakes_gets_the_gap(tmp_path: Path) -> None
         refused = run_seglog(running.address, "consume", "t", "--from", "3")
         assert (refused.returncode, refused.stdout) == (4, b"")
         assert b"were deleted" in refused.stderr
-
-
-def test_the_trio_consumer_gets_the_gap_too(tmp_path: Path) -> None:
-    async def overtaken(address: str) -> tuple[list[int], list[seglog.ConsumerGap]]:
-        told: list[seglog.ConsumerGap] = []
-        values: list[int] = []
-        async with (
-            seglog.trio.connect(address) as client,
-            client.consumer(
-                "t", start=0, on_out_of_range="earliest", on_gap=told.append, partition_bytes=1
-            ) as consumer,
-        ):
-            async for record in consumer:
-                values.append(int(record.value or b""))
-                if len(values) == 1:
-                    await client.truncate_topic("t", {0: 15})
-            assert told == list(consumer.gaps)
-        return values, told
-
-    with daemon(tmp_path / "data") as running:
-        fill(running, 20)
-        values, [gap] = trio.run(overtaken, running.address)
-        assert (gap.end, gap.reason) == (15, "truncated")
-        assert values == [*range(gap.start), *range(15, 20)]
 
 
 def test_a_lost_segment_is_a_gap_and_damage_is_an_error(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import trio
 
 import seglog
 import seglog.trio
@@ -135,26 +134,6 @@ def test_answers_that_are_cut_off_lose_nothing_and_double_nothing(tmp_path: Path
         hold_against(running.address, count)
         with seglog.connect(running.address) as client:
             assert numbers_of(client)["duplicates_total"] > 0, "there was something to be recognised"
-
-
-async def test_the_same_on_trio(tmp_path: Path) -> None:
-    count = 600
-
-    async def produce_on_trio(address: str, who: int) -> None:
-        async with seglog.trio.connect(address) as client, client.producer("t", linger_ms=1) as producer:
-            for number, value in enumerate(values(who, count)):
-                await producer.send(value, partition=number % _PARTITIONS)
-                if number % 10 == 0:
-                    await producer.flush()
-
-    with daemon(tmp_path / "data") as running:
-        create(running)
-        with cutting(running.port, 7) as proxy:
-            async with trio.open_nursery() as nursery:
-                for who in range(_PRODUCERS):
-                    nursery.start_soon(produce_on_trio, proxy.address, who)
-            assert proxy.cuts > 5
-        hold_against(running.address, count)
 
 
 @pytest.mark.soak

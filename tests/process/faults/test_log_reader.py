@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from tests.process.faults.test_service import watched
 from tests.processes import Lines, clean_environment, ended, port_of, start_daemon
 from tests.support import numbers_of
 
@@ -47,11 +48,7 @@ def produce_and_consume(port: int) -> None:
 @pytest.mark.soak
 def test_a_log_pipe_that_is_not_read_delays_nothing(tmp_path: Path) -> None:
     """Neither requests nor the stop wait for it, and no line is lost."""
-    process = start_daemon(tmp_path / "data", subprocess.PIPE)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        port = port_of(lines.until("broker_ready")[-1])
+    with watched(tmp_path / "data") as (process, lines, port):
         values = provoke(port, range(2 * LINES_PER_PIPE))
         produce_and_consume(port)
         found = lines.until("topic_deleted")
@@ -63,11 +60,7 @@ def test_a_log_pipe_that_is_not_read_delays_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_lines_lost_from_a_full_log_queue_are_marked_in_place(tmp_path: Path) -> None:
-    process = start_daemon(tmp_path / "data", subprocess.PIPE)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        port = port_of(lines.until("broker_ready")[-1])
+    with watched(tmp_path / "data") as (process, lines, port):
         values: list[str] = []
         with seglog.connect(f"127.0.0.1:{port}") as client:
             while (lost := numbers_of(client)["log_lines_lost_total"]) < LINES_PER_PIPE:

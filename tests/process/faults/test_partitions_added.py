@@ -4,15 +4,12 @@ Followers read new partitions from their earliest record, and producers use them
 Partitions that are missing in saved positions were added later.
 """
 
-import subprocess
-
 import pytest
-import trio
 
 import seglog
 import seglog.trio
 from seglog.core.partitioner import partition_for_key
-from tests.processes import Daemon, clean_environment, seglog_command
+from tests.processes import Daemon
 
 KEYS = [b"key %d" % number for number in range(40)]
 
@@ -56,41 +53,6 @@ def test_a_follower_that_waits_at_the_end_reads_them_from_their_first_record(run
         assert one.positions() == {0: 1}, "who names partitions reads these"
 
 
-async def test_a_follower_on_trio_reads_them_too(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client, client.consumer("t", follow=True) as consumer:
-        found: list[bytes | None] = []
-
-        async def read() -> None:
-            async for record in consumer:
-                found.append(record.value)
-                if len(found) == 2:
-                    return
-
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(read)
-                await trio.to_thread.run_sync(add, running)
-                for partition in (3, 1):
-                    await trio.to_thread.run_sync(send, running, b"%d" % partition, partition)
-        assert sorted(found, key=str) == [b"1", b"3"]
-        assert consumer.positions() == {0: 0, 1: 1, 2: 0, 3: 1}
-
-
-def test_the_command_line_that_follows_prints_them(running: Daemon) -> None:
-    with subprocess.Popen(
-        seglog_command(running.address, "consume", "t", "--follow", "--from", "earliest"),
-        stdout=subprocess.PIPE,
-        env=clean_environment(),
-    ) as process:
-        assert process.stdout is not None
-        send(running, b"first", 0)
-        assert process.stdout.readline() == b"first\n"
-        add(running)
-        send(running, b"added", 2)
-        assert process.stdout.readline() == b"added\n"
-        process.terminate()
-
-
 @pytest.mark.parametrize("follow", [True, False])
 def test_new_partitions_are_read_from_their_earliest_record(running: Daemon, follow: bool) -> None:
     """By a read from positions that were saved before they were added."""
@@ -111,12 +73,11 @@ def test_new_partitions_are_read_from_their_earliest_record(running: Daemon, fol
             client.consumer("t", start={9: 0})
 
 
-@pytest.mark.parametrize("linger_ms", [0, 5])
 @pytest.mark.parametrize("ack", ["os", "disk"])
-def test_a_producer_spreads_keys_over_them_from_the_next_answer_on(running: Daemon, ack: str, linger_ms: int) -> None:
+def test_a_producer_spreads_keys_over_them_from_the_next_answer_on(running: Daemon, ack: str) -> None:
     with (
         seglog.connect(running.address) as client,
-        client.producer("t", ack=ack, linger_ms=linger_ms) as producer,  # type: ignore[arg-type]
+        client.producer("t", ack=ack, linger_ms=5) as producer,  # type: ignore[arg-type]
     ):
         assert producer.send(b"before", KEYS[0]).result().partition == 0
         add(running)
@@ -128,26 +89,6 @@ def test_a_producer_spreads_keys_over_them_from_the_next_answer_on(running: Daem
         assert keyless == {0, 1, 2, 3}
 
 
-def test_a_producer_finds_a_partition_that_it_is_asked_for_by_number(running: Daemon) -> None:
-    with seglog.connect(running.address) as client, client.producer("t") as producer:
-        add(running)
-        assert producer.send(b"v", partition=3).result().partition == 3
-        with pytest.raises(seglog.UnknownPartitionError, match="has no partition 4; it has 4"):
-            producer.send(b"v", partition=4)
-
-
-async def test_a_producer_on_trio_does_both(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client, client.producer("t") as producer:
-        await (await producer.send(b"before", KEYS[0]))
-        await client.alter_topic("t", partitions=4)
-        receipt = await (await producer.send(b"v", partition=3))
-        assert (receipt.partition, producer.partitions) == (3, 4)
-        await client.alter_topic("t", partitions=7)
-        await (await producer.send(b"meanwhile", KEYS[0]))
-        placed = [await producer.send(b"v", key) for key in KEYS]
-        assert [(await one).partition for one in placed] == [partition_for_key(key, 7) for key in KEYS]
-
-
 def send_until_it_fails(producer: seglog.Producer) -> None:
     """At ack none an error is known only when the connection has ended."""
     while True:
@@ -155,12 +96,11 @@ def send_until_it_fails(producer: seglog.Producer) -> None:
         producer.flush()
 
 
-@pytest.mark.parametrize("linger_ms", [0, 5])
 @pytest.mark.parametrize("ack", ["none", "os", "disk"])
-def test_a_producer_never_writes_to_a_recreated_topic(running: Daemon, ack: str, linger_ms: int) -> None:
+def test_a_producer_never_writes_to_a_recreated_topic(running: Daemon, ack: str) -> None:
     """A producer whose topic was deleted and made again fails with an error that says so."""
     with seglog.connect(running.address) as client:
-        producer = client.producer("t", ack=ack, linger_ms=linger_ms)  # type: ignore[arg-type]
+        producer = client.producer("t", ack=ack, linger_ms=5)  # type: ignore[arg-type]
         producer.send(b"old")
         producer.flush()
         client.delete_topic("t")
@@ -177,18 +117,3 @@ def test_a_producer_never_writes_to_a_recreated_topic(running: Daemon, ack: str,
         with client.consumer("t") as consumer:
             assert [record.value for record in consumer] == [b"new"]
         producer.abort(0)
-
-
-async def test_a_producer_on_trio_whose_topic_was_made_again_says_so_too(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client:
-        producer = await client.producer("t").__aenter__()
-        await (await producer.send(b"old"))
-        await client.delete_topic("t")
-        await client.create_topic("t")
-        with pytest.raises(seglog.InconsistentTopicIdError, match="the records were meant for the former topic"):
-            await (await producer.send(b"new"))
-        with pytest.raises(seglog.InconsistentTopicIdError):
-            await producer.send(b"another")
-        await producer.abort()
-        (place,) = await client.offsets("t")
-        assert place.latest == 0

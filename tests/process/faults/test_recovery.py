@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 import seglog
 import seglog.trio
-from seglog_protocol.errors import PartitionOfflineError, PartitionRecoveringError
+from seglog_protocol.errors import PartitionRecoveringError
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon, seglog_json, wait_until, workers
 from tests.processes import seglog as seglog_cli
 from tests.support import numbers_of
@@ -149,58 +148,6 @@ def _page(running: Daemon, path: str) -> tuple[int, Any]:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
-
-
-async def test_clients_on_trio_wait_for_the_recovery_too(killed: Daemon) -> None:
-    held = _HeldUp(killed)
-    read: list[int] = []
-
-    async def follow(client: seglog.trio.Client) -> None:
-        async with client.consumer("big", start="earliest", follow=True) as consumer:
-            async for record in consumer:
-                read.append(record.offset)
-                if len(read) > _RECORDS:
-                    return
-
-    with trio.fail_after(PATIENCE_SECONDS):
-        async with seglog.trio.connect(killed.address) as client, trio.open_nursery() as nursery:
-            nursery.start_soon(follow, client)
-            async with client.producer("big") as producer:
-                await producer.send(b"right through it")
-                assert not read
-                held.let_go()
-    assert read == list(range(_RECORDS + 1))
-
-
-@pytest.mark.soak
-def test_a_worker_that_is_killed_is_replaced_once(killed: Daemon) -> None:
-    held = _HeldUp(killed)
-    with seglog.connect(killed.address) as client:
-        (first,) = _workers(killed)
-        os.kill(first, signal.SIGKILL)
-        wait_until(lambda: _workers(killed) not in ([], [first]), "another worker")
-        assert '"event": "recovery_interrupted"' in killed.log_text()
-        held.let_go()
-        assert len(_values(client, "big")) == _RECORDS
-
-
-@pytest.mark.soak
-def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(killed: Daemon) -> None:
-    held = _HeldUp(killed)
-    with seglog.connect(killed.address) as client:
-        (first,) = _workers(killed)
-        os.kill(first, signal.SIGKILL)
-        wait_until(lambda: _workers(killed) not in ([], [first]), "another worker")
-        os.kill(_workers(killed)[0], signal.SIGKILL)
-        wait_until(lambda: '"event": "partition_offline"' in killed.log_text(), "the end of it")
-        with pytest.raises(PartitionOfflineError):
-            client.offsets("big")
-        assert _values(client, "small") == [b"before"]
-        killed.kill()
-        held.clear()
-        killed.start()
-        with seglog.connect(killed.address) as again:
-            assert len(_values(again, "big")) == _RECORDS
 
 
 @pytest.mark.soak

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-import trio
 
 import seglog
 import seglog.trio
@@ -67,23 +66,6 @@ def test_a_consumer_whose_log_directory_is_replaced_raises_each_time(running: Da
                 with pytest.raises(seglog.InconsistentClusterIdError):
                     next(iter(consumer))
         assert values(client) == NEW
-
-
-async def test_both_do_the_same_on_trio(running: Daemon) -> None:
-    async with seglog.trio.connect(running.address) as client, client.producer("t") as producer:
-        await (await producer.send(b"old"))
-        async with client.consumer("t", start=0, follow=True) as consumer:
-            assert (await anext(aiter(consumer))).value == b"old"
-            await trio.to_thread.run_sync(replace, running)
-            with pytest.raises(seglog.InconsistentClusterIdError):
-                await anext(aiter(consumer))
-        delivery = await producer.send(b"old too")
-        with pytest.raises(seglog.InconsistentClusterIdError):
-            await delivery
-        with pytest.raises(seglog.InconsistentClusterIdError):
-            await producer.send(b"old as well")
-    with seglog.connect(running.address) as blocking:
-        assert values(blocking) == NEW
 
 
 def test_write_arrow_says_so_too(running: Daemon) -> None:

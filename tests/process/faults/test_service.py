@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,16 @@ ON_TERMINAL = (
 BELOW_A_SHELL = (*ON_TERMINAL, "/bin/sh", "-c", '"$@" & wait', "sh")
 
 
+@contextmanager
+def watched(data: Path, *arguments: str, **how: Any) -> Iterator[tuple["subprocess.Popen[bytes]", Lines, int]]:
+    """A daemon that serves, the lines of its log from then on, and its port; gone afterwards."""
+    process = start_daemon(data, subprocess.PIPE, *arguments, **how)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        yield process, lines, port_of(lines.until("broker_ready")[-1])
+
+
 def events(lines: Lines, last: str) -> list[str]:
     return [entry["event"] for entry in lines.until(last)]
 
@@ -38,11 +50,7 @@ def test_a_configuration_file_that_is_a_pipe_blocks_nothing(tmp_path: Path) -> N
     """Neither clients nor a stop wait for a reload that reads a pipe."""
     file = tmp_path / "seglogd.toml"
     file.write_text("")
-    process = start_daemon(tmp_path / "data", subprocess.PIPE, "--config", str(file))
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        port = port_of(lines.until("broker_ready")[-1])
+    with watched(tmp_path / "data", "--config", str(file)) as (process, lines, port):
         file.unlink()
         os.mkfifo(file)
         process.send_signal(signal.SIGHUP)
@@ -55,11 +63,7 @@ def test_a_configuration_file_that_is_a_pipe_blocks_nothing(tmp_path: Path) -> N
 
 
 def test_very_many_refused_connections_make_few_log_lines(tmp_path: Path) -> None:
-    process = start_daemon(tmp_path / "data", subprocess.PIPE)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        port = port_of(lines.until("broker_ready")[-1])
+    with watched(tmp_path / "data") as (process, lines, port):
         for _ in range(500):
             with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
                 sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -74,21 +78,22 @@ def test_very_many_refused_connections_make_few_log_lines(tmp_path: Path) -> Non
         assert process.wait() == 0
 
 
-@pytest.mark.parametrize("with_file", [False, True])
-def test_a_terminal_that_is_closed_stops_the_broker_in_good_order(with_file: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("under", "with_file"), [(ON_TERMINAL, False), (ON_TERMINAL, True), (BELOW_A_SHELL, False)])
+def test_a_terminal_that_is_closed_stops_the_broker_in_good_order(
+    under: tuple[str, ...], with_file: bool, tmp_path: Path
+) -> None:
     file = tmp_path / "seglogd.toml"
     file.write_text("")
     outer, inner = pty.openpty()
     arguments = ("--config", str(file)) if with_file else ()
-    process = start_daemon(tmp_path / "data", subprocess.PIPE, *arguments, under=ON_TERMINAL, stdin=inner)
-    os.close(inner)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        lines.until("broker_ready")
+    with watched(tmp_path / "data", *arguments, under=under, stdin=inner) as (process, lines, _):
+        os.close(inner)
         os.close(outer)
-        assert events(lines, "broker_stopped") == ["broker_stopping", "broker_stopped"]
-        assert process.wait() == 0
+        assert events(lines, "broker_stopped")[-2:] == ["broker_stopping", "broker_stopped"]
+        assert process.stderr is not None
+        while process.stderr.read(1 << 16):
+            pass  # the end: the broker, which held the other end, has gone
+        assert under is BELOW_A_SHELL or process.wait() == 0
     assert (tmp_path / "data" / CLEAN).exists()
 
 
@@ -113,30 +118,11 @@ def test_a_start_that_creates_many_partitions_can_be_stopped(tmp_path: Path) -> 
     assert (data / CLEAN).exists()
 
 
-def test_a_terminal_that_is_closed_stops_a_broker_below_a_shell_too(tmp_path: Path) -> None:
-    outer, inner = pty.openpty()
-    process = start_daemon(tmp_path / "data", subprocess.PIPE, under=BELOW_A_SHELL, stdin=inner)
-    os.close(inner)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        lines.until("broker_ready")
-        os.close(outer)
-        assert events(lines, "broker_stopped")[-2:] == ["broker_stopping", "broker_stopped"]
-        while process.stderr.read(1 << 16):
-            pass  # the end: the broker, which held the other end, has gone
-    assert (tmp_path / "data" / CLEAN).exists()
-
-
 @pytest.mark.parametrize("on_terminal", [False, True])
 def test_a_hangup_without_a_configuration_file_stops_it(on_terminal: bool, tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     under = ON_TERMINAL if on_terminal else ()
-    process = start_daemon(tmp_path / "data", subprocess.PIPE, under=under, stdin=inner)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        lines.until("broker_ready")
+    with watched(tmp_path / "data", under=under, stdin=inner) as (process, _, _):
         process.send_signal(signal.SIGHUP)
         assert process.wait() == 0
     os.close(inner)
@@ -150,11 +136,7 @@ def test_a_hangup_with_a_file_puts_in_force_what_can_be_and_logs_each_change(on_
     file.write_text('"num.partitions" = 2\n"log.retention.hours" = 24\n"seglog.handles.max" = 100\n')
     outer, inner = pty.openpty()
     under = ON_TERMINAL if on_terminal else ()
-    process = start_daemon(tmp_path / "data", subprocess.PIPE, "--config", str(file), under=under, stdin=inner)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        port = port_of(lines.until("broker_ready")[-1])
+    with watched(tmp_path / "data", "--config", str(file), under=under, stdin=inner) as (process, lines, port):
         with seglog.connect(f"127.0.0.1:{port}") as client:
             client.create_topic("before")
             client.create_topic("own", config={"retention.ms": 1000})
@@ -230,13 +212,8 @@ def manager(tmp_path: Path) -> Iterator[ServiceManager]:
 def test_the_level_of_the_log_changes_with_a_reload(manager: ServiceManager, tmp_path: Path) -> None:
     file = tmp_path / "seglogd.toml"
     file.write_text("")
-    process = start_daemon(
-        tmp_path / "data", subprocess.PIPE, "--config", str(file), variables={"NOTIFY_SOCKET": manager.path}
-    )
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        lines.until("broker_ready")
+    notified = {"NOTIFY_SOCKET": manager.path}
+    with watched(tmp_path / "data", "--config", str(file), variables=notified) as (process, lines, _):
         manager.told_ready()
         for level in ("error", "nonsense", "info"):
             file.write_text(f'"seglog.log.level" = "{level}"\n')
@@ -276,11 +253,7 @@ def test_a_service_manager_gets_messages_when_it_serves_reloads_and_stops(
 
 
 def test_a_stop_that_is_not_clean_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
-    process = start_daemon(tmp_path / "data", subprocess.PIPE)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        lines.until("broker_ready")
+    with watched(tmp_path / "data") as (process, lines, _):
         (tmp_path / "data" / "recovery-point-offset-checkpoint.tmp").mkdir()
         process.send_signal(signal.SIGTERM)
         [*_, problem] = lines.until("stop_not_clean")

@@ -105,14 +105,6 @@ def assert_no_secret(log: str, secrets: Iterable[bytes]) -> None:
             assert form not in log, f"a secret is logged, as {form[:4]}..."
 
 
-@pytest.mark.parametrize("around", ["{}", "user={}", "\0alice\0{}", "x{}y"])
-@pytest.mark.parametrize("encode", [bytes.hex, lambda data: base64.b64encode(data).decode(), repr])
-def test_a_secret_in_a_log_is_found(around: str, encode: Any) -> None:
-    log = f"something {encode(around.format(MARK).encode())} else"
-    with pytest.raises(AssertionError):
-        assert_no_secret(log, [MARK.encode()])
-
-
 # --- Failed logins ----------------------------------------------------------------------------------------------------
 
 

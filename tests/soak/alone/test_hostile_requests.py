@@ -4,7 +4,6 @@ SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many in the soak; otherwise 
 """
 
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,11 +11,10 @@ from typing import Final, NamedTuple
 import pytest
 
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.kafka import messages, write_request
+from seglog_protocol.kafka import messages
 from tests.process.faults.asking import Asking
 from tests.process.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
-from tests.process.faults.hostile_kafka_peer import Peer, fetch, one_thing_many_times, produce, versions_of
-from tests.process.faults.raw_peer import LAST
+from tests.process.faults.hostile_kafka_peer import Peer, fetch, produce
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 from tests.turns import judges_turns
@@ -104,31 +102,6 @@ def besiege(folder: Path, wire: Wire, *, mutated: int, hostile: int, seed: int) 
         found = beset(running, wire.healthy(running), peer, mutated, hostile, seed, mutating=wire.mutating)
         assert "-1" not in found["answers"], "an unknown server error"
         judge(running, found)
-
-
-def test_every_hostile_request_can_be_written_in_the_version_that_is_chosen() -> None:
-    for make in one_thing_many_times(random.Random(1)):
-        request = make()
-        for version in versions_of(request):
-            assert write_request(1, "peer", request, version), request
-
-
-def test_a_peer_expects_no_response_to_what_gets_none(tmp_path: Path) -> None:
-    """A mutation can give such a request the correlation id of another that is answered."""
-    batch = encode_batch([(-1, b"key", b"value", ())])
-    with daemon(tmp_path / "data", *SETTINGS, *KAFKA) as running:
-        make_topics(running)
-        peer = Peer(running.kafka_port)
-        requests = [(produce([("target", 0, batch)], {}, 0), 10), (messages.ApiVersionsRequest(), 0)]
-        peer.send(*(b"".join(write_request(LAST, "peer", request, version)) for request, version in requests))
-        [response] = peer.wait_for(LAST)
-        assert isinstance(response, messages.ApiVersionsResponse)
-        peer.close()
-
-
-@judges_turns
-def test_a_few_hundred_hostile_kafka_requests_affect_no_other_client(tmp_path: Path) -> None:
-    besiege(tmp_path, ON_KAFKAS_PORT._replace(mutating=1), mutated=400, hostile=10, seed=2)
 
 
 @EACH_WIRE

@@ -289,35 +289,6 @@ def _names_in(directory: Path, under: Sequence[str]) -> list[str]:
     ).stdout.split()
 
 
-@pytest.mark.parametrize("way", ["truncate", "delete", "retention.ms"])
-def test_on_a_full_disk_what_is_truncated_or_deleted_is_removed_at_once(
-    small_disk: tuple[Path, Sequence[str]], way: str
-) -> None:
-    """Not only after ``file.delete.delay.ms`` (60 s), nor at the next retention check (300 s) but for expiry itself."""
-    mount_point, under = small_disk
-    flags = _SHORT if way == "retention.ms" else ()
-    with daemon(mount_point / "data", *flags, under=under) as running, seglog.connect(running.address) as client:
-        client.create_topic("t", 1)  # all of it is in one segment, and that one is active
-        client.create_topic("kept", 1)
-        fill(client, 0)
-        if way == "truncate":
-            client.truncate_topic("t", {0: None})
-        elif way == "delete":
-            client.delete_topic("t")
-        else:
-            client.alter_topic("t", config={way: 1})
-        with client.producer("kept", delivery_timeout=20) as producer:
-            producer.send(b"there is room").result()
-        wait_until(lambda: numbers_of(client)["disk_full"] == 0, "the end of the mode")
-        assert numbers_of(client)["disk_free_bytes"] > (_SIZE_MIB << 20) * 0.9
-        if way == "truncate":
-            with client.producer("t") as producer:
-                again = producer.send(b"goes on").result()
-            assert client.offsets("t")[0].earliest == again.offset
-            assert read(client) == [b"goes on"]
-        assert running.stop() == 0
-
-
 def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_path: Path) -> None:
     mount_point = tmp_path / "disk"
     with (

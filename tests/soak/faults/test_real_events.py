@@ -7,8 +7,6 @@ its own, offsets by counting, the first record of a time by a plain scan.
 import gzip
 import itertools
 import json
-import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,12 +15,11 @@ import pytest
 
 import seglog
 from seglog_protocol.messages import Ack
-from tests.processes import Daemon, clean_environment, daemon, seglog_command, seglog_json
+from tests.processes import Daemon, daemon, seglog_json
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
 
 _PARTITIONS = 3
-_MOMENT = 1_546_300_800_000  # 2019-01-01T00:00:00Z
 _CREATE = (
     *("topic", "create", "commits", "--partitions", str(_PARTITIONS), "--config", "segment.bytes=262144"),
     *("--config", "segment.ms=9223372036854775807", "--config", "retention.ms=-1"),
@@ -87,40 +84,9 @@ def _check_everything(loaded: Loaded) -> None:
     assert found == loaded.expected
 
 
-def _first_at(events: list[Event], moment: int) -> int:
-    """The offset by docs/STORAGE.md: the first record, in offset order, at or after the time."""
-    return next(offset for offset, event in enumerate(events) if event.timestamp >= moment)
-
-
 def test_all_events_are_in_with_their_own_bytes(loaded: Loaded) -> None:
     assert sum(map(len, loaded.expected)) == 101_229
     _check_everything(loaded)
-
-
-def test_about_a_hundred_segments_carry_kafkas_names(loaded: Loaded) -> None:
-    logs = sorted(loaded.daemon.directory.glob("commits-*/*.log"))
-    assert 60 <= len(logs) <= 150
-    for log in logs:
-        assert len(log.stem) == 20
-        assert log.with_suffix(".index").exists()
-        assert log.with_suffix(".timeindex").exists()
-        assert log.stat().st_size <= 262_144
-
-
-@pytest.mark.parametrize("asked", ["2019-01-01", "2019-01-01T00:00:00Z", f"@{_MOMENT}", "2019-01-01T01:00:00+01:00"])
-def test_consume_from_a_moment_starts_where_the_format_says(loaded: Loaded, asked: str) -> None:
-    firsts = [_first_at(events, _MOMENT) for events in loaded.expected]
-    for partition, first in enumerate(firsts):
-        done = run_seglog(
-            *(loaded.daemon.address, "consume", "commits", "--from", asked, "--count", "5", "--format", "json"),
-            *("--partition", str(partition)),
-        )
-        got = [json.loads(line) for line in done.stdout.splitlines()]
-        wanted = loaded.expected[partition][first : first + 5]
-        assert [(r["offset"], r["timestamp"], r["key"], r["value"]) for r in got] == [
-            (first + n, event.timestamp, event.key, event.value.decode()) for n, event in enumerate(wanted)
-        ]
-        assert set(got[0]) == {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
 
 
 def test_two_hundred_moments_lead_to_the_offsets_of_a_plain_scan(loaded: Loaded) -> None:
@@ -141,50 +107,11 @@ def test_two_hundred_moments_lead_to_the_offsets_of_a_plain_scan(loaded: Loaded)
                 assert found.offset == wanted
 
 
-def test_offsets_are_read_at_0_last_end_and_refused_beyond(loaded: Loaded) -> None:
-    end = len(loaded.expected[0])
-
-    def consume(place: int) -> "subprocess.CompletedProcess[bytes]":
-        return run_seglog(
-            *(loaded.daemon.address, "consume", "commits", "--partition", "0", "--from", str(place)),
-            *("--count", "1", "--format", "raw"),
-        )
-
-    assert consume(0).stdout.strip() == loaded.expected[0][0].value
-    assert consume(end - 1).stdout.strip() == loaded.expected[0][-1].value
-    at_end = consume(end)
-    assert (at_end.returncode, at_end.stdout) == (0, b"")
-    beyond = consume(end + 1)
-    assert beyond.returncode == 4
-    assert f"records 0 to {end - 1} can be read" in beyond.stderr.decode()
-    assert b"Traceback" not in beyond.stderr
-
-
 def test_everything_is_there_after_a_stop_and_a_start(loaded: Loaded) -> None:
     assert loaded.daemon.stop() == 0
     assert (loaded.daemon.directory / ".kafka_cleanshutdown").exists()
     loaded.daemon.start()
     assert not (loaded.daemon.directory / ".kafka_cleanshutdown").exists()
-    _check_everything(loaded)
-
-
-def test_index_files_deleted_while_stopped_come_back_byte_identical(loaded: Loaded) -> None:
-    def indexes() -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in loaded.daemon.directory.glob("*/*index")}
-
-    for _ in range(3):  # several restarts inside one segment
-        assert loaded.daemon.stop() == 0
-        before = indexes()
-        assert len(before) > 120
-        for path in before:
-            Path(path).unlink()
-        loaded.daemon.start()
-        assert loaded.daemon.stop() == 0
-        assert indexes() == before
-        loaded.daemon.start()
-        more = b'{"ts":1729798381000,"path":"one more","n":%d}' % _
-        assert run_seglog(loaded.daemon.address, *_PRODUCE, stdin=more + b"\n").returncode == 0
-        loaded.expected[_murmur2(b"one more") % _PARTITIONS].append(Event(1_729_798_381_000, "one more", more))
     _check_everything(loaded)
 
 
@@ -207,26 +134,3 @@ def test_what_was_acked_survives_kill_9_during_a_produce(tmp_path: Path, ack: Ac
     assert len(acked) >= 5_000
     for line, receipt in acked:
         assert found[receipt.partition, receipt.offset] == line
-
-
-def test_an_interrupted_produce_reports_what_arrived(loaded: Loaded) -> None:
-    process = subprocess.Popen(
-        seglog_command(loaded.daemon.address, *_PRODUCE),
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=clean_environment(),
-    )
-    assert process.stdin is not None
-    process.stdin.write(b'{"ts":1729798381000,"path":"interrupted"}\n')
-    process.stdin.flush()
-    loaded.expected[_murmur2(b"interrupted") % _PARTITIONS].append(
-        Event(1_729_798_381_000, "interrupted", b'{"ts":1729798381000,"path":"interrupted"}')
-    )
-    wanted = sum(map(len, loaded.expected))
-    while sum(o["latest"] for o in seglog_json(loaded.daemon.address, "offsets", "commits")) < wanted:
-        pass
-    process.send_signal(2)
-    _, errors = process.communicate()
-    assert process.returncode == 130
-    assert b"Traceback" not in errors
-    assert re.search(rb"1 record read, [01] acknowledged", errors)

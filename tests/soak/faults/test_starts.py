@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import seglog
@@ -16,6 +15,7 @@ from seglog_protocol.errors import ClientTimeoutError
 from tests.logs import append_one, batch_of_size
 from tests.processes import PATIENCE_SECONDS, Daemon, daemon, wait_until
 from tests.small_disks import mounted
+from tests.soak.faults.test_full_disk import fill_from_outside
 from tests.support import numbers_of, soak_scaled, soak_seed
 
 SEGMENTS = [int(count) for count in os.environ.get("SEGLOG_SOAK_SEGMENTS", "100,1000,10000").split(",")]
@@ -103,7 +103,7 @@ def test_a_small_disk_that_is_filled_and_killed_keeps_what_was_acked(tmp_path: P
                     wait_until(lambda: numbers_of(client)["ballast_bytes"] == 0, "the ballast to be given up")
             running.kill()
             if is_to_the_last_byte:
-                _fill_from_outside(mount_point, under)
+                fill_from_outside(mount_point, under)
             cpu, wall = started(running)
             with seglog.connect(running.address) as client:
                 read = _read(client, acked)
@@ -139,11 +139,6 @@ def _filled(client: seglog.Client, first: int) -> int:
                 return number
             number += 1
     raise AssertionError("the disk is not full after 400 MB")
-
-
-def _fill_from_outside(mount_point: Path, under: Sequence[str]) -> None:
-    hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / "hog")]
-    assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
 
 
 def _read(client: seglog.Client, behind: int) -> list[int]:

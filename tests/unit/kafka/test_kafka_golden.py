@@ -1,7 +1,7 @@
 """Directories that Kafka 4.3.1 wrote, opened by our storage engine: it answers what Kafka answered.
 
 Where it means to answer otherwise, ``golden_differences`` says so by case and partition, and the tests here want
-exactly our answer. ``python -m tests.interop.golden_table`` prints the table.
+exactly our answer.
 
 What is not compared because seglog has no such answer: producers, transactions (no read_committed: its records, its
 latest offset, the lists of aborted transactions), a request for the largest timestamp.
