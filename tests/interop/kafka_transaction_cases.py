@@ -58,6 +58,16 @@ class Who(NamedTuple):
     producer_id: int = -1
     epoch: int = -1
 
+    @property
+    def fields(self) -> dict[str, Plain]:
+        """As requests name it."""
+        return {"producer_id": self.producer_id, "producer_epoch": self.epoch}
+
+    @classmethod
+    def told(cls, answer: Plain) -> "Who":
+        """That of an answer."""
+        return cls(answer["producer_id"], answer["producer_epoch"])
+
 
 NOBODY: Final = Who()
 
@@ -107,9 +117,9 @@ class Story:
             "transaction_timeout_ms": timeout_ms,
         }
         if version >= 3:
-            fields |= {"producer_id": who.producer_id, "producer_epoch": who.epoch}
+            fields |= who.fields
         answer = self.ask("InitProducerId", fields, version)
-        told = Who(answer["producer_id"], answer["producer_epoch"])
+        told = Who.told(answer)
         self.note("init", version, ErrorCode(answer["error_code"]), self.shown(told))
         return told
 
@@ -117,8 +127,7 @@ class Story:
         """AddPartitionsToTxn; by default of the story's own topic."""
         fields = {
             "transactional_id": self.name,
-            "producer_id": who.producer_id,
-            "producer_epoch": who.epoch,
+            **who.fields,
             "topics": [{"name": name, "partitions": list(partitions or (0,))} for name in topics or (self.name,)],
         }
         answer = self.ask(
@@ -159,14 +168,9 @@ class Story:
 
     def end(self, who: Who, *, commit: bool = True, version: int = 4, name: str | None = None) -> Who:
         """EndTxn."""
-        fields = {
-            "transactional_id": self.name if name is None else name,
-            "producer_id": who.producer_id,
-            "producer_epoch": who.epoch,
-            "committed": commit,
-        }
+        fields = {"transactional_id": self.name if name is None else name, **who.fields, "committed": commit}
         answer = self.ask("EndTxn", fields, version)
-        told = Who(answer["producer_id"], answer["producer_epoch"]) if version >= 5 else who
+        told = Who.told(answer) if version >= 5 else who
         what = "commit" if commit else "abort"
         self.note(what, version, ErrorCode(answer["error_code"]), *([self.shown(told)] if version >= 5 else []))
         return told
@@ -175,8 +179,7 @@ class Story:
         """AddOffsetsToTxn."""
         fields = {
             "transactional_id": self.name,
-            "producer_id": who.producer_id,
-            "producer_epoch": who.epoch,
+            **who.fields,
             "group_id": f"readers of {self.name}" if group is None else group,
         }
         answer = self.ask("AddOffsetsToTxn", fields, version)
@@ -192,8 +195,7 @@ class Story:
         fields = {
             "transactional_id": self.name if name is None else name,
             "group_id": f"readers of {self.name}" if group is None else group,
-            "producer_id": who.producer_id,
-            "producer_epoch": who.epoch,
+            **who.fields,
             "topics": [self._topic(topic or self.name, version) | {"partitions": [place]}],
         }
         if version >= 3:
@@ -312,7 +314,7 @@ class Story:
         partitions = [number for topic in found["topics"] for number in topic["partitions"]]
         self.note(
             "described", 0, ErrorCode(found["error_code"]), found["transaction_state"],
-            self.shown(Who(found["producer_id"], found["producer_epoch"])), sorted(partitions),
+            self.shown(Who.told(found)), sorted(partitions),
         )  # fmt: skip
 
     def wait_for(self, state: str) -> None:
@@ -332,12 +334,7 @@ class Story:
         with ExitStack() as connections:
             ends: list[tuple[Wire, Request]] = []
             for commit in commits:
-                fields = {
-                    "transactional_id": self.name,
-                    "producer_id": who.producer_id,
-                    "producer_epoch": who.epoch,
-                    "committed": commit,
-                }
+                fields = {"transactional_id": self.name, **who.fields, "committed": commit}
                 ends.append((connections.enter_context(self.wire.another()), request("EndTxn", fields)))
             for wire, end in ends:
                 wire.send(end, version)
@@ -347,7 +344,7 @@ class Story:
                 while answer["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS:
                     time.sleep(0.02)
                     answer = plain(wire.ask(end, version))
-                told = Who(answer["producer_id"], answer["producer_epoch"])
+                told = Who.told(answer)
                 results.append(f"{ErrorCode(answer['error_code']).name} {self.shown(told) if version >= 5 else ''}")
         self.note("ends at once", version, *sorted(results))
 

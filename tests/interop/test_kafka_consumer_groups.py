@@ -98,7 +98,7 @@ def test_a_group_listed_described_reset_and_deleted(tool: Tool, tmp_path: Path) 
         for place in member.assignment():
             member.seek(place, 3)
         member.commit()
-        _check_live(tool)
+        _check_live(tool, "Classic", 3)
     _check_empty(tool, tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_a_group_of_the_consumer_protocol_listed_described_reset_and_deleted(too
     with members(tmp_path, int(tool.server.rpartition(":")[2])) as group:
         member = group.start(CONFLUENT, TOPIC, client_id="worker")
         wait_until("all is committed", lambda: committed(tool) == {0: 5, 1: 5})
-        _check_live_consumer(tool)
+        _check_live(tool, "Consumer", 5)
         member.leave()
     _check_empty(tool, tmp_path)
 
@@ -132,26 +132,6 @@ def test_tools_that_read_are_members_of_groups(tool: Tool, protocol: str) -> Non
     assert committed(tool) == {0: 5, 1: 5}
 
 
-def _check_live_consumer(tool: Tool) -> None:
-    """While a group of the consumer protocol has a member it is described with it, and neither reset nor deleted."""
-    assert tool.rows("--list", "--type") == [[GROUP, "Consumer"]]
-    assert tool.rows("--list", "--type", "consumer") == [[GROUP, "Consumer"]]
-    assert tool.rows("--list", "--type", "classic") == []
-    assert tool.rows("--list", "--state") == [[GROUP, "Stable"]]
-    described = tool.rows("--describe", "--group", GROUP)
-    assert sorted(words[1:6] for words in described) == [[TOPIC, str(n), "5", "5", "0"] for n in range(2)]
-    assert {(words[7], words[8]) for words in described} == {("/127.0.0.1", "worker")}
-    [member] = tool.rows("--describe", "--group", GROUP, "--members", "--verbose")
-    assert member[2:] == ["/127.0.0.1", "worker", "2", "1", f"{TOPIC}:0,1", "1", f"{TOPIC}:0,1"]
-    [state] = tool.rows("--describe", "--group", GROUP, "--state", "--verbose")
-    assert state[-5:] == ["uniform", "Stable", "1", "1", "1"]
-    told = tool("--group", GROUP, "--reset-offsets", "--to-earliest", "--topic", TOPIC, "--execute")
-    assert "inactive" in told
-    assert "not empty" in tool("--group", GROUP, "--delete").lower()
-    assert "subscribed" in tool("--group", GROUP, "--delete-offsets", "--topic", TOPIC).lower()
-    assert committed(tool) == {0: 5, 1: 5}
-
-
 def _check_empty(tool: Tool, folder: Path) -> None:
     """Without members it is reset, loses offsets, and is deleted."""
     assert tool.rows("--list", "--state") == [[GROUP, "Empty"]]
@@ -163,24 +143,32 @@ def _check_empty(tool: Tool, folder: Path) -> None:
     assert committed(tool) == {0: None, 1: None}
 
 
-def _check_live(tool: Tool) -> None:
+def _check_live(tool: Tool, kind: str, offset: int) -> None:
     """While it has a member it is described with it, and neither reset nor deleted."""
     assert tool.rows("--list") == [[GROUP]]
     assert tool.rows("--list", "--state") == [[GROUP, "Stable"]]
-    assert tool.rows("--list", "--type") == [[GROUP, "Classic"]]
+    assert tool.rows("--list", "--type") == [[GROUP, kind]]
+    for asked in ("Classic", "Consumer"):
+        assert tool.rows("--list", "--type", asked.lower()) == ([[GROUP, kind]] if asked == kind else [])
     described = tool.rows("--describe", "--group", GROUP)
-    assert sorted(words[1:6] for words in described) == [[TOPIC, str(n), "3", "5", "2"] for n in range(2)]
+    assert sorted(words[1:6] for words in described) == [
+        [TOPIC, str(n), str(offset), "5", str(5 - offset)] for n in (0, 1)
+    ]
     assert {(words[7], words[8]) for words in described} == {("/127.0.0.1", "worker")}
     [member] = tool.rows("--describe", "--group", GROUP, "--members", "--verbose")
     assert member[2:5] == ["/127.0.0.1", "worker", "2"]
-    assert f"{TOPIC}" in " ".join(member[5:])
-    [state] = tool.rows("--describe", "--group", GROUP, "--state")
-    assert [word for word in state if word in ("Stable", "range", "1")] == ["range", "Stable", "1"]
+    [state] = tool.rows("--describe", "--group", GROUP, "--state", "--verbose")
+    if kind == "Consumer":
+        assert member[5:] == ["1", f"{TOPIC}:0,1", "1", f"{TOPIC}:0,1"]
+        assert state[-5:] == ["uniform", "Stable", "1", "1", "1"]
+    else:
+        assert f"{TOPIC}" in " ".join(member[5:])
+        assert [word for word in state if word in ("Stable", "range", "1")][:3] == ["range", "Stable", "1"]
     told = tool("--group", GROUP, "--reset-offsets", "--to-earliest", "--topic", TOPIC, "--execute")
     assert "inactive" in told
     assert "not empty" in tool("--group", GROUP, "--delete").lower()
     assert "subscribed" in tool("--group", GROUP, "--delete-offsets", "--topic", TOPIC).lower()
-    assert committed(tool) == {0: 3, 1: 3}
+    assert committed(tool) == {0: offset, 1: offset}
 
 
 def _check_resets(tool: Tool, folder: Path) -> None:

@@ -1,19 +1,17 @@
 """An idempotent Kafka producer that runs through every kill of its broker: raw frames by our codec."""
 
 import random
-import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.kafka import messages, read_response, write_request
+from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
+from tests.interop.kafka_wire import Wire
 from tests.process.faults.living_clients import KEYS, Entry, Ledgers, LivingThread
-from tests.processes import PATIENCE_SECONDS
 
 _AHEAD_MAX: Final = 40
 """Records that nobody has looked at, as of ``living_clients.Writer``."""
@@ -57,30 +55,28 @@ class KafkaWriter(LivingThread):
         """Send records; reconnect and send again, as Kafka's clients do."""
         while not (self._is_over.is_set() and not self._waiting) and not self._is_abandoned:
             try:
-                with socket.create_connection(("127.0.0.1", self._port), PATIENCE_SECONDS) as sock:
-                    self._send_and_receive(_Connection(sock))
-            except (OSError, EOFError, _AgainError):
+                with Wire(self._port) as wire:
+                    self._send_and_receive(wire)
+            except (OSError, _AgainError):
                 self.sent_again += len(self._waiting)
                 self._is_over.wait(0.02)
 
-    def _send_and_receive(self, connection: "_Connection") -> None:
+    def _send_and_receive(self, wire: Wire) -> None:
         if self._producer is None:
-            connection.send(messages.InitProducerIdRequest(transactional_id=None), 4)
-            given = connection.receive(22, 4)
-            assert isinstance(given, messages.InitProducerIdResponse)
-            if given.error_code:
+            given = wire.ask(messages.InitProducerIdRequest(transactional_id=None), 4)
+            if not isinstance(given, messages.InitProducerIdResponse) or given.error_code:
                 raise _AgainError
             self._producer = given.producer_id, given.producer_epoch
         for batches in self._waiting:
-            connection.send(self._produce(batches), _PRODUCE_VERSION)
+            wire.send(self._produce(batches), _PRODUCE_VERSION)
         while not self._is_abandoned:
             while not self._is_over.is_set() and len(self._waiting) < _IN_FLIGHT_MAX and self._ahead < _AHEAD_MAX:
                 self._waiting.append(list(self._new_batches()))
-                connection.send(self._produce(self._waiting[-1]), _PRODUCE_VERSION)
+                wire.send(self._produce(self._waiting[-1]), _PRODUCE_VERSION)
                 if self._dice.random() < 0.3:
                     break
             if self._waiting:
-                self._note(connection.receive(0, _PRODUCE_VERSION))
+                self._note(wire.receive())
             elif self._is_over.is_set():
                 return
             self._is_over.wait(self._dice.uniform(0.002, 0.02))
@@ -114,8 +110,10 @@ class KafkaWriter(LivingThread):
         topic = cls.TopicProduceData(name=self._topic, partition_data=parts)
         return cls(acks=self._acks, timeout_ms=30_000, topic_data=[topic])
 
-    def _note(self, response: Response) -> None:
-        """Note the acks of the oldest request."""
+    def _note(self, response: Response | None) -> None:
+        """Note the acks of the oldest request; without a response the broker has gone."""
+        if response is None:
+            raise _AgainError
         assert isinstance(response, messages.ProduceResponse)
         results = response.responses[0].partition_responses
         if any(result.error_code in _RETRIED for result in results):
@@ -145,29 +143,3 @@ class KafkaWriter(LivingThread):
     def unacknowledged(self) -> int:
         """Records without an ack."""
         return sum(len(batch.entries) for batches in list(self._waiting) for batch in batches)
-
-
-class _Connection:
-    """A connection to the Kafka port, whose responses come in the order of its requests."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = KafkaFrameReader(small_frame_bytes_max=1 << 24, frame_bytes_min=RESPONSE_BYTES_MIN)
-        self._sent = self._received = 0
-
-    def send(self, request: Request, version: int) -> None:
-        self._sent += 1
-        self._sock.sendall(b"".join(write_request(self._sent, "writer", request, version)))
-
-    def receive(self, api_key: int, version: int) -> Response:
-        """The next response. Raises EOFError when the broker has gone."""
-        while (frame := self._reader.next_frame()) is None:
-            data = self._sock.recv(65536)
-            if not data:
-                raise EOFError
-            self._reader.receive_data(data)
-        self._received += 1
-        correlation_id, response = read_response(api_key, version, frame)
-        assert correlation_id == self._received, "responses come in the order of requests"
-        return response

@@ -7,18 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import seglog
 from seglog.raw import RawBatch, append
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.compression import Codec
 from tests.processes import clean_environment, daemon, workers
 
-_CODECS = [codec.name.lower() for codec in Codec]
-_STORED = {"uncompressed": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
 _LARGE = b"".join(b"%d " % (number * 7919 % 100_003) for number in range(150_000))  # 900 kB
-_VALUES = [b"small", b"", _LARGE[:10_000], _LARGE]
 
 
 def _dumped_codecs(partition: Path) -> tuple[list[str], list[str]]:
@@ -30,33 +24,6 @@ def _dumped_codecs(partition: Path) -> tuple[list[str], list[str]]:
         done = subprocess.run(each, capture_output=True, env=clean_environment(), check=True)
         found.append([fact for fact in map(json.loads, done.stdout.splitlines()) if fact["kind"] == kind])
     return [batch["codec"] for batch in found[0]], found[1][0]["codecs"]
-
-
-@pytest.mark.soak
-def test_every_codec_is_stored_in_every_codec_and_read_as_it_was_sent(tmp_path: Path) -> None:
-    with daemon(tmp_path / "data") as running:
-        with seglog.connect(running.address) as client:
-            for kind in (*_STORED, "producer"):
-                client.create_topic(kind, config={"compression.type": kind, "retention.ms": -1})
-                for codec in _CODECS:
-                    with client.producer(kind, compression=codec, linger_ms=0) as producer:
-                        for value in _VALUES:
-                            producer.send(value, key=codec, headers={"h": b"x"}, timestamp=1_700_000_000_000).result()
-                        producer.flush()
-                with client.consumer(kind, start=0) as consumer:
-                    records = list(consumer)
-                assert [(record.offset, record.key, record.value) for record in records] == [
-                    (number, _CODECS[number // len(_VALUES)].encode(), _VALUES[number % len(_VALUES)])
-                    for number in range(len(_CODECS) * len(_VALUES))
-                ]
-        for kind, name in _STORED.items():
-            assert _dumped_codecs(running.directory / f"{kind}-0") == ([name] * len(_CODECS) * len(_VALUES), [name])
-        sent = [codec for codec in _CODECS for _ in _VALUES]
-        assert _dumped_codecs(running.directory / "producer-0") == (sent, sorted(_CODECS))
-        with seglog.connect(running.address) as client:
-            entry = client.explain.config("zstd")["compression.type"]
-        assert (entry.value, entry.shortfall) == ("zstd", None)
-        assert running.stop() == 0
 
 
 def test_nobody_else_waits_for_a_large_batch_that_is_being_recompressed(tmp_path: Path) -> None:

@@ -123,28 +123,6 @@ def test_settings_lie_over_each_other_and_come_back_when_the_stronger_is_deleted
         assert running.stop() == 0
 
 
-def test_a_setting_of_a_group_outlives_a_kill(tmp_path: Path) -> None:
-    _, options = with_file(tmp_path, "")
-    key = "consumer.session.timeout.ms"
-    with daemon(tmp_path / "data", *options) as running:
-        for value in ("50000", None):
-            admin: Any = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{running.kafka_port}")
-            if value is not None:
-                assert admin.alter_configs([ConfigResource(ConfigResourceType.GROUP, "g", {key: value})]) == {
-                    "group": {"g": "OK"}
-                }
-            described = admin.describe_configs([ConfigResource(ConfigResourceType.GROUP, "g")])
-            assert described["group"]["g"][key]["value"] == "50000"
-            assert described["group"]["g"][key]["config_source"] == "DYNAMIC_GROUP_CONFIG"
-            assert admin.list_config_resources([ConfigResourceType.GROUP]) == {"group": ["g"]}
-            refused = admin.alter_configs([ConfigResource(ConfigResourceType.GROUP, "g", {key: "1"})])
-            assert "group.consumer.min.session.timeout.ms, which is 45000" in refused["group"]["g"]
-            admin.close()
-            running.kill()
-            running.start()
-        assert running.stop() == 0
-
-
 def test_a_file_that_contradicts_the_settings_is_refused_at_a_start(tmp_path: Path) -> None:
     key = "log.cleaner.min.compaction.lag.ms"
     data = tmp_path / "data"

@@ -4,8 +4,6 @@ Nothing here depends on speed: waits are for a visible event, and whether a reco
 own timestamp.
 """
 
-import random
-import time
 from pathlib import Path
 
 import pytest
@@ -84,81 +82,3 @@ def test_an_idle_log_ends_as_one_empty_segment(tmp_path: Path) -> None:
         wait_until(lambda: not list(running.directory.glob("*-delete")), "the deleted topic's directory to go")
         with client.consumer("t") as consumer:
             assert [record.value for record in consumer] == [b"0", b"1"]
-
-
-@pytest.mark.soak
-def test_kills_under_retention_lose_no_unexpired_record(tmp_path: Path) -> None:
-    """And leave no file behind."""
-    retention_ms = 400
-    dice = random.Random(20_110_813)
-    config = {
-        "segment.bytes": 4096,
-        "segment.ms": 150,
-        "retention.ms": retention_ms,
-        "file.delete.delay.ms": 60,
-        "index.interval.bytes": 256,
-    }
-    acked: dict[int, tuple[bytes, int]] = {}
-    expired = 0
-    with daemon(tmp_path / "data", *_SHORT) as running:
-        with seglog.connect(running.address) as client:
-            client.create_topic("t", 1, config=config)
-        for number in range(15):
-            _produce_and_kill(running, number, dice.uniform(0.1, 1.2), acked)
-            running.start()
-            found = _read(running)
-            now = time.time_ns() // 1_000_000
-            for offset, (value, timestamp) in acked.items():
-                if offset in found:
-                    assert found[offset] == value
-                else:
-                    assert timestamp + retention_ms < now, f"record {offset} is lost in round {number}"
-                    expired += 1
-            if number % 5 == 4:
-                _wait_until_empty(running)
-        assert expired > 100, "retention was at work"
-        assert len(acked) > 1000
-        assert running.stop() == 0
-        running.start()
-        assert _read(running) == {}
-
-
-def _produce_and_kill(running: Daemon, number: int, seconds: float, acked: dict[int, tuple[bytes, int]]) -> None:
-    """Produce, kill the daemon meanwhile, and add the acknowledged records."""
-    with seglog.connect(running.address) as client:
-        producer = client.producer("t", ack="os", linger_ms=1, batch_bytes=1024, delivery_timeout=2)
-        sent: list[tuple[bytes, int, seglog.Delivery]] = []
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            timestamp = time.time_ns() // 1_000_000
-            value = b"%d-%d" % (number, len(sent))
-            sent.append((value, timestamp, producer.send(value, timestamp=timestamp)))
-            if len(sent) % 20 == 0:
-                sent[-1][2].result(timeout=60)
-        running.kill()
-        producer.abort(timeout=0)
-    for value, timestamp, delivery in sent:
-        if delivery.done() and delivery.exception() is None:
-            offset = delivery.result().offset
-            assert offset not in acked, "no offset is given to two records"
-            acked[offset] = (value, timestamp)
-
-
-def _read(running: Daemon) -> dict[int, bytes | None]:
-    """Read the records, while others expire."""
-    with (
-        seglog.connect(running.address) as client,
-        client.consumer("t", start="earliest", on_out_of_range="earliest") as consumer,
-    ):
-        return {record.offset: record.value for record in consumer}
-
-
-def _wait_until_empty(running: Daemon) -> None:
-    """Wait until everything has expired, files left by a kill included."""
-    with seglog.connect(running.address) as client:
-        end = client.offsets("t")[0].latest
-    wanted = [f"{end:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
-    wait_until(lambda: files(running) == wanted, "one empty segment")
-    known = {*wanted, f"{end:020d}.snapshot", "leader-epoch-checkpoint", "partition.metadata", "seglog-partition.json"}
-    # What was renamed to go last goes last.
-    wait_until(lambda: {path.name for path in (running.directory / "t-0").iterdir()} <= known, "nothing else")

@@ -108,14 +108,16 @@ def assert_no_secret(log: str, secrets: Iterable[bytes]) -> None:
 # --- Failed logins ----------------------------------------------------------------------------------------------------
 
 
-def fail(folder: Path, count: int, seed: int) -> None:
-    """So many failed logins, by every mechanism and on both wires, beside a healthy client."""
+@pytest.mark.timeout(14_400)
+@judges_turns
+def test_failed_logins_affect_nobody_else_are_counted_and_tell_no_secret(tmp_path: Path) -> None:
+    """By every mechanism and on both wires."""
+    count = int(os.environ.get("SEGLOG_SOAK_FAILED") or max(1_000, soak_scaled(100_000)))
     settings = ("--set", "connection.failed.authentication.delay.ms=20")
-    with secured(folder, *settings, protocol="SASL_PLAINTEXT", under=()) as attacked:
+    with secured(tmp_path, *settings, protocol="SASL_PLAINTEXT", under=()) as attacked:
         make_topics(attacked.running, attacked.connect)
-        found = besiege(
-            attacked, SecureHealthyKafkaClient(attacked), ("failing", "failing"), count // 2, count // 2, seed, peers=1
-        )
+        healthy, each = SecureHealthyKafkaClient(attacked), count // 2
+        found = besiege(attacked, healthy, ("failing", "failing"), each, each, soak_seed(), peers=1)
         print(f"  {found['sent'] / max(1, found['seconds']):,.0f} failed logins a second")
         secrets = list(secrets_of(attacked))
         judge(attacked.running, found)
@@ -132,41 +134,21 @@ def fail(folder: Path, count: int, seed: int) -> None:
         assert_no_secret(attacked.running.log_text(), secrets)
 
 
-@judges_turns
-def test_failed_logins_affect_nobody_else_are_counted_and_tell_no_secret(tmp_path: Path) -> None:
-    fail(tmp_path, 1_000, seed=3)
-
-
-@pytest.mark.timeout(14_400)
-@judges_turns
-def test_very_many_failed_logins_affect_nobody_else(tmp_path: Path) -> None:
-    fail(tmp_path, int(os.environ.get("SEGLOG_SOAK_FAILED") or soak_scaled(100_000)), soak_seed())
-
-
 # --- Changed frames ---------------------------------------------------------------------------------------------------
 
 
-def change(folder: Path, logins: int, wrapped: int, seed: int) -> None:
-    """So many frames of changed logins, and so many changed requests within TLS, beside a healthy client."""
-    with secured(folder, under=()) as attacked:  # the peers read the metrics, too
+@pytest.mark.timeout(14_400)
+@judges_turns
+def test_some_thousands_of_changed_logins_and_requests_within_tls_affect_nobody_else(tmp_path: Path) -> None:
+    logins = int(os.environ.get("SEGLOG_SOAK_LOGINS") or max(1_000, soak_scaled(15_000)))
+    wrapped = int(os.environ.get("SEGLOG_SOAK_WRAPPED") or max(1_500, soak_scaled(15_000)))
+    with secured(tmp_path, under=()) as attacked:  # the peers read the metrics, too
         make_topics(attacked.running, attacked.connect)
-        found = besiege(attacked, SecureHealthyClient(attacked), ("logins", "wrapped"), logins, wrapped, seed, peers=1)
+        healthy = SecureHealthyClient(attacked)
+        found = besiege(attacked, healthy, ("logins", "wrapped"), logins, wrapped, soak_seed(), peers=1)
         secrets = list(secrets_of(attacked))
         judge(attacked.running, found)
         assert_no_secret(attacked.running.log_text(), secrets)
-
-
-@judges_turns
-def test_some_thousands_of_changed_logins_and_requests_within_tls_affect_nobody_else(tmp_path: Path) -> None:
-    change(tmp_path, 1_000, 1_500, seed=5)
-
-
-@pytest.mark.timeout(14_400)
-@judges_turns
-def test_very_many_changed_logins_and_requests_within_tls_affect_nobody_else(tmp_path: Path) -> None:
-    logins = int(os.environ.get("SEGLOG_SOAK_LOGINS") or soak_scaled(15_000))
-    wrapped = int(os.environ.get("SEGLOG_SOAK_WRAPPED") or soak_scaled(15_000))
-    change(tmp_path, logins, wrapped, soak_seed())
 
 
 # --- Handshakes -------------------------------------------------------------------------------------------------------

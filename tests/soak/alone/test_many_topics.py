@@ -151,7 +151,11 @@ def described(asking: Asking) -> None:
         asking.ask({"api": "topics", "after": topic(number), "limit": 10_000, "config": True})
 
 
-def run(path: Path, count: int) -> None:
+@pytest.mark.timeout(3600)
+@judges_turns
+def test_ten_thousand_topics_delay_no_request(tmp_path: Path) -> None:
+    """SEGLOG_SOAK_TOPICS says how many."""
+    path, count = tmp_path / "data", int(os.environ.get("SEGLOG_SOAK_TOPICS") or 10_000)
     build(path, count)
     options = [option for key, value in SETTINGS.items() for option in ("--set", f"{key}={value}")]
     options += ["--set", "auto.create.topics.enable=false"]
@@ -175,15 +179,3 @@ def run(path: Path, count: int) -> None:
             assert bug not in logged, logged[logged.index(bug) - 500 :][:3000]
         assert running.stop() == 0
         judge_turn(*longest, references)
-
-
-@judges_turns
-def test_a_thousand_topics_delay_no_request(tmp_path: Path) -> None:
-    run(tmp_path / "data", 1_000)
-
-
-@pytest.mark.timeout(3600)
-@judges_turns
-def test_ten_thousand_topics_delay_no_request(tmp_path: Path) -> None:
-    """SEGLOG_SOAK_TOPICS says how many."""
-    run(tmp_path / "data", int(os.environ.get("SEGLOG_SOAK_TOPICS") or 10_000))

@@ -23,7 +23,9 @@ TOPIC: Final = "kept"
 PARTITIONS: Final = 2
 
 
-def kill_again_and_again(folder: Path, kills: int, seed: int) -> None:
+@pytest.mark.timeout(7200)
+def test_many_kills_lose_and_duplicate_nothing_of_kafkas_producers(tmp_path: Path) -> None:
+    folder, kills, seed = tmp_path, max(KILLS_MIN, soak_scaled(100)), soak_seed()
     dice = random.Random(seed)
     ledgers = {(TOPIC, number): Ledger("keep") for number in range(PARTITIONS)}
     with kafka_daemon(folder / "data") as running, ThreadPoolExecutor(1) as aside:
@@ -51,12 +53,3 @@ def kill_again_and_again(folder: Path, kills: int, seed: int) -> None:
     look(folder / "data", ledgers)
     assert all(ledger.acked for ledger in ledgers.values())
     assert sum(writer.sent_again for writer in writers), "something was sent again"
-
-
-def test_a_few_kills_lose_and_duplicate_nothing_of_kafkas_producers(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, kills=5, seed=1)
-
-
-@pytest.mark.timeout(7200)
-def test_many_kills_lose_and_duplicate_nothing_of_kafkas_producers(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, kills=max(KILLS_MIN, soak_scaled(100)), seed=soak_seed())
