@@ -59,6 +59,19 @@ def _join(title: str, group: str, member: str, *, version: int = 1, **more: Plai
     return _beat(title, group, member, JOINING, version=version, **{**said, **more})
 
 
+def _matching(title: str, group: str, member: str, regex: str, **more: Plain) -> Case:
+    """A member joins that subscribes by an expression alone."""
+    return _join(title, group, member, subscribed_topic_names=None, subscribed_topic_regex=regex, **more)
+
+
+def _full_beat(title: str, group: str, owned: list[Fields]) -> Case:
+    """A heartbeat that leaves nothing out."""
+    return _beat(
+        title, group, "m1", 1,
+        rebalance_timeout_ms=60_000, subscribed_topic_names=["plain"], topic_partitions=owned,
+    )  # fmt: skip
+
+
 def _owned(*numbers: int, topic: str = PLAIN_ID) -> list[Fields]:
     return [{"topic_id": topic, "partitions": [*numbers]}] if numbers else []
 
@@ -155,14 +168,8 @@ CASES: Final[tuple[Case, ...]] = (
     _join("an empty rack", "refused", "m1", rack_id=""),
     _join("an unknown assignor", "refused", "m1", server_assignor="nope"),
     _join("an assignor without a name", "refused", "m1", server_assignor=""),
-    _join("a bad expression", "refused", "m1", subscribed_topic_names=None, subscribed_topic_regex="("),
-    _join(
-        "an expression of another syntax",
-        "refused",
-        "m1",
-        subscribed_topic_names=None,
-        subscribed_topic_regex="(?=x)",
-    ),
+    _matching("a bad expression", "refused", "m1", "("),
+    _matching("an expression of another syntax", "refused", "m1", "(?=x)"),
     _beat("away without an instance id", "refused", "m1", AWAY),
     _described("nothing of it is left", "refused"),
     # --- Groups that are not there ---
@@ -180,7 +187,7 @@ CASES: Final[tuple[Case, ...]] = (
     _delete("deleted", "unknown"),
     # --- Subscribing to little ---
     _join("to no topic", "little", "m1", subscribed_topic_names=[]),
-    _join("by an empty expression", "little", "m2", subscribed_topic_names=None, subscribed_topic_regex=""),
+    _matching("by an empty expression", "little", "m2", ""),
     _join("to a topic that is not there", "little", "m3", subscribed_topic_names=["nope"]),
     _join("to an impossible name", "little", "m4", subscribed_topic_names=["a b", ""]),
     _join("to one twice", "twice", "m1", subscribed_topic_names=["plain", "plain"]),
@@ -195,15 +202,7 @@ CASES: Final[tuple[Case, ...]] = (
     _beat("says that it has nothing", "alone", "m1", 1, topic_partitions=[]),
     _beat("says that it has more", "alone", "m1", 1, topic_partitions=_owned(0, topic=OTHER_ID)),
     _beat("has what is no topic", "alone", "m1", 1, topic_partitions=_owned(0, topic=UNKNOWN_ID)),
-    _beat(
-        "says everything",
-        "alone",
-        "m1",
-        1,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["plain"],
-        topic_partitions=_owned(0, 1, 2, 3),
-    ),
+    _full_beat("says everything", "alone", _owned(0, 1, 2, 3)),
     _beat("an epoch to come", "alone", "m1", 2),
     _beat("joins again without a subscription", "alone", "m1", JOINING),
     _join("joins again", "alone", "m1"),
@@ -467,7 +466,7 @@ CASES: Final[tuple[Case, ...]] = (
     _listed("stable ones of the protocol", types_filter=["consumer"], states_filter=["Stable"]),
     _listed("version 4, empty ones", version=4, states_filter=["empty"]),
     # --- Subscriptions by expression ---
-    _join("joins", "regex", "m1", subscribed_topic_names=None, subscribed_topic_regex="pla.*"),
+    _matching("joins", "regex", "m1", "pla.*"),
     _beat("lives", "regex", "m1", 1),
     _described("described", "regex"),
     _beat(
@@ -487,20 +486,12 @@ CASES: Final[tuple[Case, ...]] = (
         topic_partitions=_owned(0, 1, 2, 3),
     ),
     _described("without an expression", "regex"),
-    _join("by a part of a name", "part", "m1", subscribed_topic_names=None, subscribed_topic_regex="lai"),
+    _matching("by a part of a name", "part", "m1", "lai"),
     _described("nothing is matched", "part"),
     _join("by a name and an expression", "both", "m1", subscribed_topic_regex="oth.*"),
-    _beat(
-        "says everything",
-        "both",
-        "m1",
-        1,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["plain"],
-        topic_partitions=_owned(0, 1, 2, 3),
-    ),
+    _full_beat("says everything", "both", _owned(0, 1, 2, 3)),
     _described("a name and an expression", "both"),
-    _join("of all", "all", "m1", subscribed_topic_names=None, subscribed_topic_regex=".*"),
+    _matching("of all", "all", "m1", ".*"),
     _beat("lives", "all", "m1", 1),
     _described("internal ones, too", "all"),
     _join("a negative rebalance timeout", "timeout", "m1", rebalance_timeout_ms=-5),

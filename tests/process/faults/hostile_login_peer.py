@@ -23,6 +23,7 @@ from typing import Any, Final
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.kafka import messages
 from seglog_protocol.messages import PROTOCOL_NAME
+from tests.interop.sasl_client import unsecured_token
 from tests.process.faults import hostile_kafka_peer, hostile_peer
 from tests.process.faults.logins import (
     KAFKA,
@@ -37,7 +38,6 @@ from tests.process.faults.logins import (
     plain,
     received_frame,
     scram,
-    unsecured,
 )
 from tests.processes import PATIENCE_SECONDS
 from tests.tls_records import HANDSHAKE, RecordClient
@@ -147,7 +147,7 @@ def story(facts: Facts, talk: Talk, dice: random.Random) -> list[bytes]:
     mechanism = dice.choice(MECHANISMS)
     made: dict[str, Callable[[], Any]] = {
         "PLAIN": lambda: plain(facts.user, dice.choice([facts.password, facts.mark])),
-        "OAUTHBEARER": lambda: bearer(unsecured(sub=facts.user, exp=dice.choice([1, 2**40]))),
+        "OAUTHBEARER": lambda: bearer(unsecured_token(sub=facts.user, exp=dice.choice([1, 2**40]))),
     }
     tokens = made.get(mechanism, lambda: scram(mechanism, facts.user, None))()
     steps = [next(tokens)]

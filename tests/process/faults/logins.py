@@ -2,25 +2,25 @@
 
 import base64
 import hashlib
-import hmac
-import json
 import random
 import socket
 import ssl
 from collections.abc import Generator
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.kafka import messages, read_response, write_request
+from tests.interop import sasl_client
+from tests.interop.sasl_client import NONCE, SCRAM, client_final, unsecured_token
 from tests.process.faults.asking import Asking
 from tests.process.faults.hostile_kafka_peer import Peer as KafkaPeer
 from tests.process.faults.hostile_peer import Peer as NativePeer
+from tests.process.faults.raw_peer import RawPeer
 
 Tokens = Generator[bytes, bytes, None]
 """A client's tokens of one exchange; it gets the broker's."""
 
-SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS: Final = (*SCRAM, "PLAIN", "OAUTHBEARER")
 
 
@@ -29,32 +29,21 @@ def plain(user: str, password: str) -> Tokens:
     yield f"\0{user}\0{password}".encode()
 
 
-def scram(mechanism: str, user: str, password: str | None, nonce: str = "fyko+d2lbbFgONRv9qkxdawL") -> Tokens:
+def scram(mechanism: str, user: str, password: str | None) -> Tokens:
     """SCRAM; without a password, whose keys take milliseconds to derive, with a proof that proves nothing."""
-    name = SCRAM[mechanism]
-    bare = f"n={user},r={nonce}"
+    bare = f"n={user},r={NONCE}"
     first = (yield f"n,,{bare}".encode()).decode()
-    facts = dict(part.split("=", 1) for part in first.split(","))
-    without_proof = f"c=biws,r={facts['r']}"
-    proof = hashlib.new(name, first.encode()).digest()
     if password is not None:
-        salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(facts["s"]), int(facts["i"]))
-        client_key = hmac.digest(salted, b"Client Key", name)
-        signed = hmac.digest(hashlib.new(name, client_key).digest(), f"{bare},{first},{without_proof}".encode(), name)
-        proof = bytes(a ^ b for a, b in zip(client_key, signed, strict=True))
-    yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+        yield client_final(mechanism, bare, first, password)[0].encode()
+        return
+    proof = base64.b64encode(hashlib.new(SCRAM[mechanism][1], first.encode()).digest()).decode()
+    yield f"c=biws,{first.partition(',')[0]},p={proof}".encode()
 
 
 def bearer(token: str) -> Tokens:
     """OAUTHBEARER; after a refusal it says that it has understood."""
-    yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    yield sasl_client.bearer(token)
     yield b"\x01"
-
-
-def unsecured(**claims: object) -> str:
-    """A token without a signature."""
-    parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
-    return "".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() + "." for part in parts)
 
 
 def failing(mechanism: str, mark: str, dice: random.Random) -> Tokens:
@@ -64,7 +53,9 @@ def failing(mechanism: str, mark: str, dice: random.Random) -> Tokens:
         return plain(user, f"{mark}-{dice.randrange(100)}")
     if mechanism == "OAUTHBEARER":
         claims: dict[str, object] = {"sub": user, "exp": dice.choice([1, 10**9]), "jti": mark}
-        return bearer(dice.choice([unsecured(**claims), f"{unsecured(**claims)}{mark}", f"{mark}.{mark}", mark]))
+        return bearer(
+            dice.choice([unsecured_token(**claims), f"{unsecured_token(**claims)}{mark}", f"{mark}.{mark}", mark])
+        )
     return scram(mechanism, user, None)
 
 
@@ -192,36 +183,35 @@ class Login(NamedTuple):
         return secured
 
 
-class SecureKafkaPeer(KafkaPeer):
+class _SecurePeer(RawPeer):
+    """It is within TLS, and has logged in."""
+
+    TALK: Talk
+    MECHANISM: str
+
+    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
+        super().__init__(port)
+        self._login = Login(context, user, password)
+
+    def open(self) -> socket.socket:
+        """See RawPeer."""
+        return self._login.into(super().open(), self.TALK, self.MECHANISM)
+
+    def another(self) -> Self:
+        """See RawPeer."""
+        return type(self)(self.port, *self._login)
+
+
+class SecureKafkaPeer(_SecurePeer, KafkaPeer):
     """It speaks Kafka's protocol within TLS, and has logged in by PLAIN."""
 
-    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
-        super().__init__(port)
-        self._login = Login(context, user, password)
-
-    def open(self) -> socket.socket:
-        """See RawPeer."""
-        return self._login.into(super().open(), KAFKA, "PLAIN")
-
-    def another(self) -> "SecureKafkaPeer":
-        """See RawPeer."""
-        return SecureKafkaPeer(self.port, *self._login)
+    TALK, MECHANISM = KAFKA, "PLAIN"
 
 
-class SecureNativePeer(NativePeer):
+class SecureNativePeer(_SecurePeer, NativePeer):
     """It speaks the native protocol within TLS, and has logged in by SCRAM."""
 
-    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
-        super().__init__(port)
-        self._login = Login(context, user, password)
-
-    def open(self) -> socket.socket:
-        """See RawPeer."""
-        return self._login.into(super().open(), NATIVE, "SCRAM-SHA-256")
-
-    def another(self) -> "SecureNativePeer":
-        """See RawPeer."""
-        return SecureNativePeer(self.port, *self._login)
+    TALK, MECHANISM = NATIVE, "SCRAM-SHA-256"
 
 
 class SecureAsking(Asking):

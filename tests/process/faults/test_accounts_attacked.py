@@ -20,10 +20,10 @@ from kafka import KafkaAdminClient
 from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError
 from seglog_protocol.kafka import messages
 from tests.certificates import HOSTS, Files, certificates, written
+from tests.interop.sasl_client import SCRAM, unsecured_token
 from tests.process.faults.logins import (
     KAFKA,
     NATIVE,
-    SCRAM,
     SecureAsking,
     SecureKafkaPeer,
     Talk,
@@ -32,7 +32,6 @@ from tests.process.faults.logins import (
     log_in,
     plain,
     scram,
-    unsecured,
 )
 from tests.process.faults.secured_daemon import ADMIN, PASSWORDS, Secured, make_accounts, secured
 from tests.processes import PATIENCE_SECONDS, clean_environment, seglog_command, wait_until
@@ -226,7 +225,7 @@ def test_what_was_done_by_whom_is_in_the_log(tmp_path: Path) -> None:
         with pytest.raises(AuthenticationError):
             running.connect("alice", "wrong")
         with raw(running, "SASL_SSL") as sock:
-            log_in(sock, KAFKA, "OAUTHBEARER", bearer(unsecured(sub="bob", exp=2**40)))
+            log_in(sock, KAFKA, "OAUTHBEARER", bearer(unsecured_token(sub="bob", exp=2**40)))
         context = running.context(shows_certificate=True)
         with (
             socket.create_connection(("127.0.0.1", running.ports["SSL"])) as plain_sock,

@@ -19,9 +19,10 @@ import pytest
 
 from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS
 from seglog_broker.runtime.log_sums import LINES_MAX, WINDOW_SECONDS
+from tests.interop.sasl_client import SCRAM
 from tests.process.faults.besieged import Healthy, beset, judge, make_topics, memory_mib
 from tests.process.faults.hostile_login_peer import client_hello
-from tests.process.faults.logins import SCRAM, SecureAsking, SecureKafkaPeer
+from tests.process.faults.logins import SecureAsking, SecureKafkaPeer
 from tests.process.faults.secured_daemon import PASSWORDS, Secured, secured
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.soak.alone.test_hostile_requests import HealthyClient, HealthyKafkaClient
@@ -82,7 +83,7 @@ def secrets_of(attacked: Secured) -> Iterator[bytes]:
     for name, account in found["accounts"].items():
         for mechanism, facts in account.items():
             salt = base64.b64decode(facts["salt"])
-            yield hashlib.pbkdf2_hmac(SCRAM[mechanism], PASSWORDS[name].encode(), salt, facts["iterations"])
+            yield hashlib.pbkdf2_hmac(SCRAM[mechanism][1], PASSWORDS[name].encode(), salt, facts["iterations"])
             yield from (base64.b64decode(facts[key]) for key in ("stored_key", "server_key"))
 
 

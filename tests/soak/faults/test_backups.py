@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import CoordinatorLoadingError
 from tests.logs import read_around, verify
 from tests.process.faults.living_clients import Entry, Ledger, Ledgers
-from tests.processes import PACKAGES, clean_environment, daemon, ended, wait_until
+from tests.processes import PACKAGES, Daemon, clean_environment, daemon, ended, wait_until
 from tests.small_disks import mounted
 from tests.soak.faults.test_full_disk import fill_from_outside
 from tests.soak.faults.test_kill_under_load import DAEMON, TOPICS, UsualLoad
@@ -86,6 +86,20 @@ def started_backup(
         stderr=subprocess.PIPE,
         env=clean_environment(PYTHONPATH=f"{folder}{os.pathsep}{PACKAGES}"),
     )
+
+
+@contextmanager
+def stopped_amid(
+    folder: Path, data: Path, under: Sequence[str] = ()
+) -> Iterator[tuple[Daemon, "subprocess.Popen[bytes]"]]:
+    """A daemon with closed segments, and a backup of them that is stopped in the middle."""
+    with daemon(data, *SOON, under=under) as running:
+        fill(running.address, 12)
+        to = folder / "backups"
+        stopped = started_backup(folder / "hook", data, to, renames=3, number=signal.SIGSTOP, under=under)
+        with ended(stopped):
+            wait_until_stopped(stopped)
+            yield running, stopped
 
 
 def wait_until_stopped(process: "subprocess.Popen[bytes]") -> None:
@@ -217,13 +231,9 @@ def test_a_backup_that_is_killed_leaves_nothing_in_the_broker_and_no_obstacle(tm
 
 def test_a_backup_whose_broker_is_killed_is_finished_from_what_it_left(tmp_path: Path) -> None:
     data, to = tmp_path / "data", tmp_path / "backups"
-    with daemon(data, *SOON) as running:
-        fill(running.address, 12)
-        stopped = started_backup(tmp_path / "hook", data, to, renames=3, number=signal.SIGSTOP)
-        with ended(stopped):
-            wait_until_stopped(stopped)
-            running.kill()
-            done = goes_on(stopped)
+    with stopped_amid(tmp_path, data) as (running, stopped):
+        running.kill()
+        done = goes_on(stopped)
         assert (done.code, done.errors) == (0, "")
         assert command("verify", to).code == 0
         assert len(snapshots(data)) == 1
@@ -235,17 +245,13 @@ def test_a_backup_whose_broker_is_killed_is_finished_from_what_it_left(tmp_path:
 
 def test_a_backup_whose_broker_was_killed_and_started_again_says_so_and_is_none(tmp_path: Path) -> None:
     data, to = tmp_path / "data", tmp_path / "backups"
-    with daemon(data, *SOON) as running:
-        fill(running.address, 12)
-        stopped = started_backup(tmp_path / "hook", data, to, renames=3, number=signal.SIGSTOP)
-        with ended(stopped):
-            wait_until_stopped(stopped)
-            running.kill()
-            running.start()
-            wait_until(lambda: not snapshots(data), "the removal of the snapshot")
-            done = goes_on(stopped)
+    with stopped_amid(tmp_path, data) as (running, stopped):
+        running.kill()
+        running.start()
+        wait_until(lambda: not snapshots(data), "the removal of the snapshot")
+        done = goes_on(stopped)
         assert done.code == 1
-        assert done.errors == (f"seglogd backup: the broker on {data} ended while the backup was taken: run it again\n")
+        assert done.errors == f"seglogd backup: the broker on {data} ended while the backup was taken: run it again\n"
         assert manifests(to) == []
         backup(data, to)
         assert command("verify", to).code == 0
@@ -255,16 +261,12 @@ def test_a_backup_whose_broker_was_killed_and_started_again_says_so_and_is_none(
 def test_a_disk_that_fills_while_a_backup_is_taken_ends_the_snapshot_and_the_backup(tmp_path: Path) -> None:
     disk, to = tmp_path / "disk", tmp_path / "backups"
     data = disk / "data"
-    with mounted(disk, "size=64m") as under, daemon(data, under=under) as running:
-        fill(running.address, 12)
-        stopped = started_backup(tmp_path / "hook", data, to, renames=3, number=signal.SIGSTOP, under=under)
-        with ended(stopped):
-            wait_until_stopped(stopped)
-            fill_from_outside(disk, under)
-            wait_until(lambda: "snapshot_given_up" in running.log_text(), "the end of the snapshot")
-            inside = Path(f"/proc/{running.process.pid if running.process else 0}/root{data}")
-            wait_until(lambda: not snapshots(inside), "its removal")
-            done = goes_on(stopped)
+    with mounted(disk, "size=64m") as under, stopped_amid(tmp_path, data, under) as (running, stopped):
+        fill_from_outside(disk, under)
+        wait_until(lambda: "snapshot_given_up" in running.log_text(), "the end of the snapshot")
+        inside = Path(f"/proc/{running.process.pid if running.process else 0}/root{data}")
+        wait_until(lambda: not snapshots(inside), "its removal")
+        done = goes_on(stopped)
         assert done.code == 1
         assert done.errors == (
             f"seglogd backup: the broker on {data} has given up the snapshot: the broker's disk is full, and the "
