@@ -95,19 +95,6 @@ def test_a_frame_is_its_two_lengths_its_header_and_its_payload(what: str) -> Non
 
 @EVERY_FRAME
 @FEEDS
-def test_a_frame_may_come_byte_by_byte(what: str, feed: Feed) -> None:
-    reader = FrameReader()
-    data = encoded(what)
-    for byte in data[:-1]:
-        feed(reader, bytes((byte,)))
-        assert reader.next_frame() is None
-        assert not reader.is_idle
-    assert read(feed, [data[-1:]], reader) == [FRAMES[what]]
-    assert reader.is_idle
-
-
-@EVERY_FRAME
-@FEEDS
 def test_a_frame_may_be_cut_anywhere(what: str, feed: Feed) -> None:
     data = encoded(what)
     cuts: Iterable[int] = range(1, len(data))
@@ -119,39 +106,6 @@ def test_a_frame_may_be_cut_anywhere(what: str, feed: Feed) -> None:
         halves = (part for half in (data[:cut], data[cut:]) for part in pieces_of(half, 1000))
         assert read(feed, halves, reader) == [FRAMES[what]], cut
         assert reader.is_idle
-
-
-@EVERY_FRAME
-def test_a_frame_that_is_cut_short_is_not_yet_a_frame(what: str) -> None:
-    data = encoded(what)
-    step = max(1, len(data) // 300)
-    for cut in range(0, len(data), step):
-        reader = FrameReader()
-        assert read(by_receive_data, [data[:cut]], reader) == []
-        assert reader.is_idle == (cut == 0)
-
-
-@EVERY_FRAME
-def test_another_frame_behind_it_is_left_for_the_next_call(what: str) -> None:
-    follower = encoded("a payload")
-    reader = FrameReader()
-    reader.receive_data(encoded(what) + follower + follower[:5])
-    assert take(reader) == [FRAMES[what], FRAMES["a payload"]]
-    assert not reader.is_idle
-    reader.receive_data(follower[5:])
-    assert take(reader) == [FRAMES["a payload"]]
-    assert reader.is_idle
-
-
-def test_what_follows_a_large_frame_in_the_same_bytes_waits_behind_it() -> None:
-    large, follower = encoded("a large one"), encoded("a payload")
-    reader = FrameReader()
-    reader.receive_data(large[:100])
-    assert reader.next_frame() is None
-    reader.receive_data(large[100:] + follower[:3])
-    reader.receive_data(follower[3:] + large)
-    assert take(reader) == [FRAMES["a large one"], FRAMES["a payload"], FRAMES["a large one"]]
-    assert reader.is_idle
 
 
 def test_the_buffer_to_receive_into_is_never_empty() -> None:
@@ -227,14 +181,6 @@ def test_a_large_frame_is_received_in_place_and_not_copied() -> None:
     assert frame is not None
     assert len(frame.payload) == size
     assert peak < size * 1.2, "one buffer, from the socket to the file"
-
-
-def test_many_small_frames_in_one_piece_all_come_out() -> None:
-    data = encoded("the smallest") * 50_000
-    reader = FrameReader()
-    reader.receive_data(data)
-    assert len(take(reader)) == 50_000
-    assert reader.is_idle
 
 
 # --- Limits -----------------------------------------------------------------------------------------------------------
@@ -608,20 +554,3 @@ def test_a_spare_buffer_holds_a_whole_large_frame_and_nothing_more_is_asked_for(
     frame = reader.next_frame()
     assert frame is not None
     assert bytes(frame.payload) == b"\1" * 200_000
-
-
-def read_all(reader: FrameReader, data: bytes) -> list[Frame]:
-    """Every frame in ``data``, with memory granted as it is asked for."""
-    frames = []
-    at = 0
-    while at < len(data):
-        if reader.wanted:
-            reader.grant(reader.wanted)
-        buffer = reader.get_buffer()
-        part = data[at : at + len(buffer)]
-        buffer[: len(part)] = part
-        reader.received(len(part))
-        at += len(part)
-        while (frame := reader.next_frame()) is not None:
-            frames.append(frame)
-    return frames

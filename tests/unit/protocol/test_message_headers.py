@@ -460,14 +460,6 @@ def test_a_refusal_does_not_hold_the_frames_that_hold_it(header: dict[str, Any],
     assert (refused.__traceback__, refused.__context__, refused.__cause__) == (None, None, None)
 
 
-def test_a_newer_field_in_an_older_version_is_refused() -> None:
-    header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "verify": True}]}
-    refused = messages.open_request(packed(header)).request
-    assert isinstance(refused, SeglogError)
-    assert refused.message == "a field of fetch in version 3 is unknown in version 1, which was asked"
-    assert isinstance(messages.open_request(packed(header | {"v": 3})).request, messages.FetchRequest)
-
-
 def test_what_was_opened_is_the_request_and_can_be_told_from_others() -> None:
     hello = messages.open_request(messages.pack_request(1, messages.HelloRequest("seglog", "me"))).accepted()
     assert isinstance(hello, messages.HelloRequest)

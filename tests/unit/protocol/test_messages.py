@@ -187,11 +187,6 @@ def test_an_unknown_field_of_a_request_is_refused_by_name(api: str) -> None:
     assert refused_field({"id": 1, "api": api, "v": 1, "newer": 1}) == "newer"
 
 
-def test_an_unknown_field_further_in_is_refused_too() -> None:
-    item = {"topic": "t", "partition": 0, "size": 5, "newer": 1}
-    assert refused_field({"id": 1, "api": "append", "v": 1, "partitions": [item]}) == "newer"
-
-
 def test_unknown_fields_of_a_reply_are_ignored_at_every_depth() -> None:
     result = {
         "topic": "t",
@@ -232,31 +227,6 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(kind: type[messages.Message]
             else:
                 assert type(getattr(message, name)) is type(value) or field.type == SeglogError, (name, value)
         assert refused >= len(WRONG) - 7, name
-
-
-@each_case(
-    "wire",
-    [
-        HELLO | {"client": True},
-        HELLO | {"protocol": b"seglog"},
-        HELLO | {"client": None},
-        {"id": 1, "api": "topics", "v": 1, "config": 1},
-        {"id": 1, "api": "topics", "v": 1, "limit": True},
-        {"id": 1, "api": "topics", "v": 1, "limit": 5.0},
-        {"id": 1, "api": "topics", "v": 1, "names": "t"},
-        {"id": 1, "api": "topics", "v": 1, "names": [1]},
-        {"id": 1, "api": "append", "v": 1, "partitions": [], "ack": "all"},
-        {"id": 1, "api": "append", "v": 1, "partitions": [], "ack": ["disk"]},
-        {"id": 1, "api": "append", "v": 1, "partitions": {"topic": "t"}},
-        {"id": 1, "api": "append", "v": 1, "partitions": ["t"]},
-        {"id": 1, "api": "append", "v": 1, "partitions": [{"topic": "t", "partition": False, "size": 1}]},
-        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": None}},
-        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": [1]}},
-        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": [["a", 1]]},
-    ],
-)
-def test_a_bool_is_no_int_an_int_no_float_and_bytes_no_text(wire: dict[str, Any]) -> None:
-    assert refused_field(wire)
 
 
 @each_case("value", [1, 1.5, "1", True, -(2**63)])
@@ -338,30 +308,6 @@ def test_topic_ids_are_text_by_text(topic_ids: Any) -> None:
         messages.decode_request(FETCH | {"v": 2, "topic_ids": topic_ids})
 
 
-@each_case("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
-def test_a_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
-    with pytest.raises(RemoteProtocolError, match="id"):
-        messages.request_id_of({"id": request_id})
-    assert messages.request_id_of({"id": 0}) == 0
-    assert messages.request_id_of({"id": messages.INT64_MAX}) == messages.INT64_MAX
-
-
-def nested(depth: int) -> Any:
-    value: Any = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-@each_case("name", ["client", "protocol", "api", "v", "newer"])
-def test_values_nested_to_the_limit_of_msgpack_are_refused_like_any_other(name: str) -> None:
-    """``repr`` of a list 1,000 deep raises RecursionError, which would read as a bug of the broker's."""
-    header = through_bytes(HELLO | {name: nested(1000)})
-    with pytest.raises((InvalidRequestError, UnsupportedApiError, UnsupportedVersionError)) as caught:
-        messages.decode_request(header)
-    assert len(caught.value.message) < 600
-
-
 def test_an_error_about_a_very_long_name_is_short_enough_to_be_sent() -> None:
     long = "x" * 1_000_000
     assert len(refused_field(HELLO | {long: 1})) <= 60
@@ -420,14 +366,14 @@ def test_a_reply_that_is_not_understood_is_the_brokers_error_not_ours(
 # --- The page of topics -----------------------------------------------------------------------------------------------
 
 
-@given(page=st.lists(of_type(messages.TopicDescription), max_size=3))
-def test_a_page_of_topics_comes_back_as_it_was(page: list[messages.TopicDescription]) -> None:
-    assert messages.decode_descriptions(encode_value([entry.to_wire() for entry in page])) == page
-
-
-@given(page=st.lists(of_type(messages.ExplainedSegment), max_size=3))
-def test_a_page_of_segments_comes_back_as_it_was(page: list[messages.ExplainedSegment]) -> None:
-    assert messages.decode_segments(encode_value([entry.to_wire() for entry in page])) == page
+@given(
+    st.lists(of_type(messages.TopicDescription), max_size=3), st.lists(of_type(messages.ExplainedSegment), max_size=3)
+)
+def test_a_page_comes_back_as_it_was(
+    topics: list[messages.TopicDescription], segments: list[messages.ExplainedSegment]
+) -> None:
+    assert messages.decode_descriptions(encode_value([entry.to_wire() for entry in topics])) == topics
+    assert messages.decode_segments(encode_value([entry.to_wire() for entry in segments])) == segments
 
 
 def test_unknown_fields_of_a_description_are_ignored() -> None:
@@ -542,20 +488,24 @@ def test_a_reply_may_be_longer_than_a_request() -> None:
     )
 
 
+def packed_in_pieces(reply: messages.Message, size: int) -> tuple[bytes, int]:
+    """The fields of a reply, and how many pauses there were."""
+    pieces, pauses = messages.pack_long_fields(reply, size), 0
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            return done.value, pauses
+        pauses += 1
+
+
 @each_case("kind", REPLIES)
 @given(data=st.data())
 def test_any_reply_is_packed_in_pieces_as_it_would_be_at_once(
     kind: type[messages.Message], data: st.DataObject
 ) -> None:
     reply = data.draw(of_type(kind))
-    packed: list[bytes] = []
-
-    def packing() -> Iterator[None]:
-        packed.append((yield from messages.pack_long_fields(reply, 2)))
-
-    for _ in packing():
-        pass
-    assert packed == [messages.pack_fields(reply)]
+    assert packed_in_pieces(reply, 2)[0] == messages.pack_fields(reply)
 
 
 @each_case("count", [0, 1, 255, 256, 257, 1000])
@@ -563,10 +513,4 @@ def test_a_long_reply_is_packed_in_pieces_as_it_would_be_at_once(count: int) -> 
     reply = messages.OffsetsReply(
         [messages.OffsetsResult("t", number, 0, number) for number in range(count)], {"t": "x"}
     )
-    packed: list[bytes] = []
-
-    def packing() -> Iterator[None]:
-        packed.append((yield from messages.pack_long_fields(reply, 256)))
-
-    assert len(list(packing())) == count // 256
-    assert packed == [messages.pack_fields(reply)]
+    assert packed_in_pieces(reply, 256) == (messages.pack_fields(reply), count // 256)

@@ -28,6 +28,7 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
     ("hello", {}, "protocol", "HelloRequest needs the field 'protocol'"),
     ("hello", {"protocol": 1}, "protocol", "field 'protocol' must be text, not 1"),
     ("hello", {"protocol": b"seglog"}, "protocol", "field 'protocol' must be text, not b'seglog'"),
+    ("hello", {"client": True, "protocol": "seglog"}, "client", "field 'client' must be text, not True"),
     ("hello", {"client": None, "protocol": 1}, "client", "field 'client' must be text, not None"),
     ("hello", {"newer": 1}, "newer", "unknown field 'newer'; HelloRequest has protocol, client"),
     ("topics", {"config": 1}, "config", "field 'config' must be true or false, not 1"),
@@ -42,6 +43,14 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
         "field 'names' has 10001 items, one request takes 10000: send several requests",
     ),
     ("append", {"ack": "all"}, "ack", "field 'ack' must be one of none, os, disk, not 'all'"),
+    ("append", {"ack": ["disk"]}, "ack", "field 'ack' must be one of none, os, disk, not ['disk']"),
+    ("append", {"partitions": {"topic": "t"}}, "partitions", "field 'partitions' must be a list, not {'topic': 't'}"),
+    (
+        "append",
+        {"partitions": [PLACE | {"partition": False, "size": 1}]},
+        "partition",
+        "field 'partition' must be a whole number from 0 to 2147483647, not False",
+    ),
     ("append", {"partitions": ["t"]}, "partitions", "field 'partitions' must be a map, not 't'"),
     ("append", {"partitions": [PLACE]}, "size", "AppendPartition needs the field 'size'"),
     (
@@ -66,6 +75,12 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
             "field 'partition_counts.t' must be a whole number from -9223372036854775808 to 9223372036854775807, "
             "not 9223372036854775808"
         ),
+    ),
+    (
+        "create_topic",
+        {"topic": "t", "config": [["a", 1]]},
+        "config",
+        "field 'config' must be a map with text keys, not [['a', 1]]",
     ),
     (
         "create_topic",

@@ -1,6 +1,7 @@
 """Segment file names, and index entries and their search held against plain lists."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -79,34 +80,22 @@ def test_the_golden_time_index_says_what_kafka_put_into_it() -> None:
     assert files.time_index_problem(_GOLDEN_TIME_INDEX) is None
 
 
-@given(
-    st.lists(st.integers(0, files.RELATIVE_OFFSET_MAX), unique=True, max_size=50).map(sorted),
-    st.lists(st.integers(-1, files.RELATIVE_OFFSET_MAX), min_size=1, max_size=10),
+@each_case(
+    ("find", "encode", "most"),
+    [
+        (files.find_offset_floor, files.encode_offset_entry, files.RELATIVE_OFFSET_MAX),
+        (files.find_position_floor, lambda value, number: files.encode_offset_entry(number, value), 2**31 - 1),
+        (files.find_time_floor, files.encode_time_entry, 2**63 - 1),
+    ],
 )
-def test_the_offset_floor_is_that_of_a_sorted_list(offsets: list[int], wanted: list[int]) -> None:
-    data = b"".join(files.encode_offset_entry(offset, 10 * number) for number, offset in enumerate(offsets))
-    for target in (*wanted, *offsets):
-        assert files.find_offset_floor(data, len(offsets), target) == bisect_right(offsets, target) - 1
-
-
-@given(
-    st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=50).map(sorted),
-    st.lists(st.integers(-1, 2**31), min_size=1, max_size=10),
-)
-def test_the_position_floor_is_that_of_a_sorted_list(positions: list[int], wanted: list[int]) -> None:
-    data = b"".join(files.encode_offset_entry(number, position) for number, position in enumerate(positions))
-    for target in (*wanted, *positions):
-        assert files.find_position_floor(data, len(positions), target) == bisect_right(positions, target) - 1
-
-
-@given(
-    st.lists(st.integers(0, 2**63 - 1), unique=True, max_size=50).map(sorted),
-    st.lists(st.integers(-1, 2**63 - 1), min_size=1, max_size=10),
-)
-def test_the_time_floor_is_that_of_a_sorted_list(times: list[int], wanted: list[int]) -> None:
-    data = b"".join(files.encode_time_entry(time, number) for number, time in enumerate(times))
-    for target in (*wanted, *times):
-        assert files.find_time_floor(data, len(times), target) == bisect_right(times, target) - 1
+@given(data=st.data())
+def test_a_floor_is_that_of_a_sorted_list(
+    find: Callable[[bytes, int, int], int], encode: Callable[[int, int], bytes], most: int, data: st.DataObject
+) -> None:
+    values = sorted(data.draw(st.sets(st.integers(0, most), max_size=50)))
+    entries = b"".join(encode(value, number) for number, value in enumerate(values))
+    for target in (*data.draw(st.lists(st.integers(-1, most), min_size=1, max_size=10)), *values):
+        assert find(entries, len(values), target) == bisect_right(values, target) - 1
 
 
 def test_only_the_first_entries_are_searched_when_told_so() -> None:
@@ -128,21 +117,12 @@ def _time_index(*entries: tuple[int, int]) -> bytes:
 
 
 @each_case(
-    ("data", "log_size"),
-    [
-        (b"", 0),
-        (b"", 1000),
-        (_offset_index((0, 1)), 2),  # an entry for the base offset itself passes
-        (_offset_index((4, 41), (8, 82)), 83),
-    ],
-)
-def test_sound_offset_indexes_have_no_problem(data: bytes, log_size: int) -> None:
-    assert files.offset_index_problem(data, log_size) is None
-
-
-@each_case(
     ("data", "log_size", "problem"),
     [
+        (b"", 0, None),
+        (b"", 1000, None),
+        (_offset_index((0, 1)), 2, None),  # an entry for the base offset itself passes
+        (_offset_index((4, 41), (8, 82)), 83, None),
         (bytes(21), 1000, "its size 21 is not a multiple of 8"),
         (b"xy", 1000, "its size 2 is not a multiple of 8"),
         (_offset_index((4, 41), (8, 82)), 82, "its last entry points at 82, the log ends at 82"),
@@ -155,18 +135,17 @@ def test_sound_offset_indexes_have_no_problem(data: bytes, log_size: int) -> Non
         (bytes(16), 100, "its entries do not rise"),
     ],
 )
-def test_an_unsound_offset_index_is_named(data: bytes, log_size: int, problem: str) -> None:
+def test_an_unsound_offset_index_is_named(data: bytes, log_size: int, problem: str | None) -> None:
     assert files.offset_index_problem(data, log_size) == problem
-
-
-@each_case("data", [b"", _time_index((5, 0)), _time_index((5, 3), (6, 3)), _time_index((0, 0), (6, 3))])
-def test_sound_time_indexes_have_no_problem(data: bytes) -> None:
-    assert files.time_index_problem(data) is None
 
 
 @each_case(
     ("data", "problem"),
     [
+        (b"", None),
+        (_time_index((5, 0)), None),
+        (_time_index((5, 3), (6, 3)), None),
+        (_time_index((0, 0), (6, 3)), None),
         (bytes(13), "its size 13 is not a multiple of 12"),
         (_time_index((5, -1)), "an entry names an offset below the base"),
         (_time_index((5, 1), (6, -1)), "an entry names an offset below the base"),
@@ -175,7 +154,7 @@ def test_sound_time_indexes_have_no_problem(data: bytes) -> None:
         (_time_index((5, 2)) + bytes(12), "its entries do not rise"),
     ],
 )
-def test_an_unsound_time_index_is_named(data: bytes, problem: str) -> None:
+def test_an_unsound_time_index_is_named(data: bytes, problem: str | None) -> None:
     assert files.time_index_problem(data) == problem
 
 

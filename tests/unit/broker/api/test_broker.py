@@ -2,7 +2,6 @@
 
 import errno
 import struct
-from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,19 +12,17 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.engine.turns import LOOKUPS_A_TURN
 from seglog_broker.partitions.fetch_response import FetchAnswer
-from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.frames import HEADER_BYTES_MAX, decode_value, encode_value
-from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
+from seglog_protocol.record_batch import parse_header, seal_batch
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
 from tests.logs import ManualClock, batch
 from tests.support import each_case
+from tests.unit.broker.api.scene import append
 from tests.unit.broker.brokers import open_broker
 
 NOW = 1_700_000_000_000
@@ -34,27 +31,6 @@ NOW = 1_700_000_000_000
 async def with_topic(broker: Broker, **config: str | int) -> None:
     named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
     await broker.create_topic(messages.CreateTopicRequest("t", 2, named))
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    broker = open_broker()
-    await with_topic(broker)
-    yield broker
-    broker.close()
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    assert broker.fs.open_files == []
-
-
-async def append(
-    broker: Broker, *batches: bytes, ack: messages.Ack = "os", partition: int = 0
-) -> list[messages.AppendResult]:
-    request = messages.AppendRequest(
-        [messages.AppendPartition("t", partition, len(encoded)) for encoded in batches], ack
-    )
-    pending = append_request(broker, request, memoryview(bytearray(b"".join(batches))))
-    reply: messages.AppendReply = pending.reply or await pending.wait()
-    return reply.partitions
 
 
 def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: Any) -> messages.FetchRequest:
@@ -143,96 +119,6 @@ async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_
     broker.close()
 
 
-async def test_without_the_fsync_a_power_cut_takes_what_was_acked() -> None:
-    """An error made on purpose, which the tests above must catch."""
-
-    class Lying(InlineOffload):
-        async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
-            await trio.lowlevel.checkpoint()
-            return [None] * len(flushes)
-
-    fs = ForgetfulFileSystem()
-    broker = open_broker(fs, offload=Lying())
-    await with_topic(broker)
-    [result] = await append(broker, batch(b"v"), ack="disk")
-    assert result.ack == "disk", "the lie"
-    after = open_broker(fs.found_after(POWER_LOSS))
-    assert after.partitions["t", 0].log.log_end_offset == 0
-    broker.close()
-
-
-async def test_disk_acks_that_arrive_together_share_an_fsync(broker: Broker) -> None:
-    fs = broker.fs
-    assert isinstance(fs, ForgetfulFileSystem)
-    requests = [
-        append_request(
-            broker,
-            messages.AppendRequest([messages.AppendPartition("t", 0, len(one))], "disk"),
-            memoryview(bytearray(one)),
-        )
-        for one in [batch(b"v")] * 50
-    ]
-    fs.operations.clear()
-    async with trio.open_nursery() as nursery:
-        for pending in requests:
-            nursery.start_soon(pending.wait)
-    assert [op.name for op in fs.operations] == ["fdatasync"]
-
-
-async def test_a_cancelled_waiter_leaves_the_batch_and_the_flush(broker: Broker) -> None:
-    pending = append_request(
-        broker,
-        messages.AppendRequest([messages.AppendPartition("t", 0, len(batch(b"v")))], "disk"),
-        memoryview(bytearray(batch(b"v"))),
-    )
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await pending.wait()
-    assert broker.partitions["t", 0].log.log_end_offset == 1
-    [result] = await append(broker, batch(b"w"), ack="disk")
-    assert result.base_offset == 1
-
-
-async def test_a_failed_fsync_is_final() -> None:
-    """A failed fsync is final for that partition and no other also after a restart."""
-    fs = ForgetfulFileSystem()
-    broker = open_broker(fs)
-    await with_topic(broker)
-    fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
-    [failed] = await append(broker, batch(b"v"), ack="disk")
-    assert isinstance(failed.error, errors.PartitionReadOnlyError)
-    assert not failed.error.retriable
-    [again] = await append(broker, batch(b"v"), ack="none")
-    assert isinstance(again.error, errors.PartitionReadOnlyError)
-    [other] = await append(broker, batch(b"v"), ack="disk", partition=1)
-    assert other.error is None
-    assert any("t-0 is read-only" in problem for problem in broker.hello().problems)
-    broker.close()
-    broker = open_broker(fs)
-    [still] = await append(broker, batch(b"v"))
-    assert isinstance(still.error, errors.PartitionReadOnlyError)
-    assert await values(broker, fetch_request()) == [b"v"], "reading goes on"
-    broker.close()
-
-
-async def test_too_few_descriptors_are_no_failed_fsync() -> None:
-    fs = ForgetfulFileSystem()
-    broker = open_broker(fs)
-    await with_topic(broker, segment_bytes=1024)
-    while len(broker.partitions["t", 0].log.segments) == 1:
-        await append(broker, batch(b"x" * 100))
-    fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
-    [short] = await append(broker, batch(b"v"), ack="disk")
-    assert isinstance(short.error, errors.StorageError)
-    assert short.error.retriable
-    [fine] = await append(broker, batch(b"w"), ack="disk")
-    assert fine.error is None, "the partition goes on once there is a descriptor again"
-    assert broker.hello().problems == []
-    after = open_broker(fs.found_after(POWER_LOSS))
-    assert after.partitions["t", 0].log.log_end_offset == broker.partitions["t", 0].log.log_end_offset
-    broker.close()
-
-
 async def test_a_full_disk_is_reported_to_the_operator_until_it_has_room_again(broker: Broker) -> None:
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
@@ -263,36 +149,7 @@ async def test_a_producer_that_begins_on_a_full_disk(broker: Broker) -> None:
     assert (await broker.init_producer()).producer_id >= 0
 
 
-async def test_a_write_that_fails_leaves_the_log_as_it_was(broker: Broker) -> None:
-    fs = broker.fs
-    assert isinstance(fs, ForgetfulFileSystem)
-    await append(broker, batch(b"before"))
-    fs.inject(Fault("pwritev", ".log", short=10))
-    fs.inject(Fault("pwritev", ".log", error=errno.ENOSPC, nth=2))
-    [failed] = await append(broker, batch(b"lost"))
-    assert isinstance(failed.error, errors.StorageError)
-    fs.heal()
-    [fine] = await append(broker, batch(b"after"), ack="disk")
-    assert fine.base_offset == 1
-    assert await values(broker, fetch_request()) == [b"before", b"after"]
-
-
 # --- Who waits for what -----------------------------------------------------------------------------------------------
-
-
-async def test_a_fetch_at_the_end_waits_and_an_append_wakes_it(broker: Broker, autojump_clock: object) -> None:
-    got: list[bytes | None] = []
-
-    async def consume() -> None:
-        got.extend(await values(broker, fetch_request(max_wait_ms=30_000)))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(consume)
-        await trio.testing.wait_all_tasks_blocked()
-        began = trio.current_time()
-        await append(broker, batch(b"v"))
-    assert got == [b"v"]
-    assert trio.current_time() == began
 
 
 async def test_a_fetch_waits_for_min_bytes_and_not_longer_than_it_said(broker: Broker, autojump_clock: object) -> None:
@@ -312,18 +169,6 @@ async def test_a_fetch_waits_for_min_bytes_and_not_longer_than_it_said(broker: B
     assert trio.current_time() - began == pytest.approx(8)
 
 
-async def test_a_waiting_fetch_learns_that_its_topic_is_gone(broker: Broker) -> None:
-    async with trio.open_nursery() as nursery:
-
-        async def consume() -> None:
-            with await broker.fetch(fetch_request(max_wait_ms=30_000)) as answer:
-                assert isinstance(answer.reply.partitions[0].error, errors.UnknownTopicError)
-
-        nursery.start_soon(consume)
-        await trio.testing.wait_all_tasks_blocked()
-        await broker.delete_topic(messages.DeleteTopicRequest("t"))
-
-
 async def test_a_fetch_by_timestamp_needs_one_round_trip(broker: Broker) -> None:
     for number in range(10):
         await append(broker, batch(b"%d" % number, timestamp=1000 + number))
@@ -333,13 +178,6 @@ async def test_a_fetch_by_timestamp_needs_one_round_trip(broker: Broker) -> None
     with await broker.fetch(fetch_request(timestamp=2000)) as answer:
         assert answer.reply.partitions[0].offset == 10
         assert answer.slices == []
-
-
-async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> None:
-    await append(broker, batch(b"still readable"))
-    with await broker.fetch(fetch_request()) as answer:
-        await broker.delete_topic(messages.DeleteTopicRequest("t"))
-        assert [record.value for record in _records(answer)] == [b"still readable"]
 
 
 # --- Topics that are made again ---------------------------------------------------------------------------------------
@@ -546,17 +384,6 @@ async def test_an_hour_ahead_is_just_accepted_and_so_is_no_timestamp(broker: Bro
     assert [r.error for r in await append(broker, ahead, batch(b"v", timestamp=-1))] == [None, None]
 
 
-@each_case("codec", list(Codec))
-async def test_a_compacted_topic_refuses_a_keyless_record_by_its_index(codec: Codec) -> None:
-    broker = open_broker()
-    await with_topic(broker, cleanup_policy="compact")
-    keyless = encode_batch([(NOW, b"k", b"v", ()), (NOW, None, b"v", ())], codec=codec)
-    [result] = await append(broker, keyless)
-    assert isinstance(result.error, errors.InvalidRecordError)
-    assert result.error.record == 1
-    broker.close()
-
-
 async def test_a_timestamp_before_the_topics_limit_is_refused_by_its_index() -> None:
     broker = open_broker()
     await with_topic(broker, message_timestamp_before_max_ms=1000)
@@ -566,38 +393,6 @@ async def test_a_timestamp_before_the_topics_limit_is_refused_by_its_index() -> 
     broker.close()
 
 
-async def test_a_log_append_time_topic_stamps_the_brokers_time() -> None:
-    broker = open_broker()
-    await with_topic(broker, message_timestamp_type="LogAppendTime")
-    [result] = await append(broker, batch(b"v", timestamp=12345))
-    assert result.timestamp == NOW
-    with await broker.fetch(fetch_request()) as answer:
-        assert [record.timestamp for record in _records(answer)] == [NOW]
-    broker.close()
-
-
-async def test_a_batch_larger_than_a_segment_is_refused() -> None:
-    broker = open_broker()
-    await with_topic(broker, segment_bytes=2048)
-    [result] = await append(broker, batch(b"x" * 3000))
-    assert isinstance(result.error, errors.RecordListTooLargeError)
-    assert result.error.limit == 2048
-    broker.close()
-
-
-async def test_unknown_names_are_refused_with_the_nearest_name(broker: Broker) -> None:
-    await broker.create_topic(messages.CreateTopicRequest("commits", 1, {}))
-    with await broker.fetch(
-        messages.FetchRequest([messages.FetchPartition("comits", 0, 0), messages.FetchPartition("t", 9, 0)])
-    ) as answer:
-        unknown, beyond = (result.error for result in answer.reply.partitions)
-    assert isinstance(unknown, errors.UnknownTopicError)
-    assert unknown.nearest == "commits"
-    assert isinstance(beyond, errors.UnknownPartitionError)
-    assert beyond.partitions == 2
-    assert "comits" not in broker.directory.registry.topics, "a fetch never creates a topic"
-
-
 async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker: Broker) -> None:
     with pytest.raises(errors.InvalidRequestError, match="have 10 bytes by the request"):
         append_request(
@@ -605,38 +400,6 @@ async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker:
         )
     with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0)])) as answer:
         assert isinstance(answer.reply.partitions[0].error, errors.InvalidRequestError)
-
-
-@pytest.mark.parametrize(
-    ("request_", "kind"),
-    [
-        (messages.CreateTopicRequest("t", 1, {}), errors.TopicExistsError),
-        (messages.CreateTopicRequest("no/slash", 1, {}), errors.InvalidTopicError),
-        (messages.CreateTopicRequest("x" * 250, 1, {}), errors.InvalidTopicError),
-        (messages.CreateTopicRequest("zero", 0, {}), errors.InvalidPartitionsError),
-        (messages.CreateTopicRequest("many", 10_001, {}), errors.InvalidPartitionsError),
-        (messages.CreateTopicRequest("config", 1, {"segment.byte": 1}), errors.InvalidConfigError),
-        (messages.CreateTopicRequest("config", 1, {"segment.bytes": 1}), errors.InvalidConfigError),
-    ],
-)
-async def test_an_invalid_topic_is_refused(
-    broker: Broker, request_: messages.CreateTopicRequest, kind: type[errors.SeglogError]
-) -> None:
-    with pytest.raises(kind):
-        await broker.create_topic(request_)
-    assert list(broker.directory.registry.topics) == ["t"]
-
-
-async def test_a_topic_that_finds_no_room_leaves_no_trace(broker: Broker) -> None:
-    fs = broker.fs
-    assert isinstance(fs, ForgetfulFileSystem)
-    before = set(fs.list_directory("/data"))
-    fs.inject(Fault("make_directory", "wide-3", error=errno.ENOSPC))
-    with pytest.raises(errors.StorageError):
-        await broker.create_topic(messages.CreateTopicRequest("wide", 5, {}))
-    assert set(fs.list_directory("/data")) == before
-    fs.heal()
-    assert (await broker.create_topic(messages.CreateTopicRequest("wide", 5, {}))).partitions == 5
 
 
 async def test_deletion_can_be_switched_off() -> None:
@@ -678,27 +441,6 @@ async def test_offsets_of_all_partitions_name_ends_durability_and_epoch(broker: 
     assert (first.offset, first.timestamp) == (1, 6000)
     assert (second.partition, second.latest, second.offset) == (1, 0, None)
     assert isinstance(unknown.error, errors.UnknownTopicError)
-
-
-async def test_offset_and_epoch_are_written_into_the_stored_batch(broker: Broker) -> None:
-    await append(broker, batch(b"first"))
-    await append(broker, batch(b"second"))
-    stored = bytearray(batch(b"second"))
-    rewrite_offset_and_epoch(stored, 0, 1, 0)
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    assert broker.fs.snapshot()["/data/t-0/00000000000000000000.log"].endswith(stored)
-
-
-async def test_a_stop_is_clean_also_when_more_segments_were_begun_than_files_may_be_open() -> None:
-    fs = ForgetfulFileSystem()
-    broker = open_broker(fs, "seglog.handles.max=150")
-    await with_topic(broker, segment_bytes=1024)
-    for _ in range(400):
-        [result] = await append(broker, batch(bytes(600)))
-        assert result.error is None
-    assert len(broker.partitions["t", 0].log.segments) > 150
-    broker.close()
-    assert "/data/.kafka_cleanshutdown" in fs.snapshot()
 
 
 # --- One answer for many ----------------------------------------------------------------------------------------------

@@ -3,12 +3,10 @@
 import pytest
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.server import compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.batch_builder import encode_batch
@@ -21,6 +19,7 @@ from seglog_protocol.messages import (
     decode_segments,
 )
 from tests.logs import ManualClock, append_one
+from tests.unit.broker.brokers import open_broker
 
 _NOW = 1_700_000_000_000
 
@@ -41,8 +40,7 @@ class CountingOffload(InlineOffload):
 
 
 async def _broker(offload: CountingOffload) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(_NOW), offload)
+    broker = open_broker(clock=ManualClock(_NOW), offload=offload)
     wanted = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0"}
     await broker.create_topic(CreateTopicRequest("t", 1, dict(wanted)))
     for number in range(60):

@@ -17,10 +17,18 @@ from seglog_broker.api.describe_configs import (
     describe_loggers,
     describe_topic,
 )
-from seglog_broker.config import BrokerConfig, kafka_configs, load_config
+from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
 from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, READ_ONLY
 from seglog_broker.config.group_config import GROUP_KEYS
+from seglog_broker.config.kafka_configs import (
+    Alteration,
+    ConfigEntry,
+    ConfigSource,
+    ConfigType,
+    Operation,
+    ResourceType,
+)
 from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Effect
 from seglog_broker.runtime.live_config import LiveConfig
@@ -110,7 +118,7 @@ def config_of(*flags: str) -> BrokerConfig:
     return load_config(None, "", {}, flags)[0]
 
 
-def ours(name: str) -> list[kafka_configs.ConfigEntry]:
+def ours(name: str) -> list[ConfigEntry]:
     """What seglog says where ``name`` is Kafka's answer."""
     match name:
         case "topic":
@@ -141,7 +149,7 @@ def values(row: Sequence[Any]) -> list[Any]:
     return [row[1], row[3], row[5]]
 
 
-def row_of(entry: kafka_configs.ConfigEntry) -> list[Any]:
+def row_of(entry: ConfigEntry) -> list[Any]:
     """An entry as Kafka's are kept."""
     synonyms = [[name, value, int(source)] for name, value, source in entry.synonyms]
     kept = [entry.name, entry.value, entry.is_read_only, int(entry.source), entry.is_sensitive]
@@ -183,12 +191,12 @@ def test_every_key_of_the_broker_can_be_seen_with_its_value_type_and_documentati
     entry = entries["seglog.fetch.max.wait.ms.max"]
     assert (entry.value, entry.type, entry.source) == (
         "7",
-        kafka_configs.ConfigType.INT,
-        kafka_configs.ConfigSource.STATIC_BROKER_CONFIG,
+        ConfigType.INT,
+        ConfigSource.STATIC_BROKER_CONFIG,
     )
     assert [tuple(synonym) for synonym in entry.synonyms] == [
-        ("seglog.fetch.max.wait.ms.max", "7", kafka_configs.ConfigSource.STATIC_BROKER_CONFIG),
-        ("seglog.fetch.max.wait.ms.max", "300000", kafka_configs.ConfigSource.DEFAULT_CONFIG),
+        ("seglog.fetch.max.wait.ms.max", "7", ConfigSource.STATIC_BROKER_CONFIG),
+        ("seglog.fetch.max.wait.ms.max", "300000", ConfigSource.DEFAULT_CONFIG),
     ]
     assert "a fetch may wait" in entry.documentation
 
@@ -206,7 +214,7 @@ def test_the_broker_shows_its_number_its_directory_and_what_the_process_knows_be
         "num.partitions": "4",
     }
     assert found["advertised.listeners"].value == actual["advertised.listeners"]
-    assert found["advertised.listeners"].source is kafka_configs.ConfigSource.STATIC_BROKER_CONFIG
+    assert found["advertised.listeners"].source is ConfigSource.STATIC_BROKER_CONFIG
     assert found["offsets.topic.replication.factor"].value == "1", "one node"
 
 
@@ -257,28 +265,24 @@ async def broker() -> AsyncIterator[Broker]:
 
 
 def own_settings(broker: Broker) -> dict[str, str | None]:
-    entries = broker.configs.describe(kafka_configs.ResourceType.TOPIC, "altered")
-    return {
-        entry.name: entry.value for entry in entries if entry.source is kafka_configs.ConfigSource.DYNAMIC_TOPIC_CONFIG
-    }
+    entries = broker.configs.describe(ResourceType.TOPIC, "altered")
+    return {entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
 
 
-def names(entries: Iterable[kafka_configs.ConfigEntry]) -> list[str]:
+def names(entries: Iterable[ConfigEntry]) -> list[str]:
     return [entry.name for entry in entries]
 
 
 async def test_keys_are_asked_for_by_name_and_none_means_all(broker: Broker) -> None:
-    some = names(
-        broker.configs.describe(kafka_configs.ResourceType.TOPIC, "plain", ["segment.ms", "nope", "retention.ms"])
-    )
+    some = names(broker.configs.describe(ResourceType.TOPIC, "plain", ["segment.ms", "nope", "retention.ms"]))
     assert some == answers()["some_keys"] == ["retention.ms", "segment.ms"]
-    every = broker.configs.describe(kafka_configs.ResourceType.TOPIC, "plain")
-    assert broker.configs.describe(kafka_configs.ResourceType.TOPIC, "plain", []) == every
+    every = broker.configs.describe(ResourceType.TOPIC, "plain")
+    assert broker.configs.describe(ResourceType.TOPIC, "plain", []) == every
     assert answers()["no_keys"] == len(answers()["topic"])
     for resource, name in (
-        (kafka_configs.ResourceType.BROKER, "1"),
-        (kafka_configs.ResourceType.GROUP, "g"),
-        (kafka_configs.ResourceType.CLIENT_METRICS, "m"),
+        (ResourceType.BROKER, "1"),
+        (ResourceType.GROUP, "g"),
+        (ResourceType.CLIENT_METRICS, "m"),
     ):
         [first, *_] = names(broker.configs.describe(resource, name))
         assert names(broker.configs.describe(resource, name, [first, "nope"])) == [first]
@@ -286,12 +290,10 @@ async def test_keys_are_asked_for_by_name_and_none_means_all(broker: Broker) -> 
 
 async def test_settings_for_all_brokers_and_spellings_of_numbers(broker: Broker) -> None:
     """Of a new cluster there is one setting for all brokers, and a number may be written as Kafka reads it."""
-    described = [row_of(entry) for entry in broker.configs.describe(kafka_configs.ResourceType.BROKER, "")]
+    described = [row_of(entry) for entry in broker.configs.describe(ResourceType.BROKER, "")]
     assert described == answers()["all_brokers"]
     assert [row[0] for row in described] == ["min.insync.replicas"]
-    assert broker.configs.describe(kafka_configs.ResourceType.BROKER, "+01") == broker.configs.describe(
-        kafka_configs.ResourceType.BROKER, "1"
-    )
+    assert broker.configs.describe(ResourceType.BROKER, "+01") == broker.configs.describe(ResourceType.BROKER, "1")
 
 
 @pytest.mark.parametrize("case", range(len(NOT_DESCRIBED)), ids=[f"{kind} {name!r}" for kind, name in NOT_DESCRIBED])
@@ -303,8 +305,8 @@ async def test_what_kafka_does_not_describe_is_refused_with_its_error(broker: Br
     assert raised.value.kafka_code == code
 
 
-def alterations_of(case: Case) -> list[kafka_configs.Alteration]:
-    return [kafka_configs.Alteration(*change) for change in case.changes]
+def alterations_of(case: Case) -> list[Alteration]:
+    return [Alteration(*change) for change in case.changes]
 
 
 async def outcome(broker: Broker, case: Case, **how: bool) -> int:
@@ -324,8 +326,8 @@ async def test_an_alteration_ends_as_it_does_in_kafka_or_differs_with_a_reason(
     broker: Broker, kind: str, case: Case
 ) -> None:
     [kafka] = [answer for answer in answers()[kind] if answer["title"] == case.title]
-    before = [kafka_configs.Alteration(name, kafka_configs.Operation.SET, value) for name, value in case.before.items()]
-    await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", before, replaces=True)
+    before = [Alteration(name, Operation.SET, value) for name, value in case.before.items()]
+    await broker.configs.alter(ResourceType.TOPIC, "altered", before, replaces=True)
     assert own_settings(broker) == case.before
     expected = kafka["code"]
     if case.title in OTHER_OUTCOMES:
@@ -348,11 +350,11 @@ def test_the_list_of_other_outcomes_names_cases() -> None:
 
 async def test_an_alteration_is_in_force_at_once_and_after_a_power_cut(broker: Broker) -> None:
     await broker.configs.alter(
-        kafka_configs.ResourceType.TOPIC,
+        ResourceType.TOPIC,
         "altered",
         [
-            kafka_configs.Alteration("cleanup.policy", kafka_configs.Operation.APPEND, "compact"),
-            kafka_configs.Alteration("segment.ms", kafka_configs.Operation.SET, "7000"),
+            Alteration("cleanup.policy", Operation.APPEND, "compact"),
+            Alteration("segment.ms", Operation.SET, "7000"),
         ],
     )
     assert broker.partitions["altered", 0].log.config.segment_ms == 7000
@@ -369,25 +371,17 @@ async def test_appends_to_a_list_at_the_same_time_lose_nothing(broker: Broker) -
     key = "leader.replication.throttled.replicas"
     async with trio.open_nursery() as nursery:
         for replica in ("0:1", "1:1", "2:1"):
-            change = [kafka_configs.Alteration(key, kafka_configs.Operation.APPEND, replica)]
-            nursery.start_soon(broker.configs.alter, kafka_configs.ResourceType.TOPIC, "altered", change)
+            change = [Alteration(key, Operation.APPEND, replica)]
+            nursery.start_soon(broker.configs.alter, ResourceType.TOPIC, "altered", change)
     assert sorted((own_settings(broker)[key] or "").split(",")) == ["0:1", "1:1", "2:1"]
 
 
-async def test_what_is_only_validated_writes_nothing(broker: Broker) -> None:
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    broker.fs.operations.clear()
-    change = [kafka_configs.Alteration("retention.ms", kafka_configs.Operation.SET, "5")]
-    await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", change, validate_only=True)
-    assert broker.fs.operations == []
-
-
 async def test_a_setting_without_effect_is_logged_because_the_answer_cannot_say_so(broker: Broker) -> None:
-    change = [kafka_configs.Alteration("preallocate", kafka_configs.Operation.SET, "true")]
+    change = [Alteration("preallocate", Operation.SET, "true")]
     with capture_logs() as logged:
-        await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", change, validate_only=True)
+        await broker.configs.alter(ResourceType.TOPIC, "altered", change, validate_only=True)
         assert logged == []
-        await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", change)
+        await broker.configs.alter(ResourceType.TOPIC, "altered", change)
     [warning] = [entry for entry in logged if entry["event"] == "config_warning"]
     assert warning["topic"] == "altered"
     assert "preallocate" in warning["reason"]
@@ -395,27 +389,21 @@ async def test_a_setting_without_effect_is_logged_because_the_answer_cannot_say_
 
 async def test_everything_described_can_be_written_back(broker: Broker) -> None:
     """Clients that know only AlterConfigs read all settings, change one, and write all."""
-    entries = broker.configs.describe(kafka_configs.ResourceType.TOPIC, "altered")
-    written = [
-        kafka_configs.Alteration(entry.name, kafka_configs.Operation.SET, entry.value)
-        for entry in entries
-        if not entry.is_read_only
-    ]
-    await broker.configs.alter(kafka_configs.ResourceType.TOPIC, "altered", written, replaces=True)
+    entries = broker.configs.describe(ResourceType.TOPIC, "altered")
+    written = [Alteration(entry.name, Operation.SET, entry.value) for entry in entries if not entry.is_read_only]
+    await broker.configs.alter(ResourceType.TOPIC, "altered", written, replaces=True)
     assert own_settings(broker) == {entry.name: entry.value for entry in entries}
 
 
 async def test_the_other_name_of_a_key_sets_and_deletes_it(broker: Broker) -> None:
     name = "internal.segment.bytes"
     await broker.configs.alter(
-        kafka_configs.ResourceType.TOPIC,
+        ResourceType.TOPIC,
         "altered",
-        [kafka_configs.Alteration(name, kafka_configs.Operation.SET, "4096")],
+        [Alteration(name, Operation.SET, "4096")],
     )
     assert own_settings(broker) == {"segment.bytes": "4096"}
-    await broker.configs.alter(
-        kafka_configs.ResourceType.TOPIC, "altered", [kafka_configs.Alteration(name, kafka_configs.Operation.DELETE)]
-    )
+    await broker.configs.alter(ResourceType.TOPIC, "altered", [Alteration(name, Operation.DELETE)])
     assert own_settings(broker) == {}
 
 

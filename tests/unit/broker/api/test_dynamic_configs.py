@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.configs import GROUP_BYTES_MAX, GROUPS_MAX
-from seglog_broker.config import load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, VALUE_CHARACTERS_MAX, DynamicConfig
 from seglog_broker.config.kafka_configs import Alteration, ConfigSource, Operation, ResourceType
@@ -19,18 +18,15 @@ from seglog_broker.config.keys import Change, Effect
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.messages import CreateTopicRequest
 from seglog_protocol.steps import ITEMS_A_STEP
 from tests.logs import ManualClock
-
-FLAGS: Final = ("log.dir=/data", "num.partitions=2")
+from tests.unit.broker.brokers import open_broker
 
 
 def opened(fs: ForgetfulFileSystem, *flags: str) -> Broker:
-    config, _ = load_config(None, "", {}, [*FLAGS, *flags])
-    return Broker.open(config, fs, ManualClock(1), InlineOffload())
+    return open_broker(fs, "num.partitions=2", *flags, clock=ManualClock(1))
 
 
 @pytest.fixture

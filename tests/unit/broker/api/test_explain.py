@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import trio
@@ -10,80 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from seglog_broker.api.broker import Broker
-from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cleaning import cleaning
-from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Arguments, T
-from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJudge, Verdict
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.texts import time_text
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import NewRecord, encode_batch
-from tests.appends import append_request
-from tests.logs import ManualClock, batch_of_size
-
-NOW = 1_700_000_000_000
-MINUTE = 60_000
-INTERVAL = 5 * MINUTE
-FIRST = 30_000
-SIZE = 1024
-"""Of a batch, and of a segment: each append begins a new one."""
+from tests.unit.broker.api.scene import FIRST, INTERVAL, MINUTE, NOW, SIZE, Scene
 
 
-class Scene:
-    """A broker with a topic ``t`` that rolls for each batch, ages for ten minutes, and deletes after one."""
-
-    def __init__(self, offload: InlineOffload | None = None, flags: Sequence[str] = ()) -> None:
-        self.clock = ManualClock(NOW)
-        self.fs = ForgetfulFileSystem()
-        self.offload = offload or InlineOffload()
-        self.flags = flags
-        self.broker = self.open()
-
-    def open(self) -> Broker:
-        config, _ = load_config(None, "", {}, ["log.dir=/data", *self.flags])
-        self.broker = Broker.open(config, self.fs, self.clock, self.offload)
-        return self.broker
-
-    async def create(self, **settings: Any) -> None:
-        config = {"segment.bytes": SIZE, "retention.ms": 10 * MINUTE, "file.delete.delay.ms": MINUTE}
-        more = {name.replace("_", "."): value for name, value in settings.items()}
-        await self.broker.create_topic(messages.CreateTopicRequest("t", 2, config | more))
-
-    @property
-    def log(self) -> PartitionLog:
-        return self.broker.partitions["t", 0].log
-
-    def append(self, *timestamps: int) -> None:
-        """Append so that each append fills a segment."""
-        for timestamp in timestamps:
-            self.append_batch(batch_of_size(SIZE, timestamp))
-
-    def append_batch(self, encoded: bytes) -> None:
-        request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "os")
-        reply = append_request(self.broker, request, memoryview(bytearray(encoded))).reply
-        assert reply is not None
-        assert reply.partitions[0].error is None
-
-    async def check(self) -> None:
-        await self.broker.expiry.check(list(self.broker.partitions.values()), TaskBoundary("retention"))
-
-    async def explain(self, **paging: Any) -> tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]:
-        reply, payload = await self.broker.answer(messages.ExplainSegmentsRequest("t", 0, **paging))
-        assert isinstance(reply, messages.ExplainSegmentsReply)
-        return reply, messages.decode_segments(payload)
-
-    async def segments(self) -> list[messages.ExplainedSegment]:
-        return (await self.explain())[1]
-
-
-async def test_each_segment_tells_its_offsets_size_times_and_why_it_was_closed() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_each_segment_tells_its_offsets_size_times_and_why_it_was_closed(scene: Scene) -> None:
     scene.append(NOW - 3 * MINUTE, NOW - 2 * MINUTE)
     scene.clock.now += 1000
     scene.append(NOW)
@@ -123,10 +62,8 @@ async def test_the_times_of_a_segment_begin_with_its_first_record(settings: dict
     assert (segment.first_timestamp, segment.largest_timestamp) == (first, NOW if settings else NOW - MINUTE)
 
 
-async def test_when_a_segment_is_deleted() -> None:
+async def test_when_a_segment_is_deleted(scene: Scene) -> None:
     """A segment goes at the next check if it is due and else at most an interval after it is."""
-    scene = Scene()
-    await scene.create()
     scene.append(NOW - 11 * MINUTE, NOW - 10 * MINUTE, NOW - 9 * MINUTE)
     next_check = NOW + FIRST
     due, soon, later = await scene.segments()
@@ -145,9 +82,7 @@ async def test_when_a_segment_is_deleted() -> None:
     )
 
 
-async def test_a_segment_behind_a_younger_one_says_which_it_waits_for() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_a_segment_behind_a_younger_one_says_which_it_waits_for(scene: Scene) -> None:
     scene.append(NOW - MINUTE, NOW - 20 * MINUTE, NOW)
     _, old, _ = await scene.segments()
     assert old.deletable_ms == NOW + 9 * MINUTE
@@ -157,9 +92,9 @@ async def test_a_segment_behind_a_younger_one_says_which_it_waits_for() -> None:
     )
 
 
-async def test_a_segment_that_left_the_log_is_shown_until_it_leaves_the_disk(autojump_clock: MockClock) -> None:
-    scene = Scene()
-    await scene.create()
+async def test_a_segment_that_left_the_log_is_shown_until_it_leaves_the_disk(
+    autojump_clock: MockClock, scene: Scene
+) -> None:
     scene.append(NOW - 12 * MINUTE, NOW - 11 * MINUTE, NOW)
     await scene.check()
     await trio.sleep(20)
@@ -175,9 +110,7 @@ async def test_a_segment_that_left_the_log_is_shown_until_it_leaves_the_disk(aut
     assert (reply.earliest, reply.earliest_reason) == (2, "expired")
 
 
-async def test_pages_together_are_the_whole(autojump_clock: MockClock) -> None:
-    scene = Scene()
-    await scene.create()
+async def test_pages_together_are_the_whole(autojump_clock: MockClock, scene: Scene) -> None:
     scene.append(*(NOW - 15 * MINUTE + number * MINUTE for number in range(12)))
     await scene.check()
     whole = await scene.segments()
@@ -264,9 +197,7 @@ def test_exactly_the_reported_bytes_make_a_segment_due(sizes: list[int], limit: 
             assert (enough[number].rule, one_less[number].rule) == ("size", None)
 
 
-async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about(scene: Scene) -> None:
     scene.append(-1)
     scene.clock.now += MINUTE
     scene.append(scene.clock.now + 3_000_000, scene.clock.now)
@@ -277,9 +208,7 @@ async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about
     assert f"{time_text(scene.clock.now + 3_000_000)}, lies in the future" in future.warnings[0]
 
 
-async def test_a_segment_of_unknown_age_and_all_later_ones_have_no_predicted_times() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_a_segment_of_unknown_age_and_all_later_ones_have_no_predicted_times(scene: Scene) -> None:
     scene.append(-1, NOW)
     scene.fs.set_mtime(scene.log.segments[0].log_path, NOW + 3_000_000)
     unknown, behind = await scene.segments()
@@ -289,9 +218,9 @@ async def test_a_segment_of_unknown_age_and_all_later_ones_have_no_predicted_tim
     assert (behind.behind, behind.deletable_ms) == (0, None)
 
 
-async def test_a_clock_jump_is_reported_as_a_doubt_and_postpones_expiry_by_age(autojump_clock: MockClock) -> None:
-    scene = Scene()
-    await scene.create()
+async def test_a_clock_jump_is_reported_as_a_doubt_and_postpones_expiry_by_age(
+    autojump_clock: MockClock, scene: Scene
+) -> None:
     scene.append(NOW)
     schedule = scene.broker.retention_schedule
     schedule.begin()
@@ -309,10 +238,8 @@ async def test_a_clock_jump_is_reported_as_a_doubt_and_postpones_expiry_by_age(a
 
 
 async def test_during_a_check_the_prediction_allows_for_this_check_and_the_next(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, scene: Scene
 ) -> None:
-    scene = Scene()
-    await scene.create()
     scene.append(NOW - 11 * MINUTE)
     schedule = scene.broker.retention_schedule
     schedule.begin()
@@ -325,9 +252,7 @@ async def test_during_a_check_the_prediction_allows_for_this_check_and_the_next(
     assert segment.leaves_from_ms == segment.leaves_by_ms == NOW + FIRST + INTERVAL
 
 
-async def test_problems_of_the_partition_stand_beside_its_segments() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_problems_of_the_partition_stand_beside_its_segments(scene: Scene) -> None:
     scene.broker.partitions["t", 0].problems["retention"] = "the disk is full"
     reply, _ = await scene.explain()
     assert reply.problems == ["t-0: retention is held up: the disk is full"]
@@ -337,10 +262,8 @@ async def test_problems_of_the_partition_stand_beside_its_segments() -> None:
     assert reply.problems == scene.broker.hello().problems
 
 
-async def test_why_a_segment_was_closed_after_a_restart() -> None:
+async def test_why_a_segment_was_closed_after_a_restart(scene: Scene) -> None:
     """Why a segment was closed is known after a restart unless the file that says so is gone."""
-    scene = Scene()
-    await scene.create()
     scene.append(NOW, NOW)
     scene.broker.close()
     scene.open()
@@ -478,9 +401,7 @@ async def test_a_check_that_never_comes_has_the_largest_possible_time(autojump_c
     assert (reply.next_check_ms, active.rule, active.leaves_by_ms) == (messages.INT64_MAX, "time", None)
 
 
-async def test_unknown_topics_and_partitions_are_refused_as_everywhere() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_unknown_topics_and_partitions_are_refused_as_everywhere(scene: Scene) -> None:
     with pytest.raises(errors.UnknownTopicError):
         await scene.broker.answer(messages.ExplainSegmentsRequest("nope", 0))
     with pytest.raises(errors.UnknownPartitionError):

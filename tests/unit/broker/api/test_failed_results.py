@@ -4,13 +4,10 @@ import gc
 from collections.abc import Awaitable, Callable
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from tests.appends import append_request
-from tests.logs import ManualClock
 from tests.support import each_case
+from tests.unit.broker.brokers import open_broker
 
 RESULTS = 1_000
 
@@ -50,8 +47,7 @@ async def _lag(broker: Broker, topic: str) -> None:
 async def test_very_many_failed_results_are_freed_without_the_collector(
     ask: Callable[[Broker, str], Awaitable[None]], topic: str
 ) -> None:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    broker = open_broker()
     await broker.create_topic(messages.CreateTopicRequest("t", 1))
     await ask(broker, topic)
     gc.collect()

@@ -5,14 +5,13 @@ import random
 from typing import Any
 
 import pytest
-import trio
 from trio.testing import MockClock
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.errors import InvalidRequestError, StorageError, UnknownPartitionError, UnknownTopicError
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult, TruncatePartition, TruncateRequest
-from tests.unit.broker.api.test_explain import MINUTE, NOW, SIZE, Scene
+from tests.unit.broker.api.scene import MINUTE, NOW, SIZE, Scene
 
 
 def pass_time(scene: Scene, mock_clock: MockClock, until_ms: int) -> None:
@@ -45,9 +44,7 @@ async def test_an_offset_is_lost_when_its_segment_leaves_the_log_as_explain_pred
     assert places[1].bytes_to_come is not None
 
 
-async def test_an_offset_is_lost_within_the_predicted_interval(mock_clock: MockClock) -> None:
-    scene = Scene()
-    await scene.create()
+async def test_an_offset_is_lost_within_the_predicted_interval(mock_clock: MockClock, scene: Scene) -> None:
     scene.append(*(NOW - minutes * MINUTE for minutes in (9, 8, 2)))
     (place,) = await ask(scene, 1)
     assert place.lost_from_ms is not None
@@ -61,9 +58,7 @@ async def test_an_offset_is_lost_within_the_predicted_interval(mock_clock: MockC
     assert (lost.earliest, lost.earliest_reason, lost.segment) == (2, "expired", 2), "what it can still lose"
 
 
-async def test_an_offset_at_the_end_or_beyond_has_no_record_to_lose() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_an_offset_at_the_end_or_beyond_has_no_record_to_lose(scene: Scene) -> None:
     scene.append(NOW - 11 * MINUTE, NOW)
     for place in await ask(scene, 2, 99, 2**62):
         assert (place.latest, place.timestamp, place.segment, place.lost_from_ms, place.why) == (2,) + (None,) * 4
@@ -81,18 +76,14 @@ async def test_an_offset_below_a_truncated_start_gets_the_reason() -> None:
     assert (place.earliest, place.earliest_reason, place.segment, place.lost_from_ms) == (2, "truncated", 2, None)
 
 
-async def test_a_batch_without_timestamp_gives_none() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_a_batch_without_timestamp_gives_none(scene: Scene) -> None:
     scene.append(-1, -1)
     for place in await ask(scene, 0, 1):
         assert (place.timestamp, place.newest_timestamp) == (None, None)
         assert place.lost_by_ms is not None, "it ages from its last write"
 
 
-async def test_one_wrong_offset_fails_no_other() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_one_wrong_offset_fails_no_other(scene: Scene) -> None:
     scene.append(NOW)
     asked = [LagPartition("nothing", 0, 0), LagPartition("t", 9, 0), LagPartition("t", 0, 0)]
     reply, _ = await scene.broker.answer(LagRequest(asked))
@@ -101,9 +92,7 @@ async def test_one_wrong_offset_fails_no_other() -> None:
     assert [(result.topic, result.partition) for result in reply.partitions] == [("nothing", 0), ("t", 9), ("t", 0)]
 
 
-async def test_the_number_of_offsets_in_a_request_is_limited() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_the_number_of_offsets_in_a_request_is_limited(scene: Scene) -> None:
     with pytest.raises(InvalidRequestError, match="at most 1000 partitions"):
         await scene.broker.answer(LagRequest([LagPartition("t", 0, 0)] * (LAG_PARTITIONS_MAX + 1)))
     assert len(await ask(scene, *[0] * LAG_PARTITIONS_MAX)) == LAG_PARTITIONS_MAX
@@ -141,9 +130,7 @@ async def test_lag_and_explain_agree_for_any_retention_at_any_time(seed: int, mo
             assert (place.bytes_to_come, place.why) == (segment.bytes_to_come, segment.why)
 
 
-async def test_the_metric_is_the_earliest_loss_of_all_partitions() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_the_metric_is_the_earliest_loss_of_all_partitions(scene: Scene) -> None:
     assert scene.broker.read_metrics().metrics["retention_next_loss_seconds"] == -1
     scene.append(NOW - 12 * MINUTE, NOW - 7 * MINUTE, NOW)
     await scene.check()
@@ -153,34 +140,7 @@ async def test_the_metric_is_the_earliest_loss_of_all_partitions() -> None:
     assert scene.broker.read_metrics().metrics["retention_next_loss_seconds"] == 0, "the next check takes it"
 
 
-async def test_other_tasks_run_and_may_change_the_log_while_many_segments_are_judged() -> None:
-    scene = Scene()
-    await scene.create(retention_ms=-1)
-    scene.append(*[NOW] * 1_000)
-    turns = 0
-    is_over = False
-
-    async def shorten() -> None:
-        nonlocal turns
-        while not is_over:
-            turns += 1
-            if turns in {3, 12}:
-                await scene.broker.answer(TruncateRequest([TruncatePartition("t", 0, 100 * turns // 3)]))
-                await scene.check()
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(shorten)
-        places = await ask(scene, 0, 450, 999, *range(900))
-        is_over = True
-    assert turns > 20
-    assert scene.log.log_start_offset == 400
-    assert (places[0].segment, places[1].segment, places[2].segment) == (400, 450, 999)
-
-
-async def test_a_disk_that_fails_one_partition_fails_no_other() -> None:
-    scene = Scene()
-    await scene.create()
+async def test_a_disk_that_fails_one_partition_fails_no_other(scene: Scene) -> None:
     scene.append(-1, -1)  # ages from its last write, which the file system is asked for
     scene.fs.inject(Fault("stat", ".log", error=errno.EIO, sticky=True))
     reply, _ = await scene.broker.answer(LagRequest([LagPartition("t", 0, 0), LagPartition("t", 1, 0)]))

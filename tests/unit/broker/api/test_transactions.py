@@ -1,6 +1,5 @@
 """Transactions as a broker serves them while they go on: appends, waiting fetches, offsets, what is deleted."""
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -21,30 +20,17 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import decode_records
 from seglog_protocol.transaction_files import END_MARKER_SIZE
-from tests.appends import append_request
-from tests.logs import batch, flip_bit
-from tests.unit.broker.brokers import open_broker
+from tests.logs import flip_bit
+from tests.unit.broker.api import scene
 from tests.unit.broker.storage.log.transactions import due_of, without_aborted
 
 PRODUCER: Final = 7
 OTHER: Final = 8
 
 
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    broker = open_broker()
-    await broker.create_topic(messages.CreateTopicRequest("t", 1, {}))
-    yield broker
-    broker.close()
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    assert broker.fs.open_files == []
-
-
 async def append(broker: Broker, encoded: bytes, *, ack: messages.Ack = "os") -> messages.AppendResult:
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], ack)
-    pending = append_request(broker, request, memoryview(bytearray(encoded)))
-    reply: messages.AppendReply = pending.reply or await pending.wait()
-    return reply.partitions[0]
+    [result] = await scene.append(broker, encoded, ack=ack)
+    return result
 
 
 def of_transaction(broker: Broker, producer_id: int, value: bytes) -> bytes:
@@ -87,15 +73,6 @@ async def committed(broker: Broker, asked: messages.FetchRequest) -> list[bytes 
         data = answer.payload + b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
     kept = without_aborted(iter_batches(data), result.aborted or ())
     return [record.value for header, view in kept if not header.is_control for record in decode_records(header, view)]
-
-
-async def test_a_produced_batch_needs_a_transaction_that_has_the_partition(broker: Broker) -> None:
-    refused = await append(broker, of_transaction(broker, PRODUCER, b"v"))
-    assert isinstance(refused.error, errors.InvalidTransactionStateError)
-    assert "not added to it" in refused.error.message
-    broker.partitions["t", 0].log.producers.expect(PRODUCER, 0)
-    taken = await append(broker, of_transaction(broker, PRODUCER, b"v"), ack="disk")
-    assert (taken.error, taken.base_offset) == (None, 0)
 
 
 async def test_a_batch_of_a_transaction_needs_a_producer_id(broker: Broker) -> None:
@@ -150,27 +127,6 @@ async def test_the_end_of_a_transaction_wakes_those_who_wait_for_committed_recor
     assert times == [ended]
 
 
-async def test_a_fetch_that_waits_in_a_task_is_woken_too(broker: Broker, autojump_clock: object) -> None:
-    await begin(broker, OTHER, b"other")
-    await begin(broker, PRODUCER, b"mine")
-    waited: list[float] = []
-
-    async def consume() -> None:
-        assert await committed(broker, request(max_wait_ms=30_000)) == [b"other", b"mine"]
-        waited.append(trio.current_time())
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(consume)
-        await trio.sleep(1)
-        end(broker, PRODUCER, commit=True)
-        await trio.sleep(1)
-        assert not waited, "the other one began earlier and is open"
-        end(broker, OTHER, commit=True)
-        ended = trio.current_time()
-        await trio.testing.wait_all_tasks_blocked()
-        assert waited == [ended]
-
-
 async def test_answers_from_the_end_are_shared_only_until_a_transaction_ends(broker: Broker) -> None:
     await begin(broker, PRODUCER, b"v")
     for _ in range(3):
@@ -178,19 +134,6 @@ async def test_answers_from_the_end_are_shared_only_until_a_transaction_ends(bro
     end(broker, PRODUCER, commit=True)
     for _ in range(3):
         assert await committed(broker, request()) == [b"v"]
-
-
-async def test_offsets_end_where_the_first_open_transaction_begins(broker: Broker) -> None:
-    async def latest(isolation: Any) -> int | None:
-        asked = messages.OffsetsRequest([messages.OffsetsPartition("t", 0)], isolation=isolation)
-        reply = await broker.offsets(asked)
-        return reply.partitions[0].latest
-
-    await append(broker, batch(b"plain"))
-    await begin(broker, PRODUCER, b"v")
-    assert (await latest("read_uncommitted"), await latest("read_committed")) == (2, 1)
-    end(broker, PRODUCER, commit=False)
-    assert (await latest("read_uncommitted"), await latest("read_committed")) == (3, 3)
 
 
 async def test_a_marker_counts_as_not_durable_until_it_is(broker: Broker) -> None:

@@ -15,12 +15,12 @@ from seglog_broker.api import flush
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.fetch import WATCHED_A_TURN
-from seglog_broker.config import load_config
 from seglog_broker.engine.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
 from seglog_broker.engine.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints, partition_logs
+from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
 from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
@@ -36,6 +36,8 @@ from seglog_protocol.frames import decode_value
 from tests.appends import append_request
 from tests.logs import ManualClock
 from tests.support import ON_SOURCES
+from tests.unit.broker import brokers
+from tests.unit.broker.api.scene import append
 
 pytestmark = ON_SOURCES
 
@@ -44,8 +46,7 @@ BATCH: Final = encode_batch([(1, b"k", b"v", ())])
 
 
 async def open_broker(topics: int = 1) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    broker = brokers.open_broker()
     for number in range(topics):
         await broker.create_topic(messages.CreateTopicRequest(f"t{number or ''}", 2))
     return broker
@@ -99,25 +100,22 @@ def requests(topic: str) -> list[messages.Request]:
 
 @pytest.mark.parametrize("topic", ["t", "unknown"])
 @pytest.mark.parametrize("number", range(5), ids=["offsets", "whole topics", "flush", "truncate", "topics"])
-async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = await open_broker()
+async def test_a_long_list_is_processed_in_turns(
+    number: int, topic: str, monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
     counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "unknown_topic")
     counter.count(flush, "wait_durable")
     await counter.during(lambda: broker.answer(requests(topic)[number]))
     assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all >= MANY // 2 or topic == "unknown"
-    broker.close()
 
 
 @pytest.mark.parametrize("topic", ["t", "unknown"])
-async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = await open_broker()
-    await append_request(
-        broker,
-        messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os"),
-        memoryview(bytearray(BATCH)),
-    ).wait()
+async def test_a_fetch_of_many_partitions_is_made_in_turns(
+    topic: str, monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
+    await append(broker, BATCH)
     request = messages.FetchRequest([messages.FetchPartition(topic, 0, 0)] * MANY, max_wait_ms=0)
     assert broker.fetch_now(request) is None, "not at once"
     counter = Counter(broker, monkeypatch)
@@ -128,14 +126,12 @@ async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypat
 
     await counter.during(fetch)
     assert counter.most <= 2 * LOOKUPS_A_TURN
-    broker.close()
 
 
 @pytest.mark.parametrize("count", [1, WATCHED_A_TURN + 1])
 async def test_fetches_that_wait_watch_so_many_partitions_in_all_and_one_more_is_refused(
-    count: int, autojump_clock: MockClock
+    count: int, autojump_clock: MockClock, broker: Broker
 ) -> None:
-    broker = await open_broker()
     broker._fetches.watched_max = 2 * count + 2
     request = messages.FetchRequest([messages.FetchPartition("t", 0, 0)] * count, max_wait_ms=1_000)
 
@@ -151,14 +147,12 @@ async def test_fetches_that_wait_watch_so_many_partitions_in_all_and_one_more_is
             with pytest.raises(OutOfResourcesError, match="ask again later"):
                 await broker.fetch(request)
             assert not broker.wait_for(request, Waiter())
-    broker.close()
 
 
 async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_turns(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, broker: Broker
 ) -> None:
     """None misses records that come while it looks: an append in each of its turns wakes it again."""
-    broker = await open_broker()
     broker._fetches.watched_a_turn = 100
     request = messages.FetchRequest(
         [messages.FetchPartition("t", 1, 0)] * MANY + [messages.FetchPartition("t", 0, 0)], max_wait_ms=300_000
@@ -177,37 +171,29 @@ async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_t
                 nursery.start_soon(poll)
             for _ in range(5):
                 await trio.lowlevel.checkpoint()  # they look at partition 1 still
-            data = memoryview(bytearray(BATCH))
-            await append_request(
-                broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), data
-            ).wait()
+            await append(broker, BATCH)
 
     began = trio.current_time()
     await counter.during(work)
     assert trio.current_time() - began < 1
     assert found == [len(BATCH)] * 10
     assert counter.most <= 2 * 100
-    broker.close()
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(1, True), (LOOKUPS_A_TURN, True), (LOOKUPS_A_TURN + 1, False)])
-async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool) -> None:
-    broker = await open_broker()
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(BATCH))], "os")
-    await append_request(broker, request, memoryview(bytearray(BATCH))).wait()
+async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once: bool, broker: Broker) -> None:
+    await append(broker, BATCH)
     answer = broker.fetch_now(messages.FetchRequest([messages.FetchPartition("t", 0, 0)] * count, max_wait_ms=0))
     assert (answer is not None) == at_once
     if answer is not None:
         with answer:
             assert len(answer.slices) == count
-    broker.close()
 
 
 @pytest.mark.parametrize(("topic", "first"), [("t", 0), ("t", 50), ("unknown", 0)])
 async def test_an_append_of_many_batches_is_made_in_turns(
-    topic: str, first: int, monkeypatch: pytest.MonkeyPatch
+    topic: str, first: int, monkeypatch: pytest.MonkeyPatch, broker: Broker
 ) -> None:
-    broker = await open_broker()
     counter = Counter(broker, monkeypatch)
     places = [
         messages.AppendPartition(topic, first + number % 2, len(BATCH)) for number in range(MANY)
@@ -216,12 +202,12 @@ async def test_an_append_of_many_batches_is_made_in_turns(
     await counter.during(append_request(broker, request, memoryview(bytearray(BATCH * MANY))).write_rest)
     assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all == MANY if topic == "t" else counter.all >= MANY
-    broker.close()
 
 
-async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
     """Otherwise a turn of the loop would grow with the number of hostile connections."""
-    broker = await open_broker()
     counter = Counter(broker, monkeypatch)
 
     async def all_at_once() -> None:
@@ -233,14 +219,11 @@ async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkey
     first_pieces = 25 * LOOKUPS_A_TURN  # before each knows that it is long
     assert counter.most <= first_pieces
     assert counter.all > 10 * MANY
-    broker.close()
 
 
-async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_reply_holds() -> None:
-    broker = await open_broker()
+async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_reply_holds(broker: Broker) -> None:
     with pytest.raises(InvalidRequestError, match="several requests"):
         await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t")] * (RESULTS_MAX // 2 + 1)))
-    broker.close()
 
 
 async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more() -> None:
@@ -259,9 +242,8 @@ async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more
 
 
 async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitions_too(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
 ) -> None:
-    broker = await open_broker()
     counter = Counter(broker, monkeypatch)
     counter.count(partition_logs, "load")
     await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 200)))
@@ -276,13 +258,11 @@ async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitio
     await broker.delete_topic(messages.DeleteTopicRequest("wide"))
     assert broker.fs.exists("/data/t-0")
     assert not broker.fs.exists("/data/wide-299")
-    assert not broker.close()
 
 
 async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
 ) -> None:
-    broker = await open_broker()
     await broker.create_topic(messages.CreateTopicRequest("wide", 300))
     counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "find_readable")
@@ -298,28 +278,19 @@ async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turn
     await looked_at.during(broker.checkpoints.write)
     assert looked_at.most <= 2 * 20
     assert looked_at.all >= 300
-    assert {path: broker.fs.open(path).pread(10_000, 0) for path in expected} == expected
-    broker.close()
+    assert {path: read_file(broker.fs, path) for path in expected} == expected
 
 
-async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_once() -> None:
-    broker = await open_broker()
-    data = memoryview(bytearray(BATCH))
-    await append_request(
-        broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), data
-    ).wait()
+async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_once(broker: Broker) -> None:
+    await append(broker, BATCH)
     assert isinstance(broker.fs, ForgetfulFileSystem)
     broker.fs.operations.clear()
     await broker.answer(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)] * MANY))
     renamed = [operation.path for operation in broker.fs.operations if operation.name == "rename"]
     assert [path.rpartition("/")[2] for path in renamed].count("log-start-offset-checkpoint.tmp") <= 1
-    broker.close()
 
 
-async def test_retention_looks_at_many_logs_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    broker = await open_broker()
+async def test_retention_looks_at_many_logs_in_turns(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("wide", 500))
     counter = Counter(broker, monkeypatch)
     counter.count(LogRetention, "judge_segments")
@@ -327,14 +298,12 @@ async def test_retention_looks_at_many_logs_in_turns(
     assert counter.most <= 2 * LOOKUPS_A_TURN
     assert counter.all == 502
     for number in range(100):
-        item = messages.AppendPartition("wide", number, len(BATCH))
-        await append_request(broker, messages.AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
+        await append(broker, BATCH, topic="wide", partition=number)
     dropping = Counter(broker, monkeypatch)
     dropping.count(LogTruncation, "drop_oldest")
     await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert dropping.most <= 2
     assert dropping.all == 100
-    assert not broker.close()
 
 
 async def many_segments(count: int, **settings: messages.ConfigValue) -> Broker:
@@ -345,8 +314,7 @@ async def many_segments(count: int, **settings: messages.ConfigValue) -> Broker:
     await broker.create_topic(messages.CreateTopicRequest("long", 1, config))
     large = encode_batch([(1, b"k", bytes(600), ())])
     for _ in range(count):
-        request = messages.AppendRequest([messages.AppendPartition("long", 0, len(large))], "os")
-        await append_request(broker, request, memoryview(bytearray(large))).wait()
+        await append(broker, large, topic="long")
     assert not broker.close()
     broker = Broker.open(broker.config, broker.fs, ManualClock(), InlineOffload())
     assert len(broker.partitions["long", 0].log.segments) == count

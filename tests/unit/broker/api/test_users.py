@@ -1,7 +1,6 @@
 """Accounts changed while the broker runs: each change is on the disk before it is answered, and none is half done."""
 
 import errno
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -9,10 +8,8 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.storage.directory.accounts import ACCOUNTS_MAX, Change, Credential
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
@@ -25,23 +22,11 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.messages.headers import reply_header
 from seglog_protocol.scram import HASHES, salted
-from tests.logs import ManualClock
+from tests.unit.broker.brokers import open_broker
 from tests.unit.broker.security.exchanges import log_in_scram
 
 SALT: Final = b"salt of 16 bytes"
 ADMIN: Final = "User:admin"
-
-
-def opened(fs: ForgetfulFileSystem, *flags: str) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return Broker.open(config, fs, ManualClock(1), InlineOffload())
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    broker = opened(ForgetfulFileSystem())
-    yield broker
-    broker.close()
 
 
 def upsertion(
@@ -66,7 +51,7 @@ async def alter(broker: Broker, *changes: UserDeletion | UserUpsertion, **how: b
 async def test_an_account_that_was_made_logs_in_also_after_a_power_cut(broker: Broker) -> None:
     assert await alter(broker, *(upsertion("alice", mechanism) for mechanism in HASHES)) == {"alice": None}
     assert isinstance(broker.fs, ForgetfulFileSystem)
-    again = opened(broker.fs.found_after(POWER_LOSS))
+    again = open_broker(broker.fs.found_after(POWER_LOSS))
     for each in (broker, again):
         for mechanism in HASHES:
             exchange = each.authenticator.begin(mechanism, is_private=False)
@@ -223,7 +208,7 @@ async def test_changes_at_the_same_time_lose_nothing(broker: Broker) -> None:
         for number in range(20):
             nursery.start_soon(alter, broker, upsertion(f"u{number}"))
     assert len(broker.users.names()) == 20
-    again = opened(broker.fs.found_after(POWER_LOSS))
+    again = open_broker(broker.fs.found_after(POWER_LOSS))
     assert again.users.names() == broker.users.names()
     again.close()
 
@@ -240,7 +225,7 @@ async def test_beyond_the_most_accounts_none_is_made_and_the_rest_is_done(broker
 
 
 async def test_where_there_is_room_for_few_the_accounts_that_administer_are_made_first() -> None:
-    broker = opened(ForgetfulFileSystem(), *SUPER_USERS)
+    broker = open_broker(ForgetfulFileSystem(), *SUPER_USERS)
     made = Credential("SCRAM-SHA-256", 4096, SALT, b"S" * 32, b"V" * 32)
     accounts = broker.directory.accounts
     names = ["admin", *(f"u{number}" for number in range(ACCOUNTS_MAX - 1))]
@@ -256,7 +241,7 @@ SUPER_USERS: Final = ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "super.users=Use
 @pytest.mark.parametrize("by_mechanism", [False, True])
 async def test_the_last_account_that_administers_is_not_deleted(by_mechanism: bool) -> None:
     """Nor are all of them in one request; another one of super.users that is made before, or with it, is enough."""
-    broker = opened(ForgetfulFileSystem(), *SUPER_USERS)
+    broker = open_broker(ForgetfulFileSystem(), *SUPER_USERS)
     gone = UserDeletion("admin", "SCRAM-SHA-256") if by_mechanism else UserDeletion("admin")
     await alter(broker, upsertion("admin"), upsertion("alice"))
     assert await alter(broker, gone, UserDeletion("alice")) == {"admin": "POLICY_VIOLATION", "alice": None}
@@ -279,7 +264,7 @@ async def test_the_last_account_that_administers_is_not_deleted(by_mechanism: bo
 )
 async def test_the_last_account_goes_where_others_may_administer(flags: list[str]) -> None:
     """Everyone, those without an account, or those with a token."""
-    broker = opened(ForgetfulFileSystem(), *(SUPER_USERS if flags else ()), *flags)
+    broker = open_broker(ForgetfulFileSystem(), *(SUPER_USERS if flags else ()), *flags)
     await alter(broker, upsertion("admin"))
     assert await alter(broker, UserDeletion("admin")) == {"admin": None}
     broker.close()

@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import RECORDS_A_TURN
@@ -21,9 +20,10 @@ from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.batch_scan import PLACES_A_TURN, SCAN_WINDOW
 from seglog_protocol.checksum import crc32c
-from tests.appends import append_request
 from tests.logs import ManualClock
 from tests.support import each_case
+from tests.unit.broker.api.scene import append
+from tests.unit.broker.brokers import open_broker
 
 BATCHES: Final = 10 * HEADERS_A_TURN
 VALUE: Final = bytes(950)
@@ -35,15 +35,13 @@ TIME: Final = 1_000_000
 
 async def filled(topic: dict[str, int], *, closed: bool = True, timestamp: Callable[[int], int]) -> Broker:
     """A broker that was just started, with a segment of very many small batches."""
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    broker = open_broker()
     retained = {"retention.ms": -1, "index.interval.bytes": 300_000, **topic}
     await broker.create_topic(messages.CreateTopicRequest("t", 1, retained))  # type: ignore[arg-type]
     log = broker.partitions["t", 0].log
     for first in range(0, BATCHES, 50):
         batches = [encode_batch([(timestamp(number), b"", VALUE, ())]) for number in range(first, first + 50)]
-        request = messages.AppendRequest([messages.AppendPartition("t", 0, len(batch)) for batch in batches], "os")
-        await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()
+        await append(broker, *batches)
     if closed:
         log.roller.roll(log.log_end_offset, RollReason.SIZE)
     assert not broker.close()
@@ -195,14 +193,8 @@ async def test_batches_whose_headers_promise_what_their_records_have_not() -> No
     lying = bytearray(encode_batch([(TIME, b"", b"v" * 10, ())]))
     lie(lying, TIME + 10**9)
     for _ in range(200):
-        data = bytearray(lying)
-        await append_request(
-            broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(data))], "os"), memoryview(data)
-        ).wait()
-    last = bytearray(encode_batch([(TIME + 10**9, b"", b"", ())]))
-    await append_request(
-        broker, messages.AppendRequest([messages.AppendPartition("t", 0, len(last))], "os"), memoryview(last)
-    ).wait()
+        await append(broker, bytes(lying))
+    await append(broker, encode_batch([(TIME + 10**9, b"", b"", ())]))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work.watch)
         reply = await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, TIME + 5)]))

@@ -320,6 +320,11 @@ class Peer:
             self.reader.receive_data(data)
         return frame
 
+    async def ask(self, request_id: int, request: Request, payload: bytes = b"") -> dict[str, Any]:
+        """The header of the next reply, where nothing else is asked for."""
+        await self.send(request_id, request, payload)
+        return (await self.receive()).header
+
     async def receive_ids(self, count: int) -> list[Any]:
         return [(await self.receive()).header["id"] for _ in range(count)]
 

@@ -17,15 +17,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.offload import InlineOffload
 from tests.logs import batch
 from tests.support import each_case
-from tests.unit.broker.listeners.wires import BATCH, WIRES, Response, WireKit, serving_wire
-
-pytestmark = pytest.mark.trio
-
-
-@pytest.fixture(params=WIRES, ids=[kit.name for kit in WIRES])
-def kit(request: pytest.FixtureRequest) -> WireKit:
-    wire: WireKit = request.param
-    return wire
+from tests.unit.broker.listeners.wires import BATCH, WIRES, Response, WireKit, WirePeer, WireServed, serving_wire
 
 
 class HeldSyncs(InlineOffload):
@@ -49,13 +41,11 @@ def of_kind(kind: str, responses: Sequence[Response]) -> list[Response]:
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 
-async def test_appends_are_answered_in_their_order_whatever_their_acks(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        acks_wanted = ["disk", "os", "os", "disk", "none", "os", "disk"]
-        await peer.send(*[peer.append(ack) for ack in acks_wanted])  # type: ignore[arg-type]
-        responses = await peer.receive_all(6)
-        assert [response.value for response in responses] == [0, 1, 2, 3, 5, 6]
+async def test_appends_are_answered_in_their_order_whatever_their_acks(peer: WirePeer) -> None:
+    acks_wanted = ["disk", "os", "os", "disk", "none", "os", "disk"]
+    await peer.send(*[peer.append(ack) for ack in acks_wanted])  # type: ignore[arg-type]
+    responses = await peer.receive_all(6)
+    assert [response.value for response in responses] == [0, 1, 2, 3, 5, 6]
 
 
 async def test_on_an_ordered_wire_every_response_has_its_place_and_on_others_appends_have(kit: WireKit) -> None:
@@ -81,67 +71,64 @@ async def test_on_an_ordered_wire_every_response_has_its_place_and_on_others_app
         assert [response.value for response in of_kind("append", responses)] == [0, 1, 2]
 
 
-async def test_a_waiting_fetch_holds_up_what_follows_on_an_ordered_wire_alone(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer, other = await served.connect(), await served.connect()
-        await peer.send(peer.fetch(0, wait_ms=2**31 - 1))
-        await served.until_waiting(1)
-        await peer.send(peer.query())
-        await peer.send(peer.append("os")) if not kit.is_ordered else await other.send(other.append("os"))
-        responses = await peer.receive_all(2 if kit.is_ordered else 3)
-        assert responses[0].kind == ("fetch" if kit.is_ordered else "query")
-        assert of_kind("fetch", responses)[0].value == len(BATCH)
-        await peer.send(peer.query())
-        assert (await peer.receive()).value == 1
+async def test_a_waiting_fetch_holds_up_what_follows_on_an_ordered_wire_alone(kit: WireKit, served: WireServed) -> None:
+    peer, other = await served.connect(), await served.connect()
+    await peer.send(peer.fetch(0, wait_ms=2**31 - 1))
+    await served.until_waiting(1)
+    await peer.send(peer.query())
+    await peer.send(peer.append("os")) if not kit.is_ordered else await other.send(other.append("os"))
+    responses = await peer.receive_all(2 if kit.is_ordered else 3)
+    assert responses[0].kind == ("fetch" if kit.is_ordered else "query")
+    assert of_kind("fetch", responses)[0].value == len(BATCH)
+    await peer.send(peer.query())
+    assert (await peer.receive()).value == 1
 
 
-async def test_requests_that_came_with_a_waiting_fetch_are_served_behind_it(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer, other = await served.connect(), await served.connect()
-        await peer.send(peer.fetch(0, wait_ms=2**31 - 1), peer.query(), peer.fetch(0, wait_ms=2**31 - 1), peer.query())
-        await served.until_waiting(1 if kit.is_ordered else 2)
-        await other.send(other.append("os"), other.append("os"))
-        responses = await peer.receive_all(4)
-        if kit.is_ordered:
-            assert [response.number for response in responses] == [0, 1, 2, 3]
-        assert sorted(response.number for response in responses) == [0, 1, 2, 3]
+async def test_requests_that_came_with_a_waiting_fetch_are_served_behind_it(kit: WireKit, served: WireServed) -> None:
+    peer, other = await served.connect(), await served.connect()
+    await peer.send(peer.fetch(0, wait_ms=2**31 - 1), peer.query(), peer.fetch(0, wait_ms=2**31 - 1), peer.query())
+    await served.until_waiting(1 if kit.is_ordered else 2)
+    await other.send(other.append("os"), other.append("os"))
+    responses = await peer.receive_all(4)
+    if kit.is_ordered:
+        assert [response.number for response in responses] == [0, 1, 2, 3]
+    assert sorted(response.number for response in responses) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("wait_ms", [20, 2**31 - 1])
-async def test_fetches_wait_without_a_task(kit: WireKit, wait_ms: int, autojump_clock: MockClock) -> None:
-    async with serving_wire(kit) as served:
-        peers = [await served.connect() for _ in range(20)]
-        await wait_all_tasks_blocked()
-        tasks = trio.lowlevel.current_statistics().tasks_living
-        for peer in peers:
-            await peer.send(peer.fetch(0, wait_ms))
-        if wait_ms > 1_000:
-            await served.until_waiting(20)
-            assert trio.lowlevel.current_statistics().tasks_living == tasks
-            await peers[0].send(peers[0].append("os")) if not kit.is_ordered else None
-            producer = await served.connect()
-            await producer.send(producer.append("os"))
-            assert (await producer.receive()).value is not None
-        for peer in peers:
+async def test_fetches_wait_without_a_task(
+    kit: WireKit, wait_ms: int, autojump_clock: MockClock, served: WireServed
+) -> None:
+    peers = [await served.connect() for _ in range(20)]
+    await wait_all_tasks_blocked()
+    tasks = trio.lowlevel.current_statistics().tasks_living
+    for peer in peers:
+        await peer.send(peer.fetch(0, wait_ms))
+    if wait_ms > 1_000:
+        await served.until_waiting(20)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        await peers[0].send(peers[0].append("os")) if not kit.is_ordered else None
+        producer = await served.connect()
+        await producer.send(producer.append("os"))
+        assert (await producer.receive()).value is not None
+    for peer in peers:
+        response = await peer.receive()
+        while response.kind != "fetch":
             response = await peer.receive()
-            while response.kind != "fetch":
-                response = await peer.receive()
-            assert (response.value or 0) % len(BATCH) == 0
+        assert (response.value or 0) % len(BATCH) == 0
 
 
 # --- Stop -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_answers_what_waits_and_what_was_sent_before_it(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        await peer.send(peer.append(), peer.fetch(1, wait_ms=2**31 - 1))
-        await served.until_waiting(1)
-        served.stop()
-        first, second = await peer.receive_all(2)
-        assert (first.kind, first.value, second.kind, second.value) == ("append", 0, "fetch", None)
-        assert await peer.rest() == b""
-        await served.ended.wait()
+async def test_a_stop_answers_what_waits_and_what_was_sent_before_it(served: WireServed, peer: WirePeer) -> None:
+    await peer.send(peer.append(), peer.fetch(1, wait_ms=2**31 - 1))
+    await served.until_waiting(1)
+    served.stop()
+    first, second = await peer.receive_all(2)
+    assert (first.kind, first.value, second.kind, second.value) == ("append", 0, "fetch", None)
+    assert await peer.rest() == b""
+    await served.ended.wait()
 
 
 async def test_a_stop_waits_for_acks_that_are_due(kit: WireKit) -> None:
@@ -163,17 +150,17 @@ async def test_a_stop_waits_for_acks_that_are_due(kit: WireKit) -> None:
 
 
 @pytest.mark.parametrize("behind", [0, 1, 3])
-async def test_a_fetch_that_waits_ends_when_its_peer_leaves(kit: WireKit, behind: int) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        await peer.send(peer.fetch(0, wait_ms=2**31 - 1))
-        await served.until_waiting(1)
-        if kit.is_ordered:  # elsewhere they are answered
-            await peer.send(*[peer.query() for _ in range(behind)])
-        await wait_all_tasks_blocked()
-        await peer.stream.aclose()
-        await served.until_waiting(0)
-        await served.until_closed()
+async def test_a_fetch_that_waits_ends_when_its_peer_leaves(
+    kit: WireKit, behind: int, served: WireServed, peer: WirePeer
+) -> None:
+    await peer.send(peer.fetch(0, wait_ms=2**31 - 1))
+    await served.until_waiting(1)
+    if kit.is_ordered:  # elsewhere they are answered
+        await peer.send(*[peer.query() for _ in range(behind)])
+    await wait_all_tasks_blocked()
+    await peer.stream.aclose()
+    await served.until_waiting(0)
+    await served.until_closed()
 
 
 async def test_a_peer_that_has_finished_sending_gets_its_answers(kit: WireKit) -> None:
@@ -189,25 +176,21 @@ async def test_a_peer_that_has_finished_sending_gets_its_answers(kit: WireKit) -
         assert await peer.rest() == b""
 
 
-async def test_requests_may_come_byte_by_byte(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        frames = peer.append("os") + peer.append() + peer.query() + peer.fetch(0)
-        for at in range(len(frames)):
-            await peer.send(frames[at : at + 1])
-        responses = {response.number: response.value for response in await peer.receive_all(4)}
-        assert responses == {0: 0, 1: 1, 2: 2, 3: 2 * len(BATCH)}
+async def test_requests_may_come_byte_by_byte(peer: WirePeer) -> None:
+    frames = peer.append("os") + peer.append() + peer.query() + peer.fetch(0)
+    for at in range(len(frames)):
+        await peer.send(frames[at : at + 1])
+    responses = {response.number: response.value for response in await peer.receive_all(4)}
+    assert responses == {0: 0, 1: 1, 2: 2, 3: 2 * len(BATCH)}
 
 
 @pytest.mark.parametrize("what", ["append", "fetch"])
-async def test_half_a_request_is_not_served(kit: WireKit, what: str) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        frame = peer.append("os") if what == "append" else peer.fetch(0)
-        await peer.send(frame[:-1])
-        await peer.stream.send_eof()
-        assert await peer.rest() == b""
-        assert served.broker.partitions["plain", 0].log.log_end_offset == 0
+async def test_half_a_request_is_not_served(what: str, served: WireServed, peer: WirePeer) -> None:
+    frame = peer.append("os") if what == "append" else peer.fetch(0)
+    await peer.send(frame[:-1])
+    await peer.stream.send_eof()
+    assert await peer.rest() == b""
+    assert served.broker.partitions["plain", 0].log.log_end_offset == 0
 
 
 async def test_an_idle_connection_is_closed_and_one_with_a_request_is_not(

@@ -4,36 +4,31 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.broker.listeners.wires import BATCH, WIRES, WireKit, WireServed, serving_wire
+from tests.unit.broker.listeners.wires import BATCH, WireKit, WirePeer, WireServed, serving_wire
 
 LABELS = {"native": "native", "kafka": "PLAINTEXT"}
 
-pytestmark = pytest.mark.parametrize("kit", WIRES, ids=lambda kit: kit.name)
 
-
-async def test_connections_are_counted_by_listener(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        first, second = await served.connect(), await served.connect()
-        for peer in (first, second):
-            await peer.send(peer.query())
-            await peer.receive()
-        counts = served.broker.metrics.listeners[LABELS[kit.name]]
-        assert (counts.connections, counts.connections_accepted) == (2, 2)
-        await first.stream.aclose()
-        await served.until_closed(1)
-        assert (counts.connections, counts.connections_accepted) == (1, 2)
-        assert list(served.broker.metrics.listeners) == [LABELS[kit.name]]
-        assert not served.broker.metrics.connections_ended, "its peer has left"
+async def test_connections_are_counted_by_listener(kit: WireKit, served: WireServed) -> None:
+    first, second = await served.connect(), await served.connect()
+    for peer in (first, second):
+        await peer.send(peer.query())
+        await peer.receive()
+    counts = served.broker.metrics.listeners[LABELS[kit.name]]
+    assert (counts.connections, counts.connections_accepted) == (2, 2)
+    await first.stream.aclose()
+    await served.until_closed(1)
+    assert (counts.connections, counts.connections_accepted) == (1, 2)
+    assert list(served.broker.metrics.listeners) == [LABELS[kit.name]]
+    assert not served.broker.metrics.connections_ended, "its peer has left"
 
 
 @pytest.mark.parametrize("number", range(3))
-async def test_bytes_of_no_protocol_are_a_reason(kit: WireKit, number: int) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        await peer.send([*kit.bad_frames.values()][number])
-        await peer.rest()
-        await served.until_closed()
-        assert served.broker.metrics.connections_ended == {"protocol_error": 1}
+async def test_bytes_of_no_protocol_are_a_reason(kit: WireKit, number: int, served: WireServed, peer: WirePeer) -> None:
+    await peer.send([*kit.bad_frames.values()][number])
+    await peer.rest()
+    await served.until_closed()
+    assert served.broker.metrics.connections_ended == {"protocol_error": 1}
 
 
 async def test_idleness_is_a_reason(kit: WireKit, autojump_clock: MockClock) -> None:
@@ -55,13 +50,11 @@ async def test_a_request_that_stops_in_its_middle_is_a_reason(kit: WireKit, auto
         assert served.broker.metrics.connections_ended == {"stalled": 1}
 
 
-async def test_an_append_without_an_answer_that_fails_is_a_reason(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        await peer.send(peer.append("none", BATCH[:-1] + bytes([BATCH[-1] ^ 1])))
-        await peer.rest()
-        await served.until_closed()
-        assert served.broker.metrics.connections_ended == {"append_failed": 1}
+async def test_an_append_without_an_answer_that_fails_is_a_reason(served: WireServed, peer: WirePeer) -> None:
+    await peer.send(peer.append("none", BATCH[:-1] + bytes([BATCH[-1] ^ 1])))
+    await peer.rest()
+    await served.until_closed()
+    assert served.broker.metrics.connections_ended == {"append_failed": 1}
 
 
 async def ask_anew(served: WireServed) -> None:

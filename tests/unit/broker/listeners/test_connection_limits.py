@@ -97,20 +97,6 @@ async def test_a_large_request_without_room_is_not_read_until_there_is_and_small
         assert (broker.request_memory.used, broker.request_memory.waits) == (0, 1)
 
 
-async def test_requests_that_fill_the_memory_half_arrived_are_finished_one_after_the_other() -> None:
-    broker = FakeBroker(seglog_request_memory_max=2 * MIB)
-    async with serving(broker) as served:
-        data = large(1, 1_000_000)
-        peers = [await served.greeted() for _ in range(8)]
-        async with trio.open_nursery() as nursery:
-            for peer in peers:
-                nursery.start_soon(peer.stream.send_all, data)
-            await wait_all_tasks_blocked()
-            for peer in peers:
-                assert await peer.receive_ids(1) == [1]
-        assert broker.request_memory.used == 0
-
-
 async def test_a_slow_sender_that_holds_memory_others_wait_for_is_cut(autojump_clock: MockClock) -> None:
     """A peer that sends a byte a second would never count as stalled."""
     broker = FakeBroker(seglog_request_memory_max=2 * MIB)

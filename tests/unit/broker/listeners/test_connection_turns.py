@@ -32,8 +32,6 @@ from seglog_protocol.messages import (
 )
 from tests.logs import ManualClock
 
-pytestmark = pytest.mark.trio
-
 PARTITIONS = 8
 LOOKED_UP = LOOKUPS_A_TURN
 BATCH = encode_batch([(-1, None, b"value", ())])

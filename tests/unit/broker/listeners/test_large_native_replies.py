@@ -43,7 +43,6 @@ async def asked(peer: Peer) -> Peer:
     return peer
 
 
-@pytest.mark.trio
 async def test_pages_of_metrics_that_nobody_reads_are_few_and_give_way_to_one_who_reads(
     mock_clock: MockClock,
 ) -> None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+import pytest
 import scramp
 import trio
 import trio.testing
@@ -60,10 +61,15 @@ async def accounts(*flags: str, kind: Listener = ACCOUNTS) -> AsyncIterator[Serv
         yield Served(served)
 
 
-async def ask(peer: Peer, request: Request, payload: bytes = b"") -> Mapping[str, Any]:
-    """The header of the reply."""
-    await peer.send(1, request, payload)
-    return (await peer.receive()).header
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with accounts() as served:
+        yield served
+
+
+@pytest.fixture
+async def peer(served: Served) -> Peer:
+    return await served.connect()
 
 
 def code(header: Mapping[str, Any]) -> str:
@@ -72,45 +78,39 @@ def code(header: Mapping[str, Any]) -> str:
 
 async def plain(peer: Peer, user: str, password: str | None = None) -> Mapping[str, Any]:
     token = f"\0{user}\0{PASSWORDS[user] if password is None else password}".encode()
-    return await ask(peer, AuthenticateRequest("PLAIN", token))
+    return await peer.ask(1, AuthenticateRequest("PLAIN", token))
 
 
 async def logged_in(served: Served, user: str) -> Peer:
     peer = await served.connect()
     assert (await plain(peer, user))["principal"] == f"User:{user}"
-    assert (await ask(peer, HELLO))["principal"] == f"User:{user}"
+    assert (await peer.ask(1, HELLO))["principal"] == f"User:{user}"
     return peer
 
 
-async def test_hello_before_the_login_is_refused_with_the_mechanisms() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        refused = await ask(peer, HELLO)
-        assert code(refused) == "ILLEGAL_SASL_STATE"
-        assert refused["error"]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
-        assert (await plain(peer, "alice"))["is_done"]
-        assert (await ask(peer, HELLO))["principal"] == "User:alice"
+async def test_hello_before_the_login_is_refused_with_the_mechanisms(peer: Peer) -> None:
+    refused = await peer.ask(1, HELLO)
+    assert code(refused) == "ILLEGAL_SASL_STATE"
+    assert refused["error"]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
+    assert (await plain(peer, "alice"))["is_done"]
+    assert (await peer.ask(1, HELLO))["principal"] == "User:alice"
 
 
-async def test_an_unknown_mechanism_may_be_followed_by_another() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        refused = await ask(peer, AuthenticateRequest("", b""))
-        assert code(refused) == "UNSUPPORTED_SASL_MECHANISM"
-        assert "SCRAM-SHA-256" in refused["error"]["mechanisms"]
-        assert (await plain(peer, "alice"))["is_done"]
+async def test_an_unknown_mechanism_may_be_followed_by_another(peer: Peer) -> None:
+    refused = await peer.ask(1, AuthenticateRequest("", b""))
+    assert code(refused) == "UNSUPPORTED_SASL_MECHANISM"
+    assert "SCRAM-SHA-256" in refused["error"]["mechanisms"]
+    assert (await plain(peer, "alice"))["is_done"]
 
 
-async def test_scram_takes_two_steps_and_proves_both_sides() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        client = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORDS["alice"])
-        first = await ask(peer, AuthenticateRequest("SCRAM-SHA-256", client.get_client_first().encode()))
-        assert not first["is_done"]
-        client.set_server_first(first["token"].decode())
-        final = await ask(peer, AuthenticateRequest("SCRAM-SHA-256", client.get_client_final().encode()))
-        assert (final["is_done"], final["principal"]) == (True, "User:alice")
-        client.set_server_final(final["token"].decode())
+async def test_scram_takes_two_steps_and_proves_both_sides(peer: Peer) -> None:
+    client = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORDS["alice"])
+    first = await peer.ask(1, AuthenticateRequest("SCRAM-SHA-256", client.get_client_first().encode()))
+    assert not first["is_done"]
+    client.set_server_first(first["token"].decode())
+    final = await peer.ask(1, AuthenticateRequest("SCRAM-SHA-256", client.get_client_final().encode()))
+    assert (final["is_done"], final["principal"]) == (True, "User:alice")
+    client.set_server_final(final["token"].decode())
 
 
 @each_case(("user", "password"), [("alice", "wrong"), ("nobody", "wonderland"), ("", ""), ("a", "b\0c")])
@@ -122,26 +122,24 @@ async def test_a_failed_login_is_told_alike_and_ends_the_connection(user: str, p
         assert await peer.rest() == b""
 
 
-async def test_other_requests_before_the_login_are_refused() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        refused = await ask(peer, TopicsRequest())
-        assert code(refused) == "INVALID_REQUEST"
-        assert await peer.rest() == b""
+async def test_other_requests_before_the_login_are_refused(peer: Peer) -> None:
+    refused = await peer.ask(1, TopicsRequest())
+    assert code(refused) == "INVALID_REQUEST"
+    assert await peer.rest() == b""
 
 
 async def test_an_ended_session_refuses_requests_until_the_next_login(autojump_clock: trio.testing.MockClock) -> None:
     async with accounts("connections.max.reauth.ms=60000") as served:
         peer = await served.connect()
         assert (await plain(peer, "alice"))["session_ms"] == 60_000
-        await ask(peer, HELLO)
+        await peer.ask(1, HELLO)
         await trio.sleep(61)
-        assert code(await ask(peer, TopicsRequest())) == "ILLEGAL_SASL_STATE"
+        assert code(await peer.ask(1, TopicsRequest())) == "ILLEGAL_SASL_STATE"
         record = batch(b"x")
         append = AppendRequest([AppendPartition("plain", 0, len(record))], "os")
-        assert code(await ask(peer, append, record)) == "ILLEGAL_SASL_STATE"
+        assert code(await peer.ask(1, append, record)) == "ILLEGAL_SASL_STATE"
         assert (await plain(peer, "alice"))["session_ms"] == 60_000
-        assert "error" not in await ask(peer, append, record)
+        assert "error" not in await peer.ask(1, append, record)
         assert code(await plain(peer, "admin")) == "SASL_AUTHENTICATION_FAILED"
         assert await peer.rest() == b""
 
@@ -160,36 +158,27 @@ async def test_an_ended_session_refuses_requests_until_the_next_login(autojump_c
 async def test_administrators_alone_change_what_is_not_theirs(request_: Request, refusal: str) -> None:
     async with accounts() as served:
         alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
-        refused = await ask(alice, request_)
+        refused = await alice.ask(1, request_)
         assert code(refused) == refusal
         assert refused["error"]["principal"] == "User:alice"
         assert served.broker.directory.accounts.has("admin")
-        assert "error" not in await ask(admin, request_)
+        assert "error" not in await admin.ask(1, request_)
 
 
-async def test_an_append_creates_a_topic_for_administrators_alone() -> None:
-    async with accounts() as served:
-        record = batch(b"x")
-        append = AppendRequest([AppendPartition("fresh", 0, len(record))], "os", create=True)
-        refused = await ask(await logged_in(served, "alice"), append, record)
-        assert refused["partitions"][0]["error"]["code"] == "TOPIC_AUTHORIZATION_FAILED"
-        accepted = await ask(await logged_in(served, "admin"), append, record)
-        assert "error" not in accepted["partitions"][0]
-
-
-async def test_the_connections_of_a_deleted_account_end_on_the_native_wire() -> None:
-    async with accounts() as served:
-        alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
-        deleted = await ask(admin, AlterUsersRequest(deletions=[UserDeletion("alice")]))
-        assert "error" not in deleted["results"][0]
-        assert await alice.rest() == b""
+async def test_an_append_creates_a_topic_for_administrators_alone(served: Served) -> None:
+    record = batch(b"x")
+    append = AppendRequest([AppendPartition("fresh", 0, len(record))], "os", create=True)
+    refused = await (await logged_in(served, "alice")).ask(1, append, record)
+    assert refused["partitions"][0]["error"]["code"] == "TOPIC_AUTHORIZATION_FAILED"
+    accepted = await (await logged_in(served, "admin")).ask(1, append, record)
+    assert "error" not in accepted["partitions"][0]
 
 
 async def test_a_listener_that_asks_nobody_says_so() -> None:
     async with accounts(kind=Listener()) as served:
         peer = await served.connect()
         assert code(await plain(peer, "alice")) == "ILLEGAL_SASL_STATE"
-        assert "principal" not in await ask(peer, HELLO)
+        assert "principal" not in await peer.ask(1, HELLO)
 
 
 def test_every_request_is_for_everyone_or_for_administrators() -> None:
@@ -203,17 +192,16 @@ def test_every_request_is_for_everyone_or_for_administrators() -> None:
     assert not everyone & CHANGED.keys()
 
 
-async def test_logins_and_refusals_are_counted() -> None:
-    async with accounts() as served:
-        metrics, counts = served.broker.metrics, served.broker.metrics.listener("native")
-        alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
-        assert counts.authentications == {"PLAIN": 2}
-        stranger = await served.connect()
-        await plain(stranger, "alice", "wrong")
-        assert await stranger.rest() == b""
-        assert (counts.authentications, counts.authentication_failures) == ({"PLAIN": 2}, {"PLAIN": 1})
-        await ask(alice, DeleteTopicRequest("plain"))
-        assert metrics.authorization_refusals == 1
-        await ask(admin, AlterUsersRequest(deletions=[UserDeletion("alice")]))
-        assert await alice.rest() == b""
-        assert metrics.connections_ended == {"authentication_failed": 1, "account_deleted": 1}
+async def test_logins_and_refusals_are_counted(served: Served) -> None:
+    metrics, counts = served.broker.metrics, served.broker.metrics.listener("native")
+    alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
+    assert counts.authentications == {"PLAIN": 2}
+    stranger = await served.connect()
+    await plain(stranger, "alice", "wrong")
+    assert await stranger.rest() == b""
+    assert (counts.authentications, counts.authentication_failures) == ({"PLAIN": 2}, {"PLAIN": 1})
+    await alice.ask(1, DeleteTopicRequest("plain"))
+    assert metrics.authorization_refusals == 1
+    await admin.ask(1, AlterUsersRequest(deletions=[UserDeletion("alice")]))
+    assert await alice.rest() == b""
+    assert metrics.connections_ended == {"authentication_failed": 1, "account_deleted": 1}

@@ -15,12 +15,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.listeners.native.hello import TRIES_MAX
-from seglog_broker.partitions.waiting_fetches import run_purgatory
-from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
@@ -36,7 +31,6 @@ from seglog_protocol.messages import (
     FlushPartition,
     FlushRequest,
     HelloRequest,
-    MetricsRequest,
     OffsetsPartition,
     OffsetsRequest,
     TopicsRequest,
@@ -45,11 +39,10 @@ from seglog_protocol.messages import (
     request_header,
 )
 from seglog_protocol.record_batch import HEADER_SIZE
-from tests.logs import ManualClock, batch, read_all
+from tests.logs import batch, read_all
 from tests.support import each_case
 from tests.unit.broker.listeners.fake_broker import OFFSETS, FakeBroker, Peer, Served, fetch_of, serving
-
-pytestmark = pytest.mark.trio
+from tests.unit.broker.listeners.real_broker import real_broker
 
 
 class Real(Served):
@@ -62,26 +55,25 @@ class Real(Served):
 
 @asynccontextmanager
 async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> AsyncIterator[Real]:
-    """A broker with its tasks, by default with a topic ``commits``; on the forgetful disk or on a real one."""
-    config, _ = load_config(None, "", {}, [f"log.dir={folder or '/data'}", *flags])
-    fs = PosixFileSystem() if folder else ForgetfulFileSystem()
-    broker = Broker.open(config, fs, ManualClock(), InlineOffload())
-    if topic:
-        await broker.create_topic(CreateTopicRequest("commits", 1))
-    async with trio.open_nursery() as tasks:
-        await tasks.start(run_purgatory, broker.purgatory)
-        async with serving(broker) as listening:
-            served = Real(listening, broker)
-            try:
-                yield served
-            finally:
-                await served.close_peers()
-        tasks.cancel_scope.cancel()
-    leased = [path for path, handle in broker.directory.handles._files.items() if handle.leases > 1]
-    assert leased == [], "but for the writer's lease, every one was given back"
-    broker.close()
-    if isinstance(fs, ForgetfulFileSystem):
-        assert fs.open_files == []
+    """A broker, by default with a topic ``commits``; on the forgetful disk or on a real one."""
+    topics = [CreateTopicRequest("commits", 1)] if topic else []
+    async with real_broker(*flags, topics=topics, folder=folder) as broker, serving(broker) as listening:
+        served = Real(listening, broker)
+        try:
+            yield served
+        finally:
+            await served.close_peers()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Real]:
+    async with real() as served:
+        yield served
+
+
+@pytest.fixture
+async def peer(served: Real) -> Peer:
+    return await served.greeted()
 
 
 def append_of(encoded: bytes, topic: str = "commits", ack: Ack = "disk", partition: int = 0) -> AppendRequest:
@@ -108,94 +100,71 @@ async def waiting(broker: Broker, count: int) -> None:
 # --- cancel -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_waiting_fetch_that_is_cancelled_is_answered_so_and_others_wait_on() -> None:
-    async with real() as served:
-        peer, other = await served.greeted(), await served.greeted()
-        await peer.send(1, fetch_of())
-        await peer.send(2, fetch_of())
-        await other.send(1, fetch_of())
-        await waiting(served.broker, 3)
-        await peer.send(3, CancelRequest(1))
-        answered = await replies(peer, 2)
-        assert answered[3]["cancelled"] is True
-        assert code_of(answered[1]) == "REQUEST_CANCELLED"
-        await waiting(served.broker, 2)
-        await peer.send(4, append_of(batch(b"v")), batch(b"v"))
-        answered = await replies(peer, 2)
-        assert set(answered) == {2, 4}
-        assert answered[2]["partitions"][0]["size"] == len(batch(b"v"))
-        assert await other.receive_ids(1) == [1]
+async def test_a_waiting_fetch_that_is_cancelled_is_answered_so_and_others_wait_on(served: Real) -> None:
+    peer, other = await served.greeted(), await served.greeted()
+    await peer.send(1, fetch_of())
+    await peer.send(2, fetch_of())
+    await other.send(1, fetch_of())
+    await waiting(served.broker, 3)
+    await peer.send(3, CancelRequest(1))
+    answered = await replies(peer, 2)
+    assert answered[3]["cancelled"] is True
+    assert code_of(answered[1]) == "REQUEST_CANCELLED"
+    await waiting(served.broker, 2)
+    await peer.send(4, append_of(batch(b"v")), batch(b"v"))
+    answered = await replies(peer, 2)
+    assert set(answered) == {2, 4}
+    assert answered[2]["partitions"][0]["size"] == len(batch(b"v"))
+    assert await other.receive_ids(1) == [1]
 
 
-async def test_a_request_that_does_not_wait_cannot_be_cancelled() -> None:
-    async with real() as served:
-        peer, other = await served.greeted(), await served.greeted()
-        await other.send(7, fetch_of())
-        await waiting(served.broker, 1)
-        await peer.send(1, append_of(batch(b"v"), partition=0), batch(b"v"))
-        await peer.send(2, fetch_of())
-        assert set(await replies(peer, 2)) == {1, 2}
-        assert await other.receive_ids(1) == [7]
-        await other.send(8, fetch_of(1))
-        await waiting(served.broker, 1)
-        for number, target in enumerate([1, 2, 3, 8, 999], start=10):  # served, served, itself never, another's, none
-            await peer.send(number, CancelRequest(target))
-            assert (await peer.receive()).header == {"id": number, "cancelled": False}
-        await waiting(served.broker, 1)
+async def test_a_request_that_does_not_wait_cannot_be_cancelled(served: Real) -> None:
+    peer, other = await served.greeted(), await served.greeted()
+    await other.send(7, fetch_of())
+    await waiting(served.broker, 1)
+    await peer.send(1, append_of(batch(b"v"), partition=0), batch(b"v"))
+    await peer.send(2, fetch_of())
+    assert set(await replies(peer, 2)) == {1, 2}
+    assert await other.receive_ids(1) == [7]
+    await other.send(8, fetch_of(1))
+    await waiting(served.broker, 1)
+    for number, target in enumerate([1, 2, 3, 8, 999], start=10):  # served, served, itself never, another's, none
+        assert await peer.ask(number, CancelRequest(target)) == {"id": number, "cancelled": False}
+    await waiting(served.broker, 1)
 
 
-async def test_an_id_is_free_again_after_its_fetch_was_cancelled() -> None:
-    async with real() as served:
-        peer = await served.greeted()
-        for _ in range(3):
-            await peer.send(1, fetch_of())
-            await waiting(served.broker, 1)
-            await peer.send(2, CancelRequest(1))
-            answered = await replies(peer, 2)
-            assert (answered[2]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
-        await peer.send(1, fetch_of())
-        await waiting(served.broker, 1)
-        await peer.send(3, append_of(batch(b"v")), batch(b"v"))
-        assert (await replies(peer, 2))[1]["partitions"][0]["size"] > 0
+async def test_a_second_fetch_under_an_id_that_waits_is_refused_and_the_first_waits_on(
+    served: Real, peer: Peer
+) -> None:
+    await peer.send(1, fetch_of())
+    await waiting(served.broker, 1)
+    header = await peer.ask(1, fetch_of())
+    assert (header["id"], code_of(header), header["error"]["field"]) == (1, "INVALID_REQUEST", "id")
+    await peer.send(2, append_of(batch(b"v")), batch(b"v"))
+    answered = await replies(peer, 2)
+    assert "error" not in answered[1]
 
 
-async def test_a_second_fetch_under_an_id_that_waits_is_refused_and_the_first_waits_on() -> None:
-    async with real() as served:
-        peer = await served.greeted()
-        await peer.send(1, fetch_of())
-        await waiting(served.broker, 1)
-        await peer.send(1, fetch_of())
-        header = (await peer.receive()).header
-        assert (header["id"], code_of(header), header["error"]["field"]) == (1, "INVALID_REQUEST", "id")
-        await peer.send(2, append_of(batch(b"v")), batch(b"v"))
-        answered = await replies(peer, 2)
-        assert "error" not in answered[1]
+async def test_a_fetch_and_its_cancel_in_one_packet(peer: Peer) -> None:
+    frames = [encode_frame(request_header(1, fetch_of())), encode_frame(request_header(2, CancelRequest(1)))]
+    await peer.stream.send_all(b"".join(frames))
+    answered = await replies(peer, 2)
+    assert (answered[2]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
 
 
-async def test_a_fetch_and_its_cancel_in_one_packet() -> None:
-    async with real() as served:
-        peer = await served.greeted()
-        frames = [encode_frame(request_header(1, fetch_of())), encode_frame(request_header(2, CancelRequest(1)))]
-        await peer.stream.send_all(b"".join(frames))
-        answered = await replies(peer, 2)
-        assert (answered[2]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
-
-
-async def test_records_and_a_cancel_in_one_packet_are_answered_as_the_cancel_said() -> None:
+async def test_records_and_a_cancel_in_one_packet_are_answered_as_the_cancel_said(served: Real, peer: Peer) -> None:
     """The append wakes the fetch before the cancel is read, but the fetch ends as the reply to the cancel says."""
-    async with real() as served:
-        peer = await served.greeted()
-        await peer.send(1, fetch_of())
-        await waiting(served.broker, 1)
-        encoded = batch(b"v")
-        await peer.stream.send_all(
-            encode_frame(request_header(2, append_of(encoded, ack="os")), [encoded])
-            + encode_frame(request_header(3, CancelRequest(1)))
-        )
-        answered = await replies(peer, 3)
-        assert (answered[3]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
-        await peer.send(1, fetch_of())
-        assert (await replies(peer, 1))[1]["partitions"][0]["size"] == len(encoded), "nothing is left of the cancel"
+    await peer.send(1, fetch_of())
+    await waiting(served.broker, 1)
+    encoded = batch(b"v")
+    await peer.stream.send_all(
+        encode_frame(request_header(2, append_of(encoded, ack="os")), [encoded])
+        + encode_frame(request_header(3, CancelRequest(1)))
+    )
+    answered = await replies(peer, 3)
+    assert (answered[3]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
+    await peer.send(1, fetch_of())
+    assert (await replies(peer, 1))[1]["partitions"][0]["size"] == len(encoded), "nothing is left of the cancel"
 
 
 async def test_cancel_in_front_of_a_fake_broker_ends_just_that_fetch() -> None:
@@ -258,48 +227,27 @@ async def test_an_append_to_an_unknown_topic_creates_it_with_the_default_partiti
         peer = await served.greeted()
         assert served.broker.hello().auto_create_topics
         encoded = batch(b"first")
-        await peer.send(1, append_of(encoded, "events", partition=2), encoded)
-        [result] = (await peer.receive()).header["partitions"]
+        [result] = (await peer.ask(1, append_of(encoded, "events", partition=2), encoded))["partitions"]
         assert (result["base_offset"], result["ack"]) == (0, "disk")
         assert served.broker.directory.registry.topics["events"].partitions == 3
-        await peer.send(2, append_of(encoded, "events", partition=3), encoded)
-        [result] = (await peer.receive()).header["partitions"]
+        [result] = (await peer.ask(2, append_of(encoded, "events", partition=3), encoded))["partitions"]
         assert result["error"]["code"] == "UNKNOWN_PARTITION"
 
 
-async def test_pipelined_appends_around_a_creation_keep_their_order() -> None:
-    async with real() as served:
-        peer = await served.greeted()
-        frames, expected = [], []
-        for number in range(40):
-            topic = ("commits", "new", "newer")[number % 3]
-            encoded = batch(b"%d" % number)
-            frames.append(encode_frame(request_header(number, append_of(encoded, topic, "os")), [encoded]))
-            expected.append(number // 3)
-        await peer.stream.send_all(b"".join(frames))
-        headers = [(await peer.receive()).header for _ in range(40)]
-        assert [header["id"] for header in headers] == list(range(40))
-        assert [header["partitions"][0]["base_offset"] for header in headers] == expected
-        for first, topic in enumerate(("commits", "new", "newer")):
-            records = read_all(served.broker.partitions[topic, 0].log)
-            assert [record.value for record in records] == [b"%d" % number for number in range(first, 40, 3)]
-
-
-async def test_one_append_may_create_several_topics_each_once() -> None:
-    async with real("num.partitions=2", topic=False) as served:
-        peer = await served.greeted()
-        encoded = batch(b"v")
-        places = [AppendPartition(topic, number, len(encoded)) for topic in ("a", "b") for number in (0, 1)]
-        with capture_logs() as logged:
-            await peer.send(1, AppendRequest(places, create=True), encoded * 4)
-            results = (await peer.receive()).header["partitions"]
-        assert [(r["topic"], r["partition"], r["base_offset"]) for r in results] == [
-            ("a", 0, 0),
-            ("a", 1, 0),
-            ("b", 0, 0),
-            ("b", 1, 0),
-        ]
-        assert [entry["topic"] for entry in logged if entry["event"] == "topic_created"] == ["a", "b"]
+async def test_pipelined_appends_around_a_creation_keep_their_order(served: Real, peer: Peer) -> None:
+    frames, expected = [], []
+    for number in range(40):
+        topic = ("commits", "new", "newer")[number % 3]
+        encoded = batch(b"%d" % number)
+        frames.append(encode_frame(request_header(number, append_of(encoded, topic, "os")), [encoded]))
+        expected.append(number // 3)
+    await peer.stream.send_all(b"".join(frames))
+    headers = [(await peer.receive()).header for _ in range(40)]
+    assert [header["id"] for header in headers] == list(range(40))
+    assert [header["partitions"][0]["base_offset"] for header in headers] == expected
+    for first, topic in enumerate(("commits", "new", "newer")):
+        records = read_all(served.broker.partitions[topic, 0].log)
+        assert [record.value for record in records] == [b"%d" % number for number in range(first, 40, 3)]
 
 
 async def test_an_unanswered_append_creates_too() -> None:
@@ -326,8 +274,7 @@ async def test_without_auto_creation_an_append_to_an_unknown_topic_gets_the_near
         peer = await served.greeted()
         assert not served.broker.hello().auto_create_topics
         encoded = batch(b"v")
-        await peer.send(1, append_of(encoded, "comits"), encoded)
-        [result] = (await peer.receive()).header["partitions"]
+        [result] = (await peer.ask(1, append_of(encoded, "comits"), encoded))["partitions"]
         assert (result["error"]["code"], result["error"]["nearest"]) == ("UNKNOWN_TOPIC", "commits")
         assert list(served.broker.directory.registry.topics) == ["commits"]
 
@@ -338,8 +285,7 @@ async def test_an_append_that_would_create_an_invalid_topic_is_refused(name: str
         peer = await served.greeted()
         encoded = batch(b"v")
         places = [AppendPartition(topic, 0, len(encoded)) for topic in (name, "commits")]
-        await peer.send(1, AppendRequest(places, "os", create=True), encoded * 2)
-        refused, fine = (await peer.receive()).header["partitions"]
+        refused, fine = (await peer.ask(1, AppendRequest(places, "os", create=True), encoded * 2))["partitions"]
         assert refused["error"]["code"] == "INVALID_TOPIC_EXCEPTION"
         assert fine["base_offset"] == 0
         assert list(served.broker.directory.registry.topics) == ["commits"]
@@ -347,41 +293,19 @@ async def test_an_append_that_would_create_an_invalid_topic_is_refused(name: str
         assert await peer.receive_ids(1) == [2]
 
 
-async def test_no_topic_is_created_on_a_full_disk() -> None:
-    """An append that would create a topic on a full disk is refused and a later one creates it."""
-    async with real(topic=False) as served:
-        peer = await served.greeted()
-        fs = served.broker.fs
-        assert isinstance(fs, ForgetfulFileSystem)
-        encoded = batch(b"v")
-        fs.limit_free_bytes(0)
-        await peer.send(1, append_of(encoded, "events"), encoded)
-        [result] = (await peer.receive()).header["partitions"]
-        assert result["error"]["code"] == "DISK_FULL"
-        fs.limit_free_bytes(None)
-        served.broker.directory.space.refresh()  # as a task of the daemon does every second on a full disk
-        await peer.send(2, append_of(encoded, "events"), encoded)
-        [result] = (await peer.receive()).header["partitions"]
-        assert result["base_offset"] == 0
+async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(served: Real, peer: Peer) -> None:
+    async def broken(request: AppendRequest) -> dict[str, SeglogError]:
+        await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError("oops")
 
-
-async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on() -> None:
-    async with real() as served:
-        peer = await served.greeted()
-
-        async def broken(request: AppendRequest) -> dict[str, SeglogError]:
-            await trio.lowlevel.checkpoint()
-            raise ZeroDivisionError("oops")
-
-        served.broker.create_missing = broken
-        encoded = batch(b"v")
-        with capture_logs() as logged:
-            await peer.send(1, append_of(encoded, "events"), encoded)
-            [result] = (await peer.receive()).header["partitions"]
-        assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
-        assert [entry["event"] for entry in logged] == ["request_crashed"]
-        await peer.send(2, append_of(encoded), encoded)
-        assert await peer.receive_ids(1) == [2]
+    served.broker.create_missing = broken
+    encoded = batch(b"v")
+    with capture_logs() as logged:
+        [result] = (await peer.ask(1, append_of(encoded, "events"), encoded))["partitions"]
+    assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
+    assert [entry["event"] for entry in logged] == ["request_crashed"]
+    await peer.send(2, append_of(encoded), encoded)
+    assert await peer.receive_ids(1) == [2]
 
 
 async def test_nothing_but_an_append_creates_a_topic() -> None:
@@ -404,32 +328,30 @@ async def test_nothing_but_an_append_creates_a_topic() -> None:
 # --- hello ------------------------------------------------------------------------------------------------------------
 
 
-async def test_hello_may_be_corrected_only_so_often() -> None:
-    async with real() as served:
+async def test_hello_may_be_corrected_only_so_often(served: Real) -> None:
+    peer = await served.connect()
+    for number in range(TRIES_MAX):
+        await peer.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
+        header = (await peer.receive()).header
+        assert (header["id"], code_of(header)) == (number, "UNSUPPORTED_VERSION")
+    assert await peer.hung_up()
+    errors = served.broker.metrics.request_errors
+    assert errors == {"UNSUPPORTED_VERSION": TRIES_MAX}
+    last = await served.connect()
+    for number in range(TRIES_MAX - 1):
+        await last.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
+        await last.receive()
+    await last.greet()
+
+
+async def test_two_hellos_in_one_packet_are_both_answered(served: Real) -> None:
+    good = [encode_frame(request_header(number, HelloRequest(PROTOCOL_NAME))) for number in (1, 2)]
+    wrong = encode_frame({"id": 0, "api": "hello", "v": 9})
+    for frames, ids in ((good, [1, 2]), ([wrong, *good], [0, 1, 2])):
         peer = await served.connect()
-        for number in range(TRIES_MAX):
-            await peer.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
-            header = (await peer.receive()).header
-            assert (header["id"], code_of(header)) == (number, "UNSUPPORTED_VERSION")
-        assert await peer.hung_up()
-        errors = served.broker.metrics.request_errors
-        assert errors == {"UNSUPPORTED_VERSION": TRIES_MAX}
-        last = await served.connect()
-        for number in range(TRIES_MAX - 1):
-            await last.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
-            await last.receive()
-        await last.greet()
-
-
-async def test_two_hellos_in_one_packet_are_both_answered() -> None:
-    async with real() as served:
-        good = [encode_frame(request_header(number, HelloRequest(PROTOCOL_NAME))) for number in (1, 2)]
-        wrong = encode_frame({"id": 0, "api": "hello", "v": 9})
-        for frames, ids in ((good, [1, 2]), ([wrong, *good], [0, 1, 2])):
-            peer = await served.connect()
-            await peer.stream.send_all(b"".join(frames))
-            assert await peer.receive_ids(len(ids)) == ids
-        assert served.broker.metrics.requests["hello"] == 5, "with the one that was refused"
+        await peer.stream.send_all(b"".join(frames))
+        assert await peer.receive_ids(len(ids)) == ids
+    assert served.broker.metrics.requests["hello"] == 5, "with the one that was refused"
 
 
 # --- Errors are counted -----------------------------------------------------------------------------------------------
@@ -479,46 +401,3 @@ async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
             "explain": {"UNKNOWN_TOPIC": 1},
             "flush": {"UNKNOWN_PARTITION": 1},
         }
-
-
-async def test_an_error_after_a_waiting_ack_and_a_refused_connection_are_counted() -> None:
-    async with real("seglog.connections.max=1") as served:
-        peer = await served.greeted()
-        encoded = batch(b"v")
-        damaged = encoded[:-1] + bytes([encoded[-1] ^ 1])
-        frames = [
-            encode_frame(request_header(1, append_of(encoded)), [encoded]),
-            encode_frame(request_header(2, append_of(damaged)), [damaged]),
-        ]
-        await peer.stream.send_all(b"".join(frames))
-        assert await peer.receive_ids(2) == [1, 2]
-        second = await served.connect()
-        await second.receive()
-        assert served.broker.metrics.request_errors == {"CORRUPT_MESSAGE": 1}
-        assert served.broker.metrics.connections_ended == {"too_many_connections": 1}
-
-
-async def test_metrics_count_events_on_connections() -> None:
-    async with real() as served:
-        peer = await served.greeted()
-        encoded = batch(b"v")
-        await peer.send(1, append_of(encoded), encoded)
-        await peer.send(2, fetch_of())
-        await peer.receive_ids(2)
-        await peer.send(3, fetch_of(9))
-        await peer.send(4, fetch_of(1))
-        await waiting(served.broker, 1)
-        await peer.send(5, MetricsRequest())
-        numbers = (await replies(peer, 2))[5]["metrics"]
-        assert {name: number for name, number in numbers.items() if name.startswith(("requests", "errors"))} == {
-            "requests_hello_total": 1,
-            "requests_append_total": 1,
-            "requests_fetch_total": 3,
-            "requests_metrics_total": 1,
-            "requests_total": 6,
-            "errors_offset_out_of_range_total": 1,
-            "errors_total": 1,
-        }
-        assert (numbers["append_bytes_total"], numbers["fetch_bytes_total"]) == (len(encoded), len(encoded))
-        assert (numbers["connections_open"], numbers["connections_total"]) == (1, 1)
-        assert (numbers["fetches_waiting"], numbers["fetches_waited_total"]) == (1, 1)

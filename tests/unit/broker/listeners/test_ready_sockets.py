@@ -19,8 +19,6 @@ from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets, Served, Together
 from seglog_broker.listeners.transport import Transport
 
-pytestmark = pytest.mark.trio
-
 
 @dataclass
 class Shared(Together):

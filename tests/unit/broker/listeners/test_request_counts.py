@@ -13,15 +13,13 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.steps import finished
 from tests.logs import batch
 from tests.unit.broker.listeners.kafka.kafka_peer import kafka, produce
-from tests.unit.broker.listeners.wires import BATCH, WIRES, WireKit, WirePeer, serving_wire
+from tests.unit.broker.listeners.wires import BATCH, WireKit, WirePeer, WireServed
 
 LABELS = {"native": "native", "kafka": "PLAINTEXT"}
 APPEND = {"native": "append", "kafka": "Produce"}
 FETCH = {"native": "fetch", "kafka": "Fetch"}
 QUERY = {"native": "offsets", "kafka": "ListOffsets"}
 GONE = {"native": "OFFSET_OUT_OF_RANGE", "kafka": "OFFSET_OUT_OF_RANGE"}
-
-each_wire = pytest.mark.parametrize("kit", WIRES, ids=lambda kit: kit.name)
 
 
 def counts_of(broker: Broker, kit: WireKit, api: dict[str, str]) -> ApiMetrics:
@@ -53,83 +51,71 @@ class Taps:
         await self.peer.send(*frames)
 
 
-@each_wire
 @pytest.mark.parametrize("ack", ["os", "disk"])
-async def test_appends_are_counted_with_all_their_bytes(kit: WireKit, ack: str) -> None:
-    async with serving_wire(kit) as served:
-        taps = Taps(await served.connect())
-        counts = counts_of(served.broker, kit, APPEND)
-        for number in range(1, 8):  # a pipeline of one, then of more
-            taps.sent = taps.received = 0
-            before = counts.request_bytes, counts.response_bytes, counts.requests
-            await taps.send(*[taps.peer.append("os" if ack == "os" else "disk") for _ in range(number)])
-            await taps.peer.receive_all(number)
-            assert counts.request_bytes - before[0] == taps.sent
-            assert counts.response_bytes - before[1] == taps.received
-            assert counts.requests - before[2] == number
-        assert timed(counts) == counts.requests == 28
-        assert not counts.errors
+async def test_appends_are_counted_with_all_their_bytes(kit: WireKit, ack: str, served: WireServed) -> None:
+    taps = Taps(await served.connect())
+    counts = counts_of(served.broker, kit, APPEND)
+    for number in range(1, 8):  # a pipeline of one, then of more
+        taps.sent = taps.received = 0
+        before = counts.request_bytes, counts.response_bytes, counts.requests
+        await taps.send(*[taps.peer.append("os" if ack == "os" else "disk") for _ in range(number)])
+        await taps.peer.receive_all(number)
+        assert counts.request_bytes - before[0] == taps.sent
+        assert counts.response_bytes - before[1] == taps.received
+        assert counts.requests - before[2] == number
+    assert timed(counts) == counts.requests == 28
+    assert not counts.errors
 
 
-@each_wire
-async def test_appends_without_an_answer_are_counted_too(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        counts = counts_of(served.broker, kit, APPEND)
-        for _ in range(3):
-            await peer.send(peer.append("none"))
-        await peer.send(peer.query())
+async def test_appends_without_an_answer_are_counted_too(kit: WireKit, served: WireServed, peer: WirePeer) -> None:
+    counts = counts_of(served.broker, kit, APPEND)
+    for _ in range(3):
+        await peer.send(peer.append("none"))
+    await peer.send(peer.query())
+    await peer.receive()
+    assert (counts.requests, timed(counts), counts.response_bytes) == (3, 3, 0)
+
+
+async def test_fetches_and_other_requests_are_counted_with_their_records(kit: WireKit, served: WireServed) -> None:
+    taps = Taps(await served.connect())
+    peer = taps.peer
+    await taps.send(peer.append())
+    await peer.receive()
+    for api, frame in ((FETCH, peer.fetch(0)), (QUERY, peer.query()), (FETCH, peer.fetch(0))):
+        counts = counts_of(served.broker, kit, api)
+        before = counts.request_bytes, counts.response_bytes, counts.requests
+        taps.sent = taps.received = 0
+        await taps.send(frame)
         await peer.receive()
-        assert (counts.requests, timed(counts), counts.response_bytes) == (3, 3, 0)
+        assert counts.request_bytes - before[0] == taps.sent
+        assert counts.response_bytes - before[1] == taps.received
+        assert (counts.requests - before[2], timed(counts)) == (1, counts.requests)
+    assert counts_of(served.broker, kit, FETCH).response_bytes > 2 * len(BATCH)
 
 
-@each_wire
-async def test_fetches_and_other_requests_are_counted_with_their_records(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        taps = Taps(await served.connect())
-        peer = taps.peer
-        await taps.send(peer.append())
-        await peer.receive()
-        for api, frame in ((FETCH, peer.fetch(0)), (QUERY, peer.query()), (FETCH, peer.fetch(0))):
-            counts = counts_of(served.broker, kit, api)
-            before = counts.request_bytes, counts.response_bytes, counts.requests
-            taps.sent = taps.received = 0
-            await taps.send(frame)
-            await peer.receive()
-            assert counts.request_bytes - before[0] == taps.sent
-            assert counts.response_bytes - before[1] == taps.received
-            assert (counts.requests - before[2], timed(counts)) == (1, counts.requests)
-        assert counts_of(served.broker, kit, FETCH).response_bytes > 2 * len(BATCH)
+async def test_a_fetch_that_waits_is_timed_until_it_is_answered(kit: WireKit, served: WireServed) -> None:
+    reader, writer = await served.connect(), await served.connect()
+    counts = counts_of(served.broker, kit, FETCH)
+    await reader.send(reader.fetch(0, wait_ms=60_000))
+    await served.until_waiting(1)
+    assert (counts.requests, timed(counts)) == (1, 0)
+    await trio.sleep(0.11)
+    await writer.send(writer.append())
+    await reader.receive()
+    assert timed(counts) == 1
+    assert counts.seconds.sum > 0.1
 
 
-@each_wire
-async def test_a_fetch_that_waits_is_timed_until_it_is_answered(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        reader, writer = await served.connect(), await served.connect()
-        counts = counts_of(served.broker, kit, FETCH)
-        await reader.send(reader.fetch(0, wait_ms=60_000))
-        await served.until_waiting(1)
-        assert (counts.requests, timed(counts)) == (1, 0)
-        await trio.sleep(0.11)
-        await writer.send(writer.append())
-        await reader.receive()
-        assert timed(counts) == 1
-        assert counts.seconds.sum > 0.1
-
-
-@each_wire
-async def test_errors_are_counted_by_the_code_of_the_wire(kit: WireKit) -> None:
-    async with serving_wire(kit) as served:
-        peer = await served.connect()
-        await peer.send(peer.fetch(5), peer.append("os", BATCH[:-1] + bytes([BATCH[-1] ^ 1])))
-        await peer.receive_all(2)
-        assert counts_of(served.broker, kit, FETCH).errors == {"OFFSET_OUT_OF_RANGE": 1}
-        assert counts_of(served.broker, kit, APPEND).errors == {"CORRUPT_MESSAGE": 1}
-        assert served.broker.metrics.request_errors == {"OFFSET_OUT_OF_RANGE": 1, "CORRUPT_MESSAGE": 1}
-        await peer.send(kit.bad_frames["too large"])
-        await peer.rest()
-        await served.until_closed()
-        assert sum(served.broker.metrics.listeners[LABELS[kit.name]].errors.values()) == 1, "they are of no request"
+async def test_errors_are_counted_by_the_code_of_the_wire(kit: WireKit, served: WireServed, peer: WirePeer) -> None:
+    await peer.send(peer.fetch(5), peer.append("os", BATCH[:-1] + bytes([BATCH[-1] ^ 1])))
+    await peer.receive_all(2)
+    assert counts_of(served.broker, kit, FETCH).errors == {"OFFSET_OUT_OF_RANGE": 1}
+    assert counts_of(served.broker, kit, APPEND).errors == {"CORRUPT_MESSAGE": 1}
+    assert served.broker.metrics.request_errors == {"OFFSET_OUT_OF_RANGE": 1, "CORRUPT_MESSAGE": 1}
+    await peer.send(kit.bad_frames["too large"])
+    await peer.rest()
+    await served.until_closed()
+    assert sum(served.broker.metrics.listeners[LABELS[kit.name]].errors.values()) == 1, "they are of no request"
 
 
 async def test_a_produce_request_for_several_partitions_is_one() -> None:

@@ -6,7 +6,7 @@ the same.
 
 import os
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,12 +21,9 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.wire import Wire
-from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.frame_receiver import Buffer
@@ -43,9 +40,9 @@ from seglog_protocol.messages import (
     Request,
     request_header,
 )
-from tests.logs import ManualClock
 from tests.support import examples
 from tests.unit.broker.listeners.fake_broker import Peer, serving
+from tests.unit.broker.listeners.real_broker import real_broker
 
 NOW: Final = 1_700_000_000_000
 TOPICS: Final[dict[str, dict[str, Any]]] = {
@@ -152,17 +149,10 @@ def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool) -> list[byt
 
 @asynccontextmanager
 async def broker_on(fs: ForgetfulFileSystem) -> AsyncIterator[Broker]:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    broker = Broker.open(config, fs, ManualClock(NOW), InlineOffload())
-    await broker.create_topic(CreateTopicRequest("noise", 1))
-    for topic, settings_ in TOPICS.items():
-        await broker.create_topic(CreateTopicRequest(topic, 3, {k: str(v) for k, v in settings_.items()}))
-    async with trio.open_nursery() as tasks:
-        await tasks.start(run_purgatory, broker.purgatory)
+    made = [CreateTopicRequest("noise", 1)]
+    made += [CreateTopicRequest(topic, 3, {k: str(v) for k, v in config.items()}) for topic, config in TOPICS.items()]
+    async with real_broker(fs=fs, topics=made) as broker:
         yield broker
-        tasks.cancel_scope.cancel()
-    broker.close()
-    assert fs.open_files == []
 
 
 def what_was_said(data: bytes) -> tuple[list[tuple[Any, Any, bytes]], list[Any]]:
@@ -199,43 +189,43 @@ async def make_noise(peer: Peer) -> None:
             await peer.receive()
 
 
-async def outcome(pieces: Sequence[bytes], *, noise: bool = False) -> tuple[Any, list[str], dict[str, bytes]]:
-    """What a broker replies to these bytes, the segments that it logs, and the files of its partitions afterwards.
-
-    With ``noise``, another connection sends all the time.
-    """
-    with capture_logs() as logged:
-        said, files = await replies_and_files(pieces, noise=noise)
-    rolls = [entry for entry in logged if entry["event"] == "segment_rolled" and entry["topic"] != "noise"]
-    return said, sorted(map(str, rolls)), files
-
-
-async def replies_and_files(pieces: Sequence[bytes], *, noise: bool) -> tuple[Any, dict[str, bytes]]:
-    fs = ForgetfulFileSystem()
+async def exchanged(
+    peer: Peer, other: Peer, pieces: Sequence[bytes], noise: Callable[[Peer], Awaitable[None]] | None
+) -> bytes:
+    """All that a broker answers to these bytes. With ``noise``, another connection sends all the time."""
     received = bytearray()
-    async with broker_on(fs) as broker, serving(broker) as served:
-        peer, other = await served.greeted(), await served.greeted()
 
-        async def receive() -> None:
-            received.extend(await peer.rest())
-            nursery.cancel_scope.cancel()
+    async def receive() -> None:
+        received.extend(await peer.rest())
+        nursery.cancel_scope.cancel()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(receive)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        if noise:
+            nursery.start_soon(noise, other)
+        for piece in pieces:
+            try:
+                await peer.stream.send_all(piece)
+            except trio.BrokenResourceError:
+                break  # the broker has closed it
             if noise:
-                nursery.start_soon(make_noise, other)
-            for piece in pieces:
-                try:
-                    await peer.stream.send_all(piece)
-                except trio.BrokenResourceError:
-                    break  # the broker has closed it
-                if noise:
-                    await trio.sleep(0.001)
-                else:
-                    await wait_all_tasks_blocked(0.0005)
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await peer.stream.send_eof()
-    return what_was_said(bytes(received)), files_of(fs)
+                await trio.sleep(0.001)
+            else:
+                await wait_all_tasks_blocked(0.0005)
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await peer.stream.send_eof()
+    return bytes(received)
+
+
+async def outcome(pieces: Sequence[bytes], *, noise: bool = False) -> tuple[Any, list[str], dict[str, bytes]]:
+    """What a broker replies to these bytes, the segments that it logs, and the files of its partitions afterwards."""
+    fs = ForgetfulFileSystem()
+    with capture_logs() as logged:
+        async with broker_on(fs) as broker, serving(broker) as served:
+            peers = await served.greeted(), await served.greeted()
+            received = await exchanged(*peers, pieces, make_noise if noise else None)
+    rolls = [entry for entry in logged if entry["event"] == "segment_rolled" and entry["topic"] != "noise"]
+    return what_was_said(received), sorted(map(str, rolls)), files_of(fs)
 
 
 def files_of(fs: ForgetfulFileSystem) -> dict[str, bytes]:
@@ -280,7 +270,6 @@ def log_writes(fs: ForgetfulFileSystem) -> int:
     return sum(op.name == "pwritev" and op.path.endswith(".log") for op in fs.operations)
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("connections", [1, 16])
 async def test_appends_that_are_there_together_are_written_together(connections: int) -> None:
     fs = ForgetfulFileSystem()
@@ -313,7 +302,6 @@ class Broken(ForgetfulFileSystem):
         return super().begin(name, path, *detail)
 
 
-@pytest.mark.trio
 async def test_an_unexpected_error_while_writing_ends_no_connection() -> None:
     fs = Broken()
     async with broker_on(fs) as broker, serving(broker) as served:
@@ -329,12 +317,10 @@ async def test_an_unexpected_error_while_writing_ends_no_connection() -> None:
             assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
         fs.is_broken = False
         for peer in peers:
-            await peer.send(2, request, data)
-            assert (await peer.receive()).header["partitions"][0]["ack"] == "os"
+            assert (await peer.ask(2, request, data))["partitions"][0]["ack"] == "os"
         await served.close_peers()
 
 
-@pytest.mark.trio
 async def test_where_writing_together_fails_each_batch_is_tried_alone() -> None:
     fs = ForgetfulFileSystem()
     async with broker_on(fs) as broker, serving(broker) as served:
@@ -377,7 +363,6 @@ class Failing(Wire):
         self._wire.detach()
 
 
-@pytest.mark.trio
 async def test_a_connection_that_cannot_be_answered_ends_alone() -> None:
     async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
         served.ready.turn_seconds = 60

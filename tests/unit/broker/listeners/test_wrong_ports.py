@@ -26,7 +26,6 @@ HELLO = encode_frame(request_header(1, HelloRequest(PROTOCOL_NAME, "seglog-pytho
 # --- Kafka's clients on the native port -------------------------------------------------------------------------------
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 9])
 async def test_a_kafka_client_gets_an_error_of_its_own_protocol_and_the_log_has_its_port(version: int) -> None:
     serve = partial(serve_native, kafka=["127.0.0.1:9092"])
@@ -47,7 +46,6 @@ async def test_a_kafka_client_gets_an_error_of_its_own_protocol_and_the_log_has_
     assert entry["reason"] == "a Kafka client on seglog's own port: its port is 127.0.0.1:9092 (listeners)"
 
 
-@pytest.mark.trio
 async def test_a_kafka_client_that_begins_otherwise_is_hung_up_on() -> None:
     async with serving(FakeBroker()) as served:
         with capture_logs() as logged:
@@ -59,7 +57,6 @@ async def test_a_kafka_client_that_begins_otherwise_is_hung_up_on() -> None:
     ]
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     ("version", "cut", "reason"),
     [
@@ -84,7 +81,6 @@ async def test_a_hello_that_never_becomes_good_is_logged_as_that(
 # --- seglog's clients on the port of Kafka's --------------------------------------------------------------------------
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("first", [HELLO, AUTHENTICATE], ids=["hello", "authenticate"])
 @pytest.mark.parametrize("pieces", [1, 7, 1000])
@@ -116,7 +112,6 @@ async def test_a_seglog_client_gets_an_error_of_its_own_protocol_with_the_native
 # --- Scrapers on the port of Kafka's clients --------------------------------------------------------------------------
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "CONNECT"])
 async def test_a_client_of_http_gets_a_response_in_words_and_a_close(method: str, protocol: str) -> None:
@@ -131,7 +126,6 @@ async def test_a_client_of_http_gets_a_response_in_words_and_a_close(method: str
     assert b"(seglog.http.listen)" in body
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("first", [b"GXT ", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"GE"])
 async def test_other_bytes_that_are_no_request_get_no_answer(first: bytes) -> None:
     async with serving_wire(KAFKA._replace(serve=partial(serve_kafka, native_port=9192))) as served:

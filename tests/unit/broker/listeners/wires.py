@@ -12,14 +12,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_broker.listeners.native.listener import serve_native
-from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.kafka import messages
 from seglog_protocol.messages import (
@@ -34,9 +31,10 @@ from seglog_protocol.messages import (
     Request,
     request_header,
 )
-from tests.logs import ManualClock, batch
+from tests.logs import batch
 from tests.unit.broker.listeners.fake_broker import Listening, Peer, Served, serving
 from tests.unit.broker.listeners.kafka import kafka_peer
+from tests.unit.broker.listeners.real_broker import real_broker
 
 TOPIC: Final = "plain"
 NOW: Final = 1_700_000_000_000
@@ -195,6 +193,7 @@ WIRES: Final = (
             "too large": b"\x7f\xff\xff\xff" + bytes(4),
             "header is no map": encode_frame({})[:8] + b"\xc1",
             "no room for a header": b"\x00\x00\x00\x01" + bytes(5),
+            "no id": encode_frame({"api": "offsets", "v": 1}),
         },
     ),
     WireKit(
@@ -248,21 +247,12 @@ class WireServed:
 @asynccontextmanager
 async def serving_wire(kit: WireKit, *flags: str, offload: Offload | None = None) -> AsyncIterator[WireServed]:
     """A broker with a topic on the forgetful disk, behind a listener of this wire. At its end nothing is kept."""
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    fs = ForgetfulFileSystem()
-    broker = Broker.open(config, fs, ManualClock(NOW), offload or InlineOffload())
-    await broker.create_topic(CreateTopicRequest(TOPIC, 1))
-    async with trio.open_nursery() as tasks:
-        await tasks.start(run_purgatory, broker.purgatory)
+    async with real_broker(*flags, topics=[CreateTopicRequest(TOPIC, 1)], offload=offload) as broker:
+        assert isinstance(broker.fs, ForgetfulFileSystem)
         async with serving(broker, kit.serve) as served:
-            wired = WireServed(kit, served, broker, fs)
+            wired = WireServed(kit, served, broker, broker.fs)
             try:
                 yield wired
             finally:
                 await served.close_peers()
-        tasks.cancel_scope.cancel()
-    assert wired.waiters == 0, "no fetch waits for a client that has left"
-    assert broker.request_memory.used == 0, "all memory was given back"
-    assert [path for path, handle in broker.directory.handles._files.items() if handle.leases > 1] == []
-    broker.close()
-    assert fs.open_files == []
+        assert wired.waiters == 0, "no fetch waits for a client that has left"

@@ -1,8 +1,7 @@
-"""The same bytes as two other implementations, kio and kafka-python, in every version that both know."""
+"""The same bytes as another implementation, kio, in every version that it knows."""
 
 import dataclasses
 import datetime as dt
-import importlib
 import io
 import typing
 import uuid
@@ -11,8 +10,6 @@ from random import Random
 from typing import Any, Final
 
 import pytest
-from kafka.protocol.api_data import ApiData
-from kafka.protocol.api_message import ApiMessage
 from kio.index import load_entity_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map, schema_name_map
@@ -33,19 +30,6 @@ KIO_LACKS: Final = {
     if name.endswith(("Key", "Value")) or (name.endswith("Record") and not name.startswith("Snapshot"))
 }
 """The records of coordinators and of the metadata log."""
-KAFKA_PYTHON_LACKS: Final = (
-    "DelegationToken",
-    "UnregisterBroker",
-    "ConsumerGroup",
-    "Telemetry",
-    "Header",
-    "Record",
-    *KIO_LACKS,
-)
-"""Of what messages' names contain, for those that kafka-python does not know."""
-
-
-# --- kio --------------------------------------------------------------------------------------------------------------
 
 
 @each_case("name", MESSAGES)
@@ -135,46 +119,11 @@ def _kio_value(value: Any, field: dataclasses.Field[Any]) -> Any:
     return value
 
 
-# --- kafka-python -----------------------------------------------------------------------------------------------------
-
-for _module in ("admin", "consumer", "metadata", "producer", "sasl"):
-    importlib.import_module(f"kafka.protocol.{_module}")
-
-
-def _subclasses(cls: type[Any]) -> dict[str, Any]:
-    return {each.__name__: each for each in cls.__subclasses__()}
-
-
-KAFKA_PYTHON: Final = _subclasses(ApiMessage) | _subclasses(ApiData)
-
-
-@each_case("name", [name for name in MESSAGES if not any(part in name for part in KAFKA_PYTHON_LACKS)])
-def test_kafka_python_reads_what_was_written_and_writes_the_same_bytes(name: str) -> None:
-    for version in definition(name).versions:
-        assert ((name, version) in NEWEST) == (version > KAFKA_PYTHON[name].max_version)
-        for seed in SEEDS if (name, version) not in NEWEST else ():
-            compare_with_kafka_python(name, version, seed)
-
-
-def compare_with_kafka_python(name: str, version: int, seed: int) -> None:
-    written = write_message(Instances(seed).message(name, version), version)
-    assert _through_kafka_python(KAFKA_PYTHON[name], version, written) == written
-
-
-def _through_kafka_python(cls: Any, version: int, data: bytes) -> bytes:
-    if issubclass(cls, ApiData):
-        return bytes(cls.decode(data, version=version, header=False).encode(header=False))
-    # Some classes change what they read or write: ApiVersionsResponse, DeleteTopicsRequest. The codec is their base's.
-    return bytes(ApiMessage.encode(ApiMessage.decode.__func__(cls, data, version=version)))
-
-
 @pytest.mark.soak
-def test_both_agree_at_length() -> None:
+def test_kio_agrees_at_length() -> None:
     seed, count = soak_seed(), soak_scaled(100_000)
     print(f"{count} messages compared, seed {seed}")
     random = Random(seed)
     for _ in range(count):
         name, version = random.choice(VERSIONS)
         compare_with_kio(name, version, random.randrange(1 << 32))
-        if name in KAFKA_PYTHON and (name, version) not in NEWEST:
-            compare_with_kafka_python(name, version, random.randrange(1 << 32))

@@ -13,7 +13,6 @@ from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from seglog_protocol.errors import LocalProtocolError
 from seglog_protocol.messages import MetricFamily, SamplesRequest, decode_samples
-from tests.unit.broker.brokers import open_broker
 
 NAMES: Final = [family.name for family in FAMILIES]
 
@@ -62,10 +61,8 @@ async def read(broker: Broker, request: SamplesRequest) -> list[MetricFamily]:
     return decode_samples(payload)
 
 
-async def test_every_family_is_there_once_also_without_samples() -> None:
-    broker = open_broker()
+async def test_every_family_is_there_once_also_without_samples(broker: Broker) -> None:
     found = [family.name for family in await read(broker, SamplesRequest())]
     assert found == NAMES
     assert [family.name for family in await read(broker, SamplesRequest(after=NAMES[-2]))] == NAMES[-1:]
     assert await read(broker, SamplesRequest(after="unknown")) == []
-    broker.close()

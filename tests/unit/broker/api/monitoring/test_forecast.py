@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.forecast import (
     POINTS,
     SPAN_SECONDS_MIN,
@@ -14,7 +15,6 @@ from seglog_broker.api.monitoring.forecast import (
     Point,
     seconds_until,
 )
-from tests.unit.broker.brokers import open_broker
 
 GIB = 1024**3
 STEP = WINDOW_SECONDS / POINTS
@@ -52,8 +52,7 @@ def test_a_leap_of_retention_does_not_undo_the_trend() -> None:
     assert 0 < seconds_until(points, 0) < math.inf
 
 
-async def test_the_forecast_goes_on_from_the_last_look_and_is_zero_on_a_full_disk() -> None:
-    broker = open_broker()
+async def test_the_forecast_goes_on_from_the_last_look_and_is_zero_on_a_full_disk(broker: Broker) -> None:
     space = broker.directory.space
     forecast = DiskForecast(space)
     for number in range(31):
@@ -64,15 +63,12 @@ async def test_the_forecast_goes_on_from_the_last_look_and_is_zero_on_a_full_dis
     space.update(0)
     assert forecast.full_in_seconds(910.0) == 0
     space.update(10**15)
-    broker.close()
 
 
-async def test_an_hour_is_remembered() -> None:
-    broker = open_broker()
+async def test_an_hour_is_remembered(broker: Broker) -> None:
     space = broker.directory.space
     forecast = DiskForecast(space)
     for number in range(1000):  # it fell long ago, and has been the same for an hour
         space.free = 10**12 - min(number, 800) * 10**6
         forecast.note(number * STEP)
     assert forecast.full_in_seconds(999 * STEP) == math.inf
-    broker.close()

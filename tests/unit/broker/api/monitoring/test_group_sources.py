@@ -10,7 +10,7 @@ from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_broker.coordinators.groups.service.rebalances import Rebalances
 from seglog_protocol import messages
 from tests.unit.broker.api.monitoring.test_service import samples, value
-from tests.unit.broker.api.test_explain import MINUTE, NOW, Scene
+from tests.unit.broker.api.scene import MINUTE, NOW, Scene
 
 
 def commit(broker: Broker, group: str, offset: int, partition: int = 0, topic: str = "t") -> None:

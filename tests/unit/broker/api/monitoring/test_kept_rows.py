@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.kept_rows import ROWS_MAX, KeptRows
 from seglog_broker.api.monitoring.samples import Column
 from seglog_broker.api.monitoring.selection import SAMPLES_MAX
@@ -10,7 +11,6 @@ from seglog_protocol import messages
 from tests.unit.broker.api.monitoring.test_group_sources import commit
 from tests.unit.broker.api.monitoring.test_service import samples, value
 from tests.unit.broker.api.monitoring.test_topic_sources import append, create
-from tests.unit.broker.brokers import open_broker
 
 
 def test_rows_are_found_again_only_when_the_stamp_changes_and_values_are_read_each_time() -> None:
@@ -63,8 +63,7 @@ def test_a_column_with_gaps_has_samples_for_the_rest() -> None:
     assert [(sample.labels, sample.value) for sample in column.samples] == [(("a",), 1), (("c",), 3)]
 
 
-async def test_topics_that_come_and_go_and_grow_are_seen_by_the_next_scrape() -> None:
-    broker = open_broker()
+async def test_topics_that_come_and_go_and_grow_are_seen_by_the_next_scrape(broker: Broker) -> None:
     await create(broker, "a")
     name = "seglog_partition_log_end_offset"
     assert [s.labels for s in samples(broker, name)] == [("a", "0")]
@@ -76,11 +75,9 @@ async def test_topics_that_come_and_go_and_grow_are_seen_by_the_next_scrape() ->
     await broker.delete_topic(messages.DeleteTopicRequest("a"))
     await create(broker, "a")
     assert value(broker, name, "a", "0") == 0, "that of the new topic"
-    broker.close()
 
 
-async def test_offsets_that_are_committed_and_dropped_are_seen_also_while_a_page_is_made() -> None:
-    broker = open_broker()
+async def test_offsets_that_are_committed_and_dropped_are_seen_also_while_a_page_is_made(broker: Broker) -> None:
     await create(broker, "t", 2)
     append(broker, "t", 5)
     commit(broker, "g", 1)
@@ -105,11 +102,9 @@ async def test_offsets_that_are_committed_and_dropped_are_seen_also_while_a_page
     committed.drop("g", ("t", 0))
     committed.put("g", ("t", 0), CommittedOffset(5, -1, "", 0))
     assert value(broker, name, "g", "t", "0") == 0
-    broker.close()
 
 
-async def test_the_size_of_a_log_is_that_of_its_segments_whenever_these_change() -> None:
-    broker = open_broker()
+async def test_the_size_of_a_log_is_that_of_its_segments_whenever_these_change(broker: Broker) -> None:
     await create(broker, "t", segment_bytes=1024)
     log = broker.partitions["t", 0].log
     for _ in range(30):
@@ -118,4 +113,3 @@ async def test_the_size_of_a_log_is_that_of_its_segments_whenever_these_change()
     assert len(log.segments) > 2
     await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 25)]))
     assert log.segments.known_size == log.segments.size_between(0, len(log.segments)) == log.size
-    broker.close()

@@ -4,7 +4,6 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.families import FAMILIES
 from seglog_broker.api.monitoring.samples import Sample
 from seglog_protocol import messages
-from tests.unit.broker.brokers import open_broker
 
 
 def samples(broker: Broker, name: str) -> list[Sample]:
@@ -18,8 +17,7 @@ def value(broker: Broker, name: str, *labels: str) -> object:
     return found
 
 
-async def test_families_come_in_their_order_and_samples_have_their_labels() -> None:
-    broker = open_broker()
+async def test_families_come_in_their_order_and_samples_have_their_labels(broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 3))
     seen = [piece.family for piece in broker.monitoring.slices()]
     places = [FAMILIES.index(family) for family in seen]
@@ -27,13 +25,10 @@ async def test_families_come_in_their_order_and_samples_have_their_labels() -> N
     for piece in broker.monitoring.slices():
         for sample in piece.samples:
             assert len(sample.labels) == len(piece.family.labels), piece.family.name
-    broker.close()
 
 
-async def test_only_named_families_are_made_and_unknown_names_are_none() -> None:
-    broker = open_broker()
+async def test_only_named_families_are_made_and_unknown_names_are_none(broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 3))
     assert value(broker, "seglog_topics") == 1
     assert value(broker, "seglog_partitions", "serving") == 3
     assert {piece.family.name for piece in broker.monitoring.slices(["seglog_topics", "nothing"])} == {"seglog_topics"}
-    broker.close()

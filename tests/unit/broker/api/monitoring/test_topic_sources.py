@@ -22,8 +22,7 @@ def append(broker: Broker, topic: str, count: int = 1, key: bytes | None = None)
         assert reply.partitions[0].error is None
 
 
-async def test_partitions_are_as_their_logs() -> None:
-    broker = open_broker()
+async def test_partitions_are_as_their_logs(broker: Broker) -> None:
     await create(broker, "t", 2, segment_bytes=1024)
     append(broker, "t", 20)
     log = broker.partitions["t", 0].log
@@ -37,7 +36,6 @@ async def test_partitions_are_as_their_logs() -> None:
     assert value(broker, "kafka_topic_partition_current_offset", "t", "0") == 20
     assert value(broker, "kafka_topic_partition_oldest_offset", "t", "0") == 0
     assert value(broker, "seglog_topics_left_out") == 0
-    broker.close()
 
 
 async def test_beyond_the_limit_the_largest_topics_are_shown_and_the_others_counted() -> None:
@@ -55,8 +53,7 @@ async def test_beyond_the_limit_the_largest_topics_are_shown_and_the_others_coun
     broker.close()
 
 
-async def test_a_dirty_ratio_is_measured_of_compacted_topics_alone() -> None:
-    broker = open_broker()
+async def test_a_dirty_ratio_is_measured_of_compacted_topics_alone(broker: Broker) -> None:
     await create(broker, "plain", segment_bytes=1024)
     await create(broker, "compacted", segment_bytes=1024, cleanup_policy="compact")
     for topic in ("plain", "compacted"):
@@ -64,7 +61,6 @@ async def test_a_dirty_ratio_is_measured_of_compacted_topics_alone() -> None:
     assert samples(broker, "seglog_partition_dirty_ratio") == []
     await broker.measurements.measure()
     assert [(s.labels, s.value) for s in samples(broker, "seglog_partition_dirty_ratio")] == [(("compacted", "0"), 1.0)]
-    broker.close()
 
 
 async def test_sizes_that_no_one_has_asked_for_are_not_asked_for_by_a_scrape() -> None:

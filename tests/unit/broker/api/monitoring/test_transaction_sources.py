@@ -13,7 +13,6 @@ from seglog_broker.api.monitoring.transaction_sources import TOLD_MAX
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import (
-    DiskFullError,
     InvalidRequestError,
     InvalidTransactionStateError,
     SeglogError,
@@ -177,19 +176,3 @@ async def test_of_very_many_that_hang_some_are_named() -> None:
             await hang(broker, 4711 + partition, partition)
         assert told(broker, "seglog_transactions_hanging") == TOLD_MAX + 5
         assert len(list(broker.problems)) == TOLD_MAX
-
-
-async def test_a_full_disk_is_named_as_why_an_end_is_held_up(autojump_clock: object) -> None:
-    del autojump_clock
-    fs = ForgetfulFileSystem()
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0)
-        await append(broker, producer, b"v")
-        fs.inject(Fault("pwritev", f"{TOPIC}-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
-        await end(broker, producer, commit=False)
-        await until(lambda: broker.transactions.describe(KEY).held_up is not None)
-        [(ending, left, error)] = broker.transactions.markers.all_held_up()
-        assert (ending.is_commit, left, type(error)) == (False, 1, DiskFullError)
-        fs.heal()
-        await ended(broker)

@@ -1,7 +1,5 @@
 """Limits of the listener for HTTP: clients that are slow, silent or many hold up nobody else."""
 
-import socket
-import threading
 from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -12,7 +10,6 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-import seglog
 from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
 from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Sample, Slice
 from seglog_broker.listeners.acceptor import UNREAD_SECONDS
@@ -28,7 +25,6 @@ from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_broker.security.bearer_token import BearerToken
 from seglog_broker.testing.clock import MovableClock
-from tests.processes import daemon
 from tests.unit.broker.listeners.fake_broker import FakeBroker, Peer, serving
 
 LAG = FAMILIES_BY_NAME["kafka_consumergroup_lag"]
@@ -70,7 +66,6 @@ async def is_alive(peer: Peer) -> bool:
     return (await peer.stream.receive_some()).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.trio
 async def test_half_a_request_is_not_waited_for_however_slowly_its_bytes_come(autojump_clock: MockClock) -> None:
     async with serving(HttpBroker(), serve) as served:
         peer = await served.connect()
@@ -91,7 +86,6 @@ async def test_half_a_request_is_not_waited_for_however_slowly_its_bytes_come(au
         assert REQUEST_SECONDS <= trio.current_time() - began < 2 * REQUEST_SECONDS
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(("asks", "seconds"), [(False, REQUEST_SECONDS), (True, IDLE_SECONDS)])
 async def test_a_silent_connection_ends(autojump_clock: MockClock, asks: bool, seconds: float) -> None:
     async with serving(HttpBroker(), serve) as served:
@@ -108,7 +102,6 @@ async def read_all(peer: Peer) -> None:
         pass
 
 
-@pytest.mark.trio
 async def test_connections_for_http_are_few_of_all_and_one_more_is_told_to_come_later() -> None:
     """All are busy, and their peers read: three with metrics, one with problems that are looked for."""
     broker = HttpBroker(slices=10**9, seglog_connections_max=16)
@@ -128,7 +121,6 @@ async def test_connections_for_http_are_few_of_all_and_one_more_is_told_to_come_
     assert broker.metrics.connections_ended["too_many_connections"] == 1
 
 
-@pytest.mark.trio
 @pytest.mark.soak
 async def test_probes_are_answered_however_many_ask_for_metrics(mock_clock: MockClock) -> None:
     """Of forty connections for HTTP two are left for them. Time stands still: no page is cut."""
@@ -149,7 +141,6 @@ async def test_probes_are_answered_however_many_ask_for_metrics(mock_clock: Mock
             assert await is_alive(await served.connect())
 
 
-@pytest.mark.trio
 async def test_probes_are_answered_when_all_connections_are_taken_by_clients() -> None:
     broker = HttpBroker(seglog_connections_max=16)
     broker.metrics.listener("native").connections += 16
@@ -158,7 +149,6 @@ async def test_probes_are_answered_when_all_connections_are_taken_by_clients() -
             assert await is_alive(await served.connect())
 
 
-@pytest.mark.trio
 async def test_whoever_reads_no_answer_keeps_nobody_out(autojump_clock: MockClock) -> None:
     broker = HttpBroker(seglog_connections_max=16, socket_send_buffer_bytes=65_536)
     async with serving(broker, serve) as served:
@@ -172,7 +162,6 @@ async def test_whoever_reads_no_answer_keeps_nobody_out(autojump_clock: MockCloc
         assert broker.metrics.connections_ended == {"too_many_connections": 1}
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("limit", [16, 4])
 async def test_silent_connections_keep_nobody_out(limit: int) -> None:
     """One more takes the place of the one that has been idle the longest, at the limit of HTTP and at that of all."""
@@ -188,7 +177,6 @@ async def test_silent_connections_keep_nobody_out(limit: int) -> None:
         assert broker.metrics.connections_ended == {"too_many_connections": 20}
 
 
-@pytest.mark.trio
 async def test_a_connection_that_asks_again_and_again_keeps_its_place_beside_silent_ones() -> None:
     async with serving(HttpBroker(seglog_connections_max=16), serve) as served:
         asking = await served.connect()
@@ -199,15 +187,6 @@ async def test_a_connection_that_asks_again_and_again_keeps_its_place_beside_sil
         assert await is_alive(asking)
 
 
-async def _asked(peer: Peer) -> bytes:
-    try:
-        await peer.stream.send_all(request("/livez", "Connection: close"))
-    except trio.BrokenResourceError:
-        return b"HTTP/1.1 503 "
-    return await peer.rest() or b"HTTP/1.1 503 "
-
-
-@pytest.mark.trio
 async def test_a_scraper_that_reads_nothing_costs_a_slice_and_holds_up_nobody(autojump_clock: MockClock) -> None:
     """A slice is made when the socket has taken the one before."""
     broker = HttpBroker(slices=10_000, socket_send_buffer_bytes=65_536)
@@ -228,7 +207,6 @@ async def test_a_scraper_that_reads_nothing_costs_a_slice_and_holds_up_nobody(au
         assert len(broker.transfers) == 0
 
 
-@pytest.mark.trio
 async def test_scrapers_that_read_nothing_keep_no_place_from_others(autojump_clock: MockClock) -> None:
     broker = HttpBroker(slices=2_000, socket_send_buffer_bytes=65_536)
     async with serving(broker, serve) as served:
@@ -246,7 +224,6 @@ async def test_scrapers_that_read_nothing_keep_no_place_from_others(autojump_clo
         assert trio.current_time() - began < PATIENCE_SECONDS + 1
 
 
-@pytest.mark.trio
 async def test_so_many_pages_are_made_at_a_time_and_the_next_waits(autojump_clock: MockClock) -> None:
     scrapes = Scrapes(CONNECTIONS_MAX)
     most = 0
@@ -271,7 +248,6 @@ async def test_so_many_pages_are_made_at_a_time_and_the_next_waits(autojump_cloc
     assert (len(scrapes), scrapes.waiting) == (0, 0)
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("busy", [0, 2, 1_000])
 async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
     asked = 0
@@ -285,7 +261,6 @@ async def test_a_page_waits_for_others_but_not_for_ever(busy: int) -> None:
     assert asked == min(busy + 1, TURNS_GIVEN_MAX)
 
 
-@pytest.mark.trio
 async def test_the_loop_rests_before_each_part_of_a_page_unless_others_wait_for_a_place() -> None:
     scrapes = Scrapes(CONNECTIONS_MAX)
     scrapes.scrapes_max = 1
@@ -308,7 +283,6 @@ async def test_the_loop_rests_before_each_part_of_a_page_unless_others_wait_for_
     assert rests == [0, 0]
 
 
-@pytest.mark.trio
 async def test_a_page_whose_peer_reads_slowly_is_cut_once_others_wait(autojump_clock: MockClock) -> None:
     scrapes = Scrapes(CONNECTIONS_MAX)
     scrapes.scrapes_max = 1
@@ -328,36 +302,3 @@ async def test_a_page_whose_peer_reads_slowly_is_cut_once_others_wait(autojump_c
             with pytest.raises(CutError, match="it reads too slowly"):
                 await slow.send(trio.sleep_forever)
             assert trio.current_time() - began == pytest.approx(PATIENCE_SECONDS - 3)
-
-
-def test_three_hundred_scrapers_at_once_all_get_their_page_beside_a_producer(tmp_path: Any) -> None:
-    flags = ("--set", "seglog.http.listen=127.0.0.1:0")
-    with daemon(tmp_path / "data", *flags) as running, seglog.connect(running.address) as client:
-        client.create_topic("beside", partitions=20)
-        scrapers = [socket.create_connection(("127.0.0.1", running.http_port), timeout=60) for _ in range(300)]
-        stop = threading.Event()
-        produced: list[int] = []
-
-        def produce() -> None:
-            with client.producer("beside", linger_ms=0) as producer:
-                while not stop.is_set():
-                    producer.send(b"record").result(60)
-                    produced.append(len(produced))
-
-        producing = threading.Thread(target=produce)
-        producing.start()
-        try:
-            for scraper in scrapers:
-                scraper.sendall(request("/metrics", "Connection: close"))
-            for scraper in scrapers:
-                page = b""
-                while part := scraper.recv(65_536):
-                    page += part
-                scraper.close()
-                assert page.startswith(b"HTTP/1.1 200 ")
-                assert page.endswith(b"0\r\n\r\n")
-        finally:
-            stop.set()
-            producing.join()
-        assert produced
-        assert sum(partition.latest for partition in client.offsets("beside")) == len(produced)

@@ -10,19 +10,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.listener import serve_kafka
-from seglog_broker.partitions.waiting_fetches import run_purgatory
-from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.kafka import messages, read_response, versions, write_request
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import CreateTopicRequest
-from tests.logs import ManualClock
 from tests.unit.broker.listeners.fake_broker import Listening, serving
+from tests.unit.broker.listeners.real_broker import real_broker
 
 TOPICS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
@@ -75,6 +70,11 @@ class KafkaPeer:
         assert isinstance(response, _cls)
         return response
 
+    async def ask(self, request: Request, version: int | None = None) -> Any:
+        """The response to a request, where nothing else is asked for."""
+        await self.send(request, version)
+        return await self.receive(Response)
+
     async def rest(self) -> bytes:
         """All bytes until the broker closes the connection."""
         try:
@@ -116,13 +116,8 @@ async def kafka(
     serve: Callable[..., Awaitable[None]] = serve_kafka,
 ) -> AsyncIterator[KafkaServed]:
     """A broker with topics, on the forgetful disk or a real one, and a Kafka listener. No lease is left at the end."""
-    config, _ = load_config(None, "", {}, [f"log.dir={folder or '/data'}", *flags])
-    fs = PosixFileSystem() if folder else ForgetfulFileSystem()
-    broker = Broker.open(config, fs, ManualClock(NOW), InlineOffload())
-    for topic, settings in topics.items():
-        await broker.create_topic(CreateTopicRequest(topic, PARTITIONS, dict(settings)))
-    async with trio.open_nursery() as tasks:
-        await tasks.start(run_purgatory, broker.purgatory)
+    made = [CreateTopicRequest(topic, PARTITIONS, dict(settings)) for topic, settings in topics.items()]
+    async with real_broker(*flags, topics=made, folder=folder) as broker, trio.open_nursery() as tasks:
         tasks.start_soon(broker.groups.run)
         tasks.start_soon(broker.transactions.run)
         await wait_all_tasks_blocked()  # groups and transactions are loaded
@@ -132,12 +127,6 @@ async def kafka(
             finally:
                 await served.close_peers()
         tasks.cancel_scope.cancel()
-    leased = [path for path, handle in broker.directory.handles._files.items() if handle.leases > 1]
-    assert leased == [], "but for the writer's lease, every one was given back"
-    assert broker.request_memory.used == 0, "all memory was given back"
-    broker.close()
-    if isinstance(fs, ForgetfulFileSystem):
-        assert fs.open_files == []
 
 
 # --- Requests ---------------------------------------------------------------------------------------------------------

@@ -1,19 +1,12 @@
 """The address that Kafka's clients are told to use, and the names that tie it to a listener."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from seglog_broker.config import load_config
 from seglog_broker.config.kafka_configs import ResourceType
 from seglog_broker.listeners.kafka.listener import advertised, kafka_places
 from seglog_protocol.errors import InvalidConfigError
-from seglog_protocol.kafka.messages import DescribeConfigsRequest, DescribeConfigsResponse
-from tests.kafka_metadata import brokers_at
-from tests.processes import clean_environment
+from seglog_protocol.kafka.messages import DescribeConfigsRequest
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.kafka_peer import kafka
 
@@ -126,31 +119,6 @@ def test_a_listener_for_controllers_is_not_opened() -> None:
     assert warnings[0].startswith("controller.listener.names ")
 
 
-def test_clients_of_each_listener_are_told_its_address_and_the_number_of_the_broker(tmp_path: Path) -> None:
-    settings = {
-        "SEGLOG_LISTENERS": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
-        "SEGLOG_ADVERTISED_LISTENERS": "EXTERNAL://localhost:9092,INTERNAL://broker:29092",
-        "SEGLOG_LISTENER_SECURITY_PROTOCOL_MAP": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
-        "SEGLOG_NODE_ID": "7",
-        "SEGLOG_LOG_FORMAT": "json",
-        "SEGLOG_LISTEN": "127.0.0.1:0",
-    }
-    command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data")]
-    process = subprocess.Popen(command, env=clean_environment(**settings), stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        ready = next(entry for line in process.stderr if (entry := json.loads(line))["event"] == "broker_ready")
-        told = [brokers_at(address) for address in ready["kafka"].split(", ")]
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
-    assert told == [[(7, "broker", 29092)], [(7, "localhost", 9092)]]
-    assert "node.id=7\n" in (tmp_path / "data" / "meta.properties").read_text()
-
-
-@pytest.mark.trio
 @pytest.mark.parametrize("value", ["PLAINTEXT://a:1", ""])
 async def test_the_configuration_shows_what_was_set_or_the_address_that_is_told(value: str) -> None:
     async with kafka(f"advertised.listeners={value}") as served:
@@ -159,7 +127,6 @@ async def test_the_configuration_shows_what_was_set_or_the_address_that_is_told(
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=ResourceType.BROKER, resource_name="1", configuration_keys=["advertised.listeners"]
         )
-        await peer.send(DescribeConfigsRequest(resources=[resource]))
-        (result,) = (await peer.receive(DescribeConfigsResponse)).results
+        (result,) = (await peer.ask(DescribeConfigsRequest(resources=[resource]))).results
     (entry,) = result.configs
     assert entry.value == (value or told)

@@ -14,8 +14,6 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import ID_OF, serve
 
-pytestmark = pytest.mark.trio
-
 ORDERS = ID_OF["orders"]
 
 

@@ -12,8 +12,6 @@ from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import serve, served_now
 
-pytestmark = pytest.mark.trio
-
 GROUP, SHARE = 0, 2
 VERSIONS = range(7)
 HERE = (1, "here", 9092)

@@ -10,8 +10,6 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_protocol.kafka import decoded_bytes_max, messages, write_request
 from tests.unit.broker.listeners.kafka.kafka_peer import kafka
 
-pytestmark = pytest.mark.trio
-
 
 def joining(protocols: int, metadata: bytes = b"") -> messages.JoinGroupRequest:
     cls = messages.JoinGroupRequest

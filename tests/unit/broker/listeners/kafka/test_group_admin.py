@@ -11,8 +11,6 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import serve
 
-pytestmark = pytest.mark.trio
-
 MEMBER = MemberDescription("m-1", "i-1", "app", "/192.0.2.7", b"topics", b"partitions", 10_000, 5)
 ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 

@@ -13,8 +13,6 @@ from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import ID_OF, serve, served_now
 
-pytestmark = pytest.mark.trio
-
 COMMIT_VERSIONS = range(2, 11)
 FETCH_VERSIONS = range(1, 11)
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -350,21 +348,8 @@ async def test_a_group_that_cannot_forget_has_one_error(
 
 
 def groups_request(*asked: tuple[str, dict[str, list[int]] | None]) -> messages.OffsetFetchRequest:
-    cls = messages.OffsetFetchRequest
-    return cls(
-        groups=[
-            cls.OffsetFetchRequestGroup(
-                group_id=group,
-                topics=None
-                if topics is None
-                else [
-                    cls.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
-                    for name, numbers in topics.items()
-                ],
-            )
-            for group, topics in asked
-        ]
-    )
+    groups = [fetch_request(8, places, group).groups[0] for group, places in asked]
+    return messages.OffsetFetchRequest(groups=groups)
 
 
 @pytest.mark.parametrize("version", [8, 9])

@@ -23,8 +23,6 @@ from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import context_of, serve
 
-pytestmark = pytest.mark.trio
-
 GROUP_ERRORS: list[tuple[errors.SeglogError, ErrorCode]] = [
     (errors.CoordinatorLoadingError("loading"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     (errors.CoordinatorNotAvailableError("no disk"), ErrorCode.COORDINATOR_NOT_AVAILABLE),

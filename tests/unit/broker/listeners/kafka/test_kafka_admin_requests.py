@@ -1,27 +1,7 @@
 """Requests about administration that Kafka's answers do not show: limits, turns, settings, and a client library."""
 
-from contextlib import closing
-
 import pytest
-from kafka import KafkaAdminClient
-from kafka.admin import (
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ConfigResource,
-    ConfigResourceType,
-    NewPartitions,
-    NewTopic,
-    ResourcePatternFilter,
-)
-from kafka.admin import (
-    ResourceType as AclResourceType,
-)
-from kafka.errors import InvalidReplicationFactorError, SecurityDisabledError
-from kafka.structs import TopicPartition
 
-from seglog.testing import Broker
 from seglog_broker.config.kafka_configs import ResourceType
 from seglog_broker.listeners.kafka.handlers import configs, replicas, topic_changes
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
@@ -30,14 +10,6 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
 from tests.unit.broker.listeners.kafka.kafka_peer import TOPICS, KafkaPeer, KafkaServed, kafka
-
-ANY_ACL = ACLFilter(
-    principal=None,
-    host="*",
-    operation=ACLOperation.ANY,
-    permission_type=ACLPermissionType.ANY,
-    resource_pattern=ResourcePatternFilter(AclResourceType.TOPIC, "t", ACLResourcePatternType.ANY),
-)
 
 _Resource = messages.DescribeConfigsRequest.DescribeConfigsResource
 
@@ -62,8 +34,7 @@ async def test_one_response_describes_a_bounded_amount_of_entries_each_resource_
         _Resource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
         for name in [*TOPICS] * 1_000
     ]
-    await peer.send(messages.DescribeConfigsRequest(resources=resources, include_documentation=documented))
-    response = await peer.receive(messages.DescribeConfigsResponse)
+    response = await peer.ask(messages.DescribeConfigsRequest(resources=resources, include_documentation=documented))
     codes = [result.error_code for result in response.results]
     described = codes.count(ErrorCode.NONE)
     assert described == (1 if documented else 3)
@@ -76,8 +47,7 @@ async def test_of_one_resource_a_bounded_number_of_keys_is_altered(peer: KafkaPe
     for count, why in ((configs.KEYS_MAX, "an unknown key"), (configs.KEYS_MAX + 1, "too many keys")):
         changes = [cls.AlterableConfig(name=f"unknown.{number}", value="70000") for number in range(count)]
         topic = cls.AlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name="plain", configs=changes)
-        await peer.send(cls(resources=[topic]))
-        [result] = (await peer.receive(messages.IncrementalAlterConfigsResponse)).responses
+        [result] = (await peer.ask(cls(resources=[topic]))).responses
         is_too_much = result.error_message == "at most 1000 keys of a resource are altered"
         assert is_too_much == (why == "too many keys")
         assert result.error_code == (ErrorCode.INVALID_REQUEST if is_too_much else ErrorCode.INVALID_CONFIG)
@@ -92,8 +62,7 @@ async def test_one_request_alters_a_bounded_number_of_resources(served: KafkaSer
         )
         for name in [*absent, *list(TOPICS)[:3]]
     ]
-    await peer.send(messages.IncrementalAlterConfigsRequest(resources=wanted))
-    response = await peer.receive(messages.IncrementalAlterConfigsResponse)
+    response = await peer.ask(messages.IncrementalAlterConfigsRequest(resources=wanted))
     own = [topic.config.get("retention.ms") for topic in served.broker.directory.registry.topics.values()]
     assert [result.error_code for result in response.responses[-3:]] == [0, 0, ErrorCode.INVALID_REQUEST]
     assert own.count("5") == 2
@@ -104,11 +73,9 @@ async def test_one_request_makes_a_bounded_number_of_partitions(peer: KafkaPeer)
     asked = _create("a", "b", "c")
     asked.validate_only = True  # nothing is made
     asked.topics[0].num_partitions = asked.topics[1].num_partitions = most // 2
-    await peer.send(asked)
-    refused = await peer.receive(messages.CreateTopicsResponse)
+    refused = await peer.ask(asked)
     del asked.topics[2]
-    await peer.send(asked)
-    allowed = await peer.receive(messages.CreateTopicsResponse)
+    allowed = await peer.ask(asked)
     assert [topic.error_code for topic in refused.topics] == [ErrorCode.POLICY_VIOLATION] * 3
     assert [topic.error_code for topic in allowed.topics] == [0, 0]
 
@@ -116,20 +83,16 @@ async def test_one_request_makes_a_bounded_number_of_partitions(peer: KafkaPeer)
 async def test_other_replication_factors_are_taken_for_1_where_that_is_set() -> None:
     async with kafka("seglog.kafka.replication.factor.lenient=true") as served:
         peer = await served.connect()
-        await peer.send(_create("three", replicas=3))
-        [made] = (await peer.receive(messages.CreateTopicsResponse)).topics
-        await peer.send(_create("none", replicas=0))
-        [refused] = (await peer.receive(messages.CreateTopicsResponse)).topics
+        [made] = (await peer.ask(_create("three", replicas=3))).topics
+        [refused] = (await peer.ask(_create("none", replicas=0))).topics
     assert (made.error_code, made.replication_factor) == (0, 1)
     assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 async def test_a_topic_that_collides_is_not_created_by_asking_for_it(served: KafkaServed, peer: KafkaPeer) -> None:
-    await peer.send(_create("a.b"))
-    await peer.receive(messages.CreateTopicsResponse)
+    await peer.ask(_create("a.b"))
     asked = [messages.MetadataRequest.MetadataRequestTopic(name="a_b")]
-    await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=True))
-    [found] = (await peer.receive(messages.MetadataResponse)).topics
+    [found] = (await peer.ask(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=True))).topics
     assert "a_b" not in served.broker.directory.registry.topics
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -141,8 +104,7 @@ async def test_a_topic_that_collides_is_not_created_by_asking_for_it(served: Kaf
 async def test_transactions_are_listed_by_expressions_that_re2_takes(
     peer: KafkaPeer, pattern: str, is_taken: bool
 ) -> None:
-    await peer.send(messages.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
-    listed = await peer.receive(messages.ListTransactionsResponse)
+    listed = await peer.ask(messages.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
     assert listed.error_code == (0 if is_taken else ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
@@ -160,11 +122,9 @@ async def test_metadata_is_of_what_topics_are_when_their_turn_comes(served: Kafk
     absent = [f"absent-{number}" for number in range(budget.items_of(TOPIC_COST))]
     names = ["plain", *absent, "keyed", "small"]
     asked = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    await peer.send(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False))
-    found = (await peer.receive(messages.MetadataResponse)).topics
+    found = (await peer.ask(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False))).topics
     changes.append(DeleteTopicRequest("stamped"))
-    await peer.send(messages.MetadataRequest(topics=None))
-    rest = (await peer.receive(messages.MetadataResponse)).topics
+    rest = (await peer.ask(messages.MetadataRequest(topics=None))).topics
     described = {topic.name: (topic.error_code, len(topic.partitions)) for topic in found if topic.name in TOPICS}
     assert described == {"plain": (0, 3), "keyed": (0, enlarged), "small": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
     assert {topic.name for topic in rest} == {"plain", "keyed"}
@@ -174,8 +134,7 @@ async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once(
     served: KafkaServed, peer: KafkaPeer
 ) -> None:
     assert len(TOPICS) < replicas.PARTITIONS_A_TURN
-    await peer.send(messages.DescribeLogDirsRequest(topics=None))
-    [directory] = (await peer.receive(messages.DescribeLogDirsResponse)).results
+    [directory] = (await peer.ask(messages.DescribeLogDirsRequest(topics=None))).results
     sizes = {(p.topic, p.number): p.log.size for p in served.broker.partitions.values()}
     found = {
         (topic.name, partition.partition_index): partition.partition_size
@@ -184,28 +143,3 @@ async def test_sizes_are_those_of_the_logs_and_every_partition_is_there_once(
     }
     assert found == sizes
     assert directory.total_bytes >= directory.usable_bytes >= 0
-
-
-def test_kafka_pythons_admin_client_finds_all_it_asks_for() -> None:
-    with Broker() as broker, closing(KafkaAdminClient(bootstrap_servers=broker.kafka_address)) as admin:
-        admin.create_topics([NewTopic("t", num_partitions=2, replication_factor=1)])
-        with pytest.raises(InvalidReplicationFactorError):
-            admin.create_topics([NewTopic("three", num_partitions=1, replication_factor=3)])
-        admin.create_partitions({"t": NewPartitions(3)})
-        [topic] = admin.describe_topics(["t"])
-        assert len(topic["partitions"]) == 3
-        resource = ConfigResource(ConfigResourceType.TOPIC, "t", {"retention.ms": "9000"})
-        admin.alter_configs([resource])
-        described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])
-        assert "9000" in str(described)
-        assert broker.directory in str(admin.describe_log_dirs())
-        assert admin.list_partition_reassignments() is not None
-        assert "'leader_id': 1" in str(admin.describe_metadata_quorum())
-        assert "metadata.version" in str(admin.describe_features())
-        assert "t" in str(admin.list_config_resources())
-        assert admin.list_transactions() is not None
-        assert admin.describe_producers([TopicPartition("t", 0)]) is not None
-        assert admin.describe_user_scram_credentials() is not None
-        admin.delete_records({TopicPartition("t", 0): 0})
-        with pytest.raises(SecurityDisabledError, match="No Authorizer is configured on the broker"):
-            admin.describe_acls(ANY_ACL)

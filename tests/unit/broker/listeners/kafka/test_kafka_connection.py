@@ -41,8 +41,6 @@ from tests.unit.broker.listeners.kafka.kafka_peer import (
     results,
 )
 
-pytestmark = pytest.mark.trio
-
 BATCH = batch(b"value")
 PRODUCED = messages.ProduceResponse
 FETCHED = messages.FetchResponse
@@ -58,8 +56,7 @@ def raw(api_key: int, version: int, body: bytes, *, correlation_id: int = 7, len
 async def is_alive(served: KafkaServed) -> None:
     """Another client is served as ever."""
     peer = await served.connect()
-    await peer.send(produce(("plain", 2, BATCH)), 9)
-    [(code, _)] = results(await peer.receive(PRODUCED))
+    [(code, _)] = results(await peer.ask(produce(("plain", 2, BATCH)), 9))
     assert code == 0
     await peer.stream.aclose()
 
@@ -75,46 +72,6 @@ def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
-
-
-async def test_responses_have_the_order_of_requests_whatever_those_wait_for() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        requests: list[tuple[Any, int]] = [
-            (produce(("plain", 0, BATCH)), 9),  # waits for an fsync
-            (produce(("plain", 0, BATCH), acks=1), 3),
-            (fetch(("plain", 0, 0)), 12),
-            (produce(("plain", 0, BATCH), ("keyed", 0, batch(b"v", key=b"k"))), 8),
-            (messages.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4),
-            (latest("plain", 0), 5),
-            (produce(("plain", 1, BATCH), ("missing", 0, BATCH), acks=1), 12),
-            (messages.MetadataRequest(topics=None), 12),
-            (fetch(("plain", 0, 3), max_wait_ms=20), 11),
-            (produce(("plain", 0, b"nonsense")), 9),
-        ]
-        await peer.stream.send_all(b"".join(peer.frame(request, version) for request, version in requests))
-        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-        assert results(await peer.receive(PRODUCED)) == [(0, 1)]
-        assert found(await peer.receive(FETCHED)) == [(0, 2, 2 * len(BATCH))]
-        assert results(await peer.receive(PRODUCED)) == [(0, 2), (0, 0)]
-        assert (await peer.receive(messages.ApiVersionsResponse)).error_code == 0
-        assert [item.offset for topic in (await peer.receive(LISTED)).topics for item in topic.partitions] == [3]
-        assert results(await peer.receive(PRODUCED)) == [(0, 0), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-        assert len((await peer.receive(messages.MetadataResponse)).topics) == 4
-        assert found(await peer.receive(FETCHED)) == [(0, 3, 0)]
-        assert results(await peer.receive(PRODUCED)) == [(ErrorCode.INVALID_RECORD, -1)]
-
-
-async def test_appends_of_a_request_that_is_written_in_two_parts_get_one_response() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        (await served.connection_of(peer)).run_of_appends.batches_max = 4
-        many = produce(*[("plain", number % 3, BATCH) for number in range(11)])
-        await peer.stream.send_all(b"".join(peer.frame(many, 9) for _ in range(3)))
-        for base in (0, 4, 8):
-            told = results(await peer.receive(PRODUCED))
-            assert [code for code, _ in told] == [0] * 11
-            assert told[0] == (0, base)
 
 
 @each_case("size", [1, 70_000])  # in the shared buffer, and in one of its own
@@ -133,43 +90,26 @@ async def test_a_request_for_very_many_partitions_is_written_in_parts_and_answer
             assert len(told) == count - 1
         ends = [item.offset for topic in (await peer.receive(LISTED)).topics for item in topic.partitions]
         assert sum(ends) == count - 1
-        await peer.send(fetch(("plain", 0, 0)), 12)
-        assert found(await peer.receive(FETCHED))[0][2] >= len(data)
-
-
-async def test_a_long_poll_holds_up_what_follows_on_its_connection_and_nobody_else() -> None:
-    async with kafka() as served:
-        waiting, other = await served.connect(), await served.connect()
-        await waiting.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
-        await waiting.send(latest("plain", 0), 5)
-        await wait_all_tasks_blocked()
-        assert waiting.held == b""
-        await other.send(produce(("plain", 0, BATCH)), 9)
-        assert results(await other.receive(PRODUCED)) == [(0, 0)]
-        assert found(await waiting.receive(FETCHED)) == [(0, 1, len(BATCH))]
-        assert (await waiting.receive(LISTED)).topics[0].partitions[0].offset == 1
+        assert found(await peer.ask(fetch(("plain", 0, 0)), 12))[0][2] >= len(data)
 
 
 # --- ApiVersions, and what is not known -------------------------------------------------------------------------------
 
 
-async def test_api_versions_in_an_unknown_version() -> None:
+async def test_api_versions_in_an_unknown_version(served: KafkaServed, peer: KafkaPeer) -> None:
     """Api versions in an unknown version is answered in version 0 and the client tries again."""
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.stream.send_all(raw(18, 99, b"what nobody knows"))
-        correlation_id, response = read_response(18, 0, memoryview(await peer.receive_frame()))
-        assert correlation_id == 7
-        assert isinstance(response, messages.ApiVersionsResponse)
-        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-        [offered] = response.api_keys
-        assert (offered.api_key, offered.min_version, offered.max_version) == (18, 0, 5)
-        ask = messages.ApiVersionsRequest(client_software_name="client", client_software_version="1.0")
-        await peer.send(ask, offered.max_version)
-        answer = await peer.receive(messages.ApiVersionsResponse)
-        assert answer.error_code == 0
-        assert {item.api_key for item in answer.api_keys} == set(apis.APIS)
-        assert answer.finalized_features_epoch == served.broker.features_epoch
+    await peer.stream.send_all(raw(18, 99, b"what nobody knows"))
+    correlation_id, response = read_response(18, 0, memoryview(await peer.receive_frame()))
+    assert correlation_id == 7
+    assert isinstance(response, messages.ApiVersionsResponse)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    [offered] = response.api_keys
+    assert (offered.api_key, offered.min_version, offered.max_version) == (18, 0, 5)
+    ask = messages.ApiVersionsRequest(client_software_name="client", client_software_version="1.0")
+    answer = await peer.ask(ask, offered.max_version)
+    assert answer.error_code == 0
+    assert {item.api_key for item in answer.api_keys} == set(apis.APIS)
+    assert answer.finalized_features_epoch == served.broker.features_epoch
 
 
 @each_case(
@@ -188,29 +128,24 @@ async def test_requests_about_delegation_tokens_get_the_bytes_of_a_kafka(api_key
         assert (await peer.receive_frame()).hex() == "00000007" + answer
 
 
-async def test_the_metadata_version_in_force_is_that_of_the_log_directory() -> None:
+async def test_the_metadata_version_in_force_is_that_of_the_log_directory(served: KafkaServed, peer: KafkaPeer) -> None:
     """As in Kafka it stays when it is set to what it is."""
-    async with kafka() as served:
-        peer = await served.connect()
-        for level in 30, 33:
-            served.broker.directory.registry.metadata_version = level
-            await peer.send(messages.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
-            told = (await peer.receive(messages.ApiVersionsResponse)).finalized_features
-            assert [each.max_version_level for each in told if each.name == "metadata.version"] == [level]
-            for asked, code in (level, ErrorCode.NONE), (31, ErrorCode.INVALID_UPDATE_VERSION):
-                update = messages.UpdateFeaturesRequest.FeatureUpdateKey(
-                    feature="metadata.version", max_version_level=asked
-                )
-                await peer.send(messages.UpdateFeaturesRequest(feature_updates=[update]), 1)
-                assert (await peer.receive(messages.UpdateFeaturesResponse)).error_code == code
+    for level in 30, 33:
+        served.broker.directory.registry.metadata_version = level
+        await peer.send(messages.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+        told = (await peer.receive(messages.ApiVersionsResponse)).finalized_features
+        assert [each.max_version_level for each in told if each.name == "metadata.version"] == [level]
+        for asked, code in (level, ErrorCode.NONE), (31, ErrorCode.INVALID_UPDATE_VERSION):
+            update = messages.UpdateFeaturesRequest.FeatureUpdateKey(
+                feature="metadata.version", max_version_level=asked
+            )
+            assert (await peer.ask(messages.UpdateFeaturesRequest(feature_updates=[update]), 1)).error_code == code
 
 
-async def test_api_versions_in_an_unknown_version_waits_for_its_turn() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9) + raw(18, 99, b""))
-        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-        assert read_response(18, 0, memoryview(await peer.receive_frame()))[0] == 7
+async def test_api_versions_in_an_unknown_version_waits_for_its_turn(peer: KafkaPeer) -> None:
+    await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9) + raw(18, 99, b""))
+    assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+    assert read_response(18, 0, memoryview(await peer.receive_frame()))[0] == 7
 
 
 @each_case("name", ["", "-client", "two words", "client."])
@@ -221,30 +156,29 @@ async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(n
         assert (await peer.receive(messages.ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_the_log_has_a_client_that_leaves_three_times_when_it_knows_the_versions() -> None:
+async def test_the_log_has_a_client_that_leaves_three_times_when_it_knows_the_versions(served: KafkaServed) -> None:
     """The line comes once, however often it leaves, and another one when it goes on."""
-    async with kafka() as served:
 
-        async def come(software: str, *then: Any) -> None:
-            peer = await served.connect()
-            asked = messages.ApiVersionsRequest(client_software_name=software, client_software_version="3.7.0")
-            for request in (asked, *then):
-                await peer.send(request, 3)
-                await peer.receive_frame()
-            await peer.stream.send_eof()
-            assert await peer.rest() == b""
+    async def come(software: str, *then: Any) -> None:
+        peer = await served.connect()
+        asked = messages.ApiVersionsRequest(client_software_name=software, client_software_version="3.7.0")
+        for request in (asked, *then):
+            await peer.send(request, 3)
+            await peer.receive_frame()
+        await peer.stream.send_eof()
+        assert await peer.rest() == b""
 
-        goes_on = messages.MetadataRequest(topics=[])
-        with capture_logs() as logged:
-            for _ in range(4):
-                await come("gives-up")
-                await come("leaves-at-times")
-                await come("leaves-at-times", goes_on)
-                await come("produces", produce(("plain", 0, BATCH)))
-                await served.connect()  # and asks nothing
-            await come("gives-up", goes_on)
-        told = [(entry["event"], entry["client"]) for entry in logged if entry["event"].startswith("client_")]
-        assert told == [("client_gives_up", "gives-up 3.7.0"), ("client_goes_on", "gives-up 3.7.0")]
+    goes_on = messages.MetadataRequest(topics=[])
+    with capture_logs() as logged:
+        for _ in range(4):
+            await come("gives-up")
+            await come("leaves-at-times")
+            await come("leaves-at-times", goes_on)
+            await come("produces", produce(("plain", 0, BATCH)))
+            await served.connect()  # and asks nothing
+        await come("gives-up", goes_on)
+    told = [(entry["event"], entry["client"]) for entry in logged if entry["event"].startswith("client_")]
+    assert told == [("client_gives_up", "gives-up 3.7.0"), ("client_goes_on", "gives-up 3.7.0")]
 
 
 HERE = "the id of this cluster"
@@ -273,8 +207,7 @@ async def test_a_client_that_meant_another_node_has_to_look_for_its_cluster_agai
             client_software_name="client", client_software_version="1", cluster_id=cluster_id, node_id=node_id
         )
         peer = await served.connect()
-        await peer.send(asked, 5)
-        answer = await peer.receive(messages.ApiVersionsResponse)
+        answer = await peer.ask(asked, 5)
         assert (answer.error_code, bool(answer.api_keys), bool(answer.supported_features)) == (code, not code, not code)
 
 
@@ -319,48 +252,29 @@ async def test_a_malformed_request_closes_its_connection(data: bytes) -> None:
         assert beside.held == b""
 
 
-async def test_unread_bytes_do_not_cost_earlier_responses() -> None:
+async def test_unread_bytes_do_not_cost_earlier_responses(served: KafkaServed) -> None:
     """Closing a socket with unread bytes resets the connection."""
-    async with kafka() as served:
-        served.broker.request_memory.note_held(HELD_BYTES_MAX + 1)  # so that little is received at a time
-        peer = await served.connect()
-        before = peer.frame(produce(("plain", 0, BATCH)), 9)
-        data = before + raw(999, 0, b"") + bytes(200_000)
-        assert os.write(peer.stream.socket.fileno(), data) > RECEIVE_BYTES + 1_000, "more than is read at once"
-        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-        assert await peer.stream.receive_some() == b"", "not reset"
+    served.broker.request_memory.note_held(HELD_BYTES_MAX + 1)  # so that little is received at a time
+    peer = await served.connect()
+    before = peer.frame(produce(("plain", 0, BATCH)), 9)
+    data = before + raw(999, 0, b"") + bytes(200_000)
+    assert os.write(peer.stream.socket.fileno(), data) > RECEIVE_BYTES + 1_000, "more than is read at once"
+    assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+    assert await peer.stream.receive_some() == b"", "not reset"
 
 
-async def test_one_unknown_name_of_a_request_gets_a_suggestion() -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(produce(*[(name, 0, BATCH) for name in ("plan", "keyd", "smal")]), 9)
-        response = await peer.receive(PRODUCED)
-        said = [topic.partition_responses[0].error_message for topic in response.responses]
+async def test_one_unknown_name_of_a_request_gets_a_suggestion(peer: KafkaPeer) -> None:
+    response = await peer.ask(produce(*[(name, 0, BATCH) for name in ("plan", "keyd", "smal")]), 9)
+    said = [topic.partition_responses[0].error_message for topic in response.responses]
     assert ["did you mean" in str(message) for message in said] == [True, False, False]
-
-
-@each_case("end", [1, 3, 5, 7, 20, -1])
-async def test_a_frame_that_is_cut_off_is_not_served(end: int) -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        with capture_logs() as logged:
-            await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9)[:end])
-            await peer.stream.send_eof()
-            assert await peer.rest() == b""
-        assert reasons(logged) == []
-        assert served.broker.partitions["plain", 0].log.log_end_offset == 0
-        await is_alive(served)
 
 
 async def test_a_produce_request_may_have_more_than_a_mebibyte_and_no_other() -> None:
     async with kafka("message.max.bytes=4000000") as served:
         peer = await served.connect()
-        await peer.send(produce(("plain", 0, batch(bytes(2_000_000)))), 9)
-        assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+        assert results(await peer.ask(produce(("plain", 0, batch(bytes(2_000_000)))), 9)) == [(0, 0)]
         names = [messages.MetadataRequest.MetadataRequestTopic(name=f"{number:030000}") for number in range(60)]
-        await peer.send(messages.MetadataRequest(topics=names[:30], allow_auto_topic_creation=False), 8)
-        response = await peer.receive(messages.MetadataResponse)
+        response = await peer.ask(messages.MetadataRequest(topics=names[:30], allow_auto_topic_creation=False), 8)
         assert codes(response.topics) == [ErrorCode.INVALID_TOPIC_EXCEPTION] * 30
         with suppress(trio.BrokenResourceError):  # it is closed before all is sent
             await peer.send(messages.MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
@@ -381,8 +295,7 @@ async def test_a_produce_request_for_millions_of_partitions_closes_the_connectio
             ]
             * 2,
         )
-        await peer.send(most, version)
-        assert len(results(await peer.receive(PRODUCED))) == PARTITIONS_MAX
+        assert len(results(await peer.ask(most, version))) == PARTITIONS_MAX
         most.topic_data.append(cls.TopicProduceData(name="missing"))
         with capture_logs() as logged:
             await peer.send(most, version)
@@ -404,71 +317,35 @@ async def test_a_peer_that_takes_nothing_of_a_large_response_is_cut_off_for_one_
         await wait_all_tasks_blocked()
         began = trio.current_time()
         with capture_logs() as logged:
-            await good.send(request, 8)
-            assert len((await good.receive(messages.MetadataResponse)).topics) == len(names)
+            assert len((await good.ask(request, 8)).topics) == len(names)
         assert trio.current_time() - began < 10
         assert reasons(logged, "connection_cut") == [
             "others wait for the memory of a response that it takes too slowly"
         ]
 
 
+Epochs = messages.OffsetForLeaderEpochRequest
+Deletions = messages.DeleteRecordsRequest
+Metadata = messages.MetadataRequest
+Enlarged = messages.CreatePartitionsRequest
+Described = messages.DescribeTopicPartitionsRequest
+Asked = Epochs.OffsetForLeaderTopic(topic="plain", partitions=[Epochs.OffsetForLeaderPartition()] * 5_000)
+Emptied = Deletions.DeleteRecordsTopic(
+    name="plain", partitions=[Deletions.DeleteRecordsPartition(partition_index=-1)] * 5_000
+)
+Gone = messages.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"x")
+NAMES = [f"n{number}" for number in range(5_000)]
+
 MANY: list[tuple[Any, int, int]] = [
     (fetch(*[("plain", 0, 0)] * (PARTITIONS_MAX + 1)), 12, -1),
     (latest("plain", *range(5_000)), 5, 10),
-    (
-        messages.OffsetForLeaderEpochRequest(
-            topics=[
-                messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
-                    topic="plain",
-                    partitions=[messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition()] * 5_000,
-                )
-            ]
-        ),
-        4,
-        10,
-    ),
-    (
-        messages.DeleteRecordsRequest(
-            topics=[
-                messages.DeleteRecordsRequest.DeleteRecordsTopic(
-                    name="plain",
-                    partitions=[messages.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=-1)] * 5_000,
-                )
-            ]
-        ),
-        2,
-        10,
-    ),
-    (
-        messages.MetadataRequest(
-            topics=[messages.MetadataRequest.MetadataRequestTopic(name=f"n{number}") for number in range(5_000)],
-            allow_auto_topic_creation=False,
-        ),
-        12,
-        100,
-    ),
+    (Epochs(topics=[Asked]), 4, 10),
+    (Deletions(topics=[Emptied]), 2, 10),
+    (Metadata(topics=[Metadata.MetadataRequestTopic(name=n) for n in NAMES], allow_auto_topic_creation=False), 12, 100),
     (messages.CreateTopicsRequest(topics=[messages.CreateTopicsRequest.CreatableTopic(name="a")] * 5_000), 7, 1_000),
-    (
-        messages.CreatePartitionsRequest(
-            topics=[messages.CreatePartitionsRequest.CreatePartitionsTopic(name="a")] * 5_000
-        ),
-        3,
-        1_000,
-    ),
-    (
-        messages.DeleteTopicsRequest(
-            topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"x")] * 5_000
-        ),
-        6,
-        1_000,
-    ),
-    (
-        messages.DescribeTopicPartitionsRequest(
-            topics=[messages.DescribeTopicPartitionsRequest.TopicRequest(name=f"n{number}") for number in range(5_000)]
-        ),
-        0,
-        100,
-    ),
+    (Enlarged(topics=[Enlarged.CreatePartitionsTopic(name="a")] * 5_000), 3, 1_000),
+    (messages.DeleteTopicsRequest(topics=[Gone] * 5_000), 6, 1_000),
+    (Described(topics=[Described.TopicRequest(name=name) for name in NAMES]), 0, 100),
 ]
 
 
@@ -491,9 +368,6 @@ async def test_a_request_for_very_much_lets_others_have_their_turns(request_: An
         else:
             await peer.receive_frame()
             assert taken >= turns - 1
-
-
-# --- Peers that leave, rest, or hold something up; and the stop of the broker -----------------------------------------
 
 
 # --- What fails inside ------------------------------------------------------------------------------------------------
@@ -572,8 +446,7 @@ async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(vers
             cls(name=None, topic_id=served.id_of("plain")),
             cls(name="plain", topic_id=served.id_of("plain")),
         ):
-            await peer.send(messages.MetadataRequest(topics=[topic, cls(name="keyed")]), version)
-            response = await peer.receive(messages.MetadataResponse)
+            response = await peer.ask(messages.MetadataRequest(topics=[topic, cls(name="keyed")]), version)
             assert codes(response.topics) == [ErrorCode.INVALID_REQUEST] * 2
             assert [item.name for item in response.topics] == [topic.name or "", "keyed"]
         await peer.send(messages.MetadataRequest(topics=[cls(name=None, topic_id=served.id_of("plain"))]), 12)
@@ -602,54 +475,50 @@ async def test_a_fetch_that_fails_is_answered(error: Callable[[], Exception], wh
         else:
             broker.wait_for = lambda *_: False
         with capture_logs():
-            await peer.send(fetch(("plain", 0, 0), max_wait_ms=10), 12)
-            [(code, high_watermark, size)] = found(await peer.receive(FETCHED))
+            [(code, high_watermark, size)] = found(await peer.ask(fetch(("plain", 0, 0), max_wait_ms=10), 12))
         assert code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
         assert (high_watermark, size) == (-1, 0)
-        await peer.send(latest("plain", 0), 5)
-        assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 0
+        assert (await peer.ask(latest("plain", 0), 5)).topics[0].partitions[0].offset == 0
 
 
 @pytest.mark.parametrize("error", ERRORS)
-async def test_an_append_that_fails_is_answered_also_amid_those_of_others(error: Callable[[], Exception]) -> None:
-    async with kafka() as served:
-        peers = [await served.connect() for _ in range(3)]
-        append, served.broker.append = served.broker.append, failing(error)
-        with capture_logs():
-            for peer in peers:
-                os.write(peer.stream.socket.fileno(), peer.frame(produce(("plain", 0, BATCH), ("plain", 1, BATCH)), 9))
-            for peer in peers:
-                told = results(await peer.receive(PRODUCED))
-                assert [offset for _, offset in told] == [-1, -1]
-                assert told[0][0] in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
-        served.broker.append = append
-        for number, peer in enumerate(peers):
-            await peer.send(produce(("plain", 0, BATCH)), 9)
-            assert results(await peer.receive(PRODUCED)) == [(0, number)]
-
-
-async def test_a_response_that_cannot_be_written_becomes_an_error() -> None:
-    async with kafka() as served:
-        peers = [await served.connect() for _ in range(3)]
-        plain = served.broker.append
-
-        def append(*arguments: Any, **options: Any) -> PendingAppends:
-            pending = plain(*arguments, **options)
-            for error in append_errors(pending.replies or ()):
-                error.message = "\udc80"  # half a character
-            return pending
-
-        served.broker.append = append
-        with capture_logs() as logged:
-            for peer in peers:
-                data = produce(("plain", 0, BATCH), ("plain", 3, BATCH), acks=1)
-                os.write(peer.stream.socket.fileno(), peer.frame(data, 9))
-            for peer in peers:
-                assert results(await peer.receive(PRODUCED)) == [(ErrorCode.UNKNOWN_SERVER_ERROR, -1)] * 2
-        assert [entry["event"] for entry in logged].count("request_crashed") == 3
+async def test_an_append_that_fails_is_answered_also_amid_those_of_others(
+    error: Callable[[], Exception], served: KafkaServed
+) -> None:
+    peers = [await served.connect() for _ in range(3)]
+    append, served.broker.append = served.broker.append, failing(error)
+    with capture_logs():
         for peer in peers:
-            await peer.send(latest("plain", 0), 5)
-            assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 3
+            os.write(peer.stream.socket.fileno(), peer.frame(produce(("plain", 0, BATCH), ("plain", 1, BATCH)), 9))
+        for peer in peers:
+            told = results(await peer.receive(PRODUCED))
+            assert [offset for _, offset in told] == [-1, -1]
+            assert told[0][0] in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+    served.broker.append = append
+    for number, peer in enumerate(peers):
+        assert results(await peer.ask(produce(("plain", 0, BATCH)), 9)) == [(0, number)]
+
+
+async def test_a_response_that_cannot_be_written_becomes_an_error(served: KafkaServed) -> None:
+    peers = [await served.connect() for _ in range(3)]
+    plain = served.broker.append
+
+    def append(*arguments: Any, **options: Any) -> PendingAppends:
+        pending = plain(*arguments, **options)
+        for error in append_errors(pending.replies or ()):
+            error.message = "\udc80"  # half a character
+        return pending
+
+    served.broker.append = append
+    with capture_logs() as logged:
+        for peer in peers:
+            data = produce(("plain", 0, BATCH), ("plain", 3, BATCH), acks=1)
+            os.write(peer.stream.socket.fileno(), peer.frame(data, 9))
+        for peer in peers:
+            assert results(await peer.receive(PRODUCED)) == [(ErrorCode.UNKNOWN_SERVER_ERROR, -1)] * 2
+    assert [entry["event"] for entry in logged].count("request_crashed") == 3
+    for peer in peers:
+        assert (await peer.ask(latest("plain", 0), 5)).topics[0].partitions[0].offset == 3
 
 
 @ON_SOURCES
@@ -669,6 +538,5 @@ async def test_frames_are_not_kept_until_their_ack() -> None:
         connection = await served.connection_of(peer)
         connection.acks = Looking(connection.sender, connection.wire)
         for size in (10, 300_000):
-            await peer.send(produce(("plain", 0, batch(bytes(size)))), 9)
-            assert results(await peer.receive(PRODUCED))[0][0] == 0
+            assert results(await peer.ask(produce(("plain", 0, batch(bytes(size)))), 9))[0][0] == 0
     assert kept == [[[], []]] * 2

@@ -37,8 +37,6 @@ from tests.unit.broker.listeners.kafka.kafka_peer import (
 )
 from tests.unit.protocol.kafka.instances import Instances
 
-pytestmark = pytest.mark.trio
-
 BATCH = batch(b"value")
 PRODUCED = messages.ProduceResponse
 FETCHED = messages.FetchResponse
@@ -120,8 +118,7 @@ async def test_records_without_keys_refuse_the_batch_on_a_compacted_topic_and_ar
         assert [named.batch_index for named in result.record_errors] == [2, 4]
         assert "key" in (result.record_errors[0].batch_index_error_message or "")
         assert result.record_errors[0].batch_index_error_message == result.error_message
-    await peer.send(latest("keyed", 0), 5)
-    assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 0
+    assert (await peer.ask(latest("keyed", 0), 5)).topics[0].partitions[0].offset == 0
 
 
 async def test_a_response_names_no_more_bad_records_than_its_bound_over_all_partitions() -> None:
@@ -136,8 +133,7 @@ async def test_a_response_names_no_more_bad_records_than_its_bound_over_all_part
 
 async def test_a_produce_response_says_where_the_log_starts(served: KafkaServed, peer: KafkaPeer) -> None:
     for _ in range(3):
-        await peer.send(produce(("plain", 0, BATCH), served=served), 12)
-        await peer.receive(PRODUCED)
+        await peer.ask(produce(("plain", 0, BATCH), served=served), 12)
     await served.broker.answer(TruncateRequest([TruncatePartition("plain", 0, 2)]))
     await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), served=served), 12)
     found = (await peer.receive(PRODUCED)).responses[0].partition_responses
@@ -148,15 +144,13 @@ async def test_a_fetch_of_damage_is_an_error_and_goes_on_behind_what_a_crash_may
     served: KafkaServed, peer: KafkaPeer
 ) -> None:
     for _ in range(3):
-        await peer.send(produce(("plain", 0, BATCH), served=served), 12)
-        await peer.receive(PRODUCED)
+        await peer.ask(produce(("plain", 0, BATCH), served=served), 12)
     log = served.broker.partitions.partition("plain", 0).log
     log.roller.roll(3, RollReason.SIZE)
     log.note_damage([DamagedRange(1, 2, 0, len(BATCH), 2 * len(BATCH))])
     for told, expected in (([], (ErrorCode.CORRUPT_MESSAGE, -1, 0)), ([(1, 2)], (0, 3, len(BATCH)))):
         log.state.unsynced = told
-        await peer.send(fetch(("plain", 0, 1)), 12)
-        assert found(await peer.receive(messages.FetchResponse)) == [expected]
+        assert found(await peer.ask(fetch(("plain", 0, 1)), 12)) == [expected]
 
 
 async def test_offsets_come_with_the_leader_epoch_under_which_their_records_were_written(
@@ -165,21 +159,18 @@ async def test_offsets_come_with_the_leader_epoch_under_which_their_records_were
     log = served.broker.partitions.partition("plain", 0).log
     for epoch in (0, 3, 7):
         log.epochs.assign(epoch, log.log_end_offset)
-        await peer.send(produce(("plain", 0, batch(b"value", timestamp=NOW + epoch)), served=served), 12)
-        await peer.receive(PRODUCED)
+        await peer.ask(produce(("plain", 0, batch(b"value", timestamp=NOW + epoch)), served=served), 12)
     for moment, offset, epoch in ((-2, 0, 0), (NOW + 1, 1, 3), (NOW + 7, 2, 7), (-3, 2, 7)):
         request = latest("plain", 0)
         request.topics[0].partitions[0].timestamp = moment
-        await peer.send(request, 11)
-        found = (await peer.receive(LISTED)).topics[0].partitions[0]
+        found = (await peer.ask(request, 11)).topics[0].partitions[0]
         assert (found.offset, found.leader_epoch) == (offset, epoch)
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (13, 0)])
 async def test_zstd_needs_version_7(served: KafkaServed, peer: KafkaPeer, version: int, code: int) -> None:
     data = encode_batch([(NOW, b"key", bytes(300), ())], codec=Codec.ZSTD)
-    await peer.send(produce(("plain", 0, data), served=served), version)
-    assert results(await peer.receive(PRODUCED)) == [(code, -1 if code else 0)]
+    assert results(await peer.ask(produce(("plain", 0, data), served=served), version)) == [(code, -1 if code else 0)]
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -187,8 +178,7 @@ async def test_zstd_needs_version_7(served: KafkaServed, peer: KafkaPeer, versio
 async def test_acks_are_minus_one_zero_or_one(served: KafkaServed, peer: KafkaPeer, acks: int, version: int) -> None:
     await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), acks=acks, served=served), version)
     assert results(await peer.receive(PRODUCED)) == [(ErrorCode.INVALID_REQUIRED_ACKS, -1)] * 2
-    await peer.send(produce(("plain", 0, BATCH)), 9)
-    assert results(await peer.receive(PRODUCED)) == [(0, 0)]
+    assert results(await peer.ask(produce(("plain", 0, BATCH)), 9)) == [(0, 0)]
 
 
 @pytest.mark.parametrize("is_bad_first", [True, False])
@@ -198,8 +188,7 @@ async def test_with_acks_0_there_is_no_response(
 ) -> None:
     """With acks 0 there is no response, and a failure closes the connection."""
     await peer.send(produce(("plain", 0, BATCH), acks=0, served=served), version, silent=True)
-    await peer.send(latest("plain", 0), 5)
-    assert (await peer.receive(LISTED)).topics[0].partitions[0].offset == 1
+    assert (await peer.ask(latest("plain", 0), 5)).topics[0].partitions[0].offset == 1
     with capture_logs() as logged:
         parts = [("plain", 0, BATCH), ("plain", 1, encode_batch([(NOW + 10**8, b"key", b"value", ())]))]
         bad = produce(*(reversed(parts) if is_bad_first else parts), acks=0, served=served)
@@ -231,8 +220,7 @@ async def test_sequences_and_epochs_of_producers(peer: KafkaPeer) -> None:
 
 
 async def test_the_time_of_an_append_is_told_only_where_it_is_stamped(peer: KafkaPeer) -> None:
-    await peer.send(produce(("plain", 0, BATCH), ("stamped", 0, BATCH)), 9)
-    response = await peer.receive(PRODUCED)
+    response = await peer.ask(produce(("plain", 0, BATCH), ("stamped", 0, BATCH)), 9)
     assert [t.partition_responses[0].log_append_time_ms for t in response.responses] == [-1, NOW]
 
 
@@ -241,8 +229,7 @@ async def test_the_time_of_an_append_is_told_only_where_it_is_stamped(peer: Kafk
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12])
 async def test_a_fetch_of_what_is_not_there(peer: KafkaPeer, version: int) -> None:
-    await peer.send(produce(("plain", 0, BATCH)), 9)
-    await peer.receive(PRODUCED)
+    await peer.ask(produce(("plain", 0, BATCH)), 9)
     wanted = fetch(
         ("missing", 0, 0), ("plain", 9, 0), ("plain", 0, 2), ("plain", 0, -5), ("plain", 0, 0), max_wait_ms=50
     )
@@ -257,20 +244,12 @@ async def test_a_fetch_of_what_is_not_there(peer: KafkaPeer, version: int) -> No
     ]
 
 
-@pytest.mark.parametrize("partition", [-1, 3, 2**31 - 1])
-async def test_a_fetch_of_an_unknown_partition(peer: KafkaPeer, partition: int) -> None:
-    await peer.send(fetch(("plain", partition, 0), ("plain", 0, 0)), 12)
-    assert codes([t.partitions[0] for t in (await peer.receive(FETCHED)).responses]) == [3, 0]
-
-
 @pytest.mark.parametrize("version", [13, 17, 18])
 async def test_a_fetch_by_topic_id(served: KafkaServed, peer: KafkaPeer, version: int) -> None:
-    await peer.send(produce(("plain", 0, BATCH)), 9)
-    await peer.receive(PRODUCED)
+    await peer.ask(produce(("plain", 0, BATCH)), 9)
     wanted = fetch(("plain", 0, 0), ("plain", 0, 0))
     wanted.topics[0].topic_id, wanted.topics[1].topic_id = served.id_of("plain"), bytes(15) + b"x"
-    await peer.send(wanted, version)
-    assert found(await peer.receive(FETCHED)) == [(0, 1, len(BATCH)), (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
+    assert found(await peer.ask(wanted, version)) == [(0, 1, len(BATCH)), (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
 
 
 @pytest.mark.parametrize("name", ["an unknown topic", "an unknown id", "an offset out of range"])
@@ -278,30 +257,17 @@ async def test_a_response_of_nothing_but_errors_is_held(peer: KafkaPeer, name: s
     """Some clients ask again at once: eight thousand times a second."""
     wanted = fetch(("missing" if "topic" in name else "plain", 0, 99), max_wait_ms=5_000)
     began = autojump_clock.current_time()
-    await peer.send(wanted, 13 if "id" in name else 12)
-    [(code, _, _)] = found(await peer.receive(FETCHED))
+    [(code, _, _)] = found(await peer.ask(wanted, 13 if "id" in name else 12))
     assert code
     assert 0.1 <= autojump_clock.current_time() - began < 1
 
 
 async def test_a_session_that_is_named_is_not_found(peer: KafkaPeer) -> None:
-    await peer.send(fetch(("plain", 0, 0), session_id=5, session_epoch=3), 12)
-    response = await peer.receive(FETCHED)
+    response = await peer.ask(fetch(("plain", 0, 0), session_id=5, session_epoch=3), 12)
     assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-    await peer.send(fetch(("plain", 0, 0), session_epoch=0), 12)
-    response = await peer.receive(FETCHED)
+    response = await peer.ask(fetch(("plain", 0, 0), session_epoch=0), 12)
     assert (response.error_code, response.session_id) == (0, 0)
     assert found(response) == [(0, 0, 0)]
-
-
-@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
-async def test_leader_epochs_are_checked(served: KafkaServed, peer: KafkaPeer, epoch: int, code: int) -> None:
-    await peer.send(fetch(("plain", 0, 0), epoch=epoch), 12)
-    [(told, high_watermark, _)] = found(await peer.receive(FETCHED))
-    assert (told, high_watermark) == (code, -1 if code else 0)
-    await peer.send(latest("plain", 0, epoch=epoch), 5)
-    assert codes((await peer.receive(LISTED)).topics[0].partitions) == [code]
-    assert await told_epoch(served, epoch) == code
 
 
 async def test_an_older_leader_epoch_is_fenced(served: KafkaServed) -> None:
@@ -309,10 +275,8 @@ async def test_an_older_leader_epoch_is_fenced(served: KafkaServed) -> None:
         served.broker.partitions["plain", number].log.leader_epoch = 4
     peer = await served.connect()
     for epoch, code in ((3, ErrorCode.FENCED_LEADER_EPOCH), (4, 0), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)):
-        await peer.send(fetch(("plain", 0, 0), epoch=epoch), 12)
-        assert found(await peer.receive(FETCHED))[0][0] == code
-        await peer.send(latest("plain", 0, epoch=epoch), 5)
-        assert codes((await peer.receive(LISTED)).topics[0].partitions) == [code]
+        assert found(await peer.ask(fetch(("plain", 0, 0), epoch=epoch), 12))[0][0] == code
+        assert codes((await peer.ask(latest("plain", 0, epoch=epoch), 5)).topics[0].partitions) == [code]
         assert await told_epoch(served, epoch) == code
 
 
@@ -321,8 +285,7 @@ async def told_epoch(served: KafkaServed, epoch: int) -> int:
     cls = messages.OffsetForLeaderEpochRequest
     peer = await served.connect()
     place = cls.OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=0)
-    await peer.send(cls(topics=[cls.OffsetForLeaderTopic(topic="plain", partitions=[place])]), 4)
-    response = await peer.receive(messages.OffsetForLeaderEpochResponse)
+    response = await peer.ask(cls(topics=[cls.OffsetForLeaderTopic(topic="plain", partitions=[place])]), 4)
     return response.topics[0].partitions[0].error_code
 
 
@@ -338,8 +301,7 @@ async def test_a_producer_has_no_empty_transactional_id_and_a_timeout_if_it_has_
     peer: KafkaPeer, transactional_id: str | None, code: int, version: int
 ) -> None:
     with capture_logs() as logged:
-        await peer.send(messages.InitProducerIdRequest(transactional_id=transactional_id), version)
-        response = await peer.receive(messages.InitProducerIdResponse)
+        response = await peer.ask(messages.InitProducerIdRequest(transactional_id=transactional_id), version)
     assert response.error_code == code
     assert (response.producer_id >= 0) == (not code)
     told = [entry["reason"] for entry in logged if entry["event"] == "transactional_producer_refused"]
@@ -349,34 +311,6 @@ async def test_a_producer_has_no_empty_transactional_id_and_a_timeout_if_it_has_
 
 
 LONG = "n" * 32_700
-
-
-@pytest.mark.parametrize("version", [2, 5, 7])
-@pytest.mark.parametrize(
-    ("name", "config", "code"),
-    [
-        (LONG, None, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("new", (LONG, "1"), ErrorCode.INVALID_CONFIG),
-        ("new", (LONG, None), ErrorCode.INVALID_CONFIG),
-        ("new", ("retention.ms", LONG), ErrorCode.INVALID_CONFIG),
-        ("new", ("cleanup.policy", LONG), ErrorCode.INVALID_CONFIG),
-    ],
-)
-async def test_what_is_said_of_very_long_names_fits_a_response(
-    peer: KafkaPeer, name: str, config: tuple[str, str | None] | None, code: int, version: int
-) -> None:
-    cls = messages.CreateTopicsRequest
-    configs = [] if config is None else [cls.CreatableTopicConfig(name=config[0], value=config[1])]
-    topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
-    await peer.send(cls(topics=[topic]), version)
-    assert codes((await peer.receive(messages.CreateTopicsResponse)).topics) == [code]
-    enlarged = messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=7)
-    await peer.send(messages.CreatePartitionsRequest(topics=[enlarged]), 3)
-    response = await peer.receive(messages.CreatePartitionsResponse)
-    assert codes(response.results) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    await peer.send(messages.DeleteTopicsRequest(topic_names=[name]), 5)
-    deleted = await peer.receive(messages.DeleteTopicsResponse)
-    assert codes(deleted.responses) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @each_case("api_key", [key for key in apis.APIS if key != messages.ProduceRequest.API_KEY])

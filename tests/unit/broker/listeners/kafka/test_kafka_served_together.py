@@ -7,7 +7,6 @@ bytes of the responses must be the same.
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -16,7 +15,6 @@ import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.kafka.listener import serve_kafka
@@ -38,6 +36,7 @@ from tests.unit.broker.listeners.test_served_together import (
     USUAL,
     Script,
     broker_on,
+    exchanged,
     files_of,
     pieces_of,
 )
@@ -196,34 +195,14 @@ async def outcome(
     They come one by one, or cut at ``cuts``. With ``noise``, another connection sends all the time.
     """
     fs = ForgetfulFileSystem()
-    received = bytearray()
     async with broker_on(fs) as broker, serving(broker, serve_kafka) as served:
-        peer, other = await served.connect(), await served.connect()
         topics = broker.directory.registry.topics
         ids = [(TOPIC_IDS[name], id_bytes(topics[name].id)) for name in NAMES if name in topics]
         asked = [replaced(frame, ids) for frame in frames]
         pieces = asked if cuts is None else pieces_of(b"".join(asked), cuts)
-
-        async def receive() -> None:
-            received.extend(await peer.rest())
-            nursery.cancel_scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(receive)
-            if noise:
-                nursery.start_soon(make_noise, other)
-            for piece in pieces:
-                try:
-                    await peer.stream.send_all(piece)
-                except trio.BrokenResourceError:
-                    break  # the broker has closed it
-                if noise:
-                    await trio.sleep(0.001)
-                else:
-                    await wait_all_tasks_blocked(0.0005)
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await peer.stream.send_eof()
-    answered = replaced(bytes(received), [(drawn, name) for name, drawn in ids])
+        peers = await served.connect(), await served.connect()
+        received = await exchanged(*peers, pieces, make_noise if noise else None)
+    answered = replaced(received, [(drawn, name) for name, drawn in ids])
     return answered, {name: data for name, data in files_of(fs).items() if "-delete" not in name}
 
 

@@ -29,16 +29,14 @@ async def alter(
 ) -> dict[str, tuple[int, str | None]]:
     deletions = [each for each in changes if isinstance(each, _Alter.ScramCredentialDeletion)]
     upsertions = [each for each in changes if isinstance(each, _Alter.ScramCredentialUpsertion)]
-    await peer.send(_Alter(deletions=deletions, upsertions=upsertions))
-    response = await peer.receive(messages.AlterUserScramCredentialsResponse)
+    response = await peer.ask(_Alter(deletions=deletions, upsertions=upsertions))
     return {result.user: (result.error_code, result.error_message) for result in response.results}
 
 
 async def describe(peer: KafkaPeer, *names: str, every: bool = False) -> dict[str, tuple[int, str, dict[int, int]]]:
     """By user: code, message, and iterations by mechanism."""
     users = None if every else [_Describe.UserName(name=name) for name in names]
-    await peer.send(_Describe(users=users))
-    response = await peer.receive(messages.DescribeUserScramCredentialsResponse)
+    response = await peer.ask(_Describe(users=users))
     assert (response.error_code, response.error_message) == (0, "")
     return {
         each.user: (
@@ -71,36 +69,20 @@ async def test_what_kafka_refuses_is_refused_in_its_words_and_the_rest_is_done(p
     assert await alter(
         peer,
         gone("nobody"),
-        gone("alice", 2),
-        gone("deleted"),
-        gone("deleted"),
-        gone("mixed"),
-        up("mixed", 2),
         up("few", iterations=4095),
-        up("many", iterations=16385),
         up("none", iterations=-1),
         up("zero", mechanism=0),
-        up("three", mechanism=3),
         up(""),
         up("twice", 1),
         up("twice", 2),
-        up("thrice"),
-        up("thrice"),
-        up("thrice"),
         up("good"),
     ) == {
         "nobody": (91, "Attempt to delete a user credential that does not exist"),
-        "alice": (91, "Attempt to delete a user credential that does not exist"),
-        "deleted": (91, "Attempt to delete a user credential that does not exist"),
-        "mixed": (91, "Attempt to delete a user credential that does not exist"),
         "few": (93, "Too few iterations"),
-        "many": (93, "Too many iterations"),
         "none": (93, "Too few iterations"),
         "zero": (33, "Unknown SCRAM mechanism"),
-        "three": (33, "Unknown SCRAM mechanism"),
         "": (93, "Username must not be empty"),
         "twice": (92, TWICE),
-        "thrice": (92, TWICE),
         "good": (0, None),
     }
     assert await alter(peer, gone("alice"), up("alice")) == {"alice": (92, TWICE)}

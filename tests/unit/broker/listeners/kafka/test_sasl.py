@@ -37,14 +37,18 @@ async def accounts(*flags: str) -> AsyncIterator[KafkaServed]:
         yield served
 
 
+@pytest.fixture
+async def served() -> AsyncIterator[KafkaServed]:
+    async with accounts() as served:
+        yield served
+
+
 async def handshake(peer: KafkaPeer, mechanism: str = "PLAIN", version: int = 1) -> messages.SaslHandshakeResponse:
-    await peer.send(messages.SaslHandshakeRequest(mechanism=mechanism), version)
-    return await peer.receive(messages.SaslHandshakeResponse)
+    return await peer.ask(messages.SaslHandshakeRequest(mechanism=mechanism), version)
 
 
 async def authenticate(peer: KafkaPeer, token: bytes, version: int = 2) -> messages.SaslAuthenticateResponse:
-    await peer.send(messages.SaslAuthenticateRequest(auth_bytes=token), version)
-    return await peer.receive(messages.SaslAuthenticateResponse)
+    return await peer.ask(messages.SaslAuthenticateRequest(auth_bytes=token), version)
 
 
 async def log_in(
@@ -56,60 +60,46 @@ async def log_in(
 
 
 async def metadata(peer: KafkaPeer) -> messages.MetadataResponse:
-    await peer.send(messages.MetadataRequest(topics=None), 12)
-    return await peer.receive(messages.MetadataResponse)
+    return await peer.ask(messages.MetadataRequest(topics=None), 12)
 
 
-@pytest.mark.trio
-async def test_the_address_that_clients_use_is_told_with_the_name_of_their_listener() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        await log_in(peer, "admin")
-        asked = messages.DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=4, resource_name="1", configuration_keys=["advertised.listeners"]
-        )
-        await peer.send(messages.DescribeConfigsRequest(resources=[asked]), 4)
-        [result] = (await peer.receive(messages.DescribeConfigsResponse)).results
-        topic = messages.DescribeQuorumRequest.TopicData(
-            topic_name="__cluster_metadata",
-            partitions=[messages.DescribeQuorumRequest.PartitionData(partition_index=0)],
-        )
-        await peer.send(messages.DescribeQuorumRequest(topics=[topic]), 2)
-        [node] = (await peer.receive(messages.DescribeQuorumResponse)).nodes
+async def test_the_address_that_clients_use_is_told_with_the_name_of_their_listener(peer: KafkaPeer) -> None:
+    await log_in(peer, "admin")
+    asked = messages.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=4, resource_name="1", configuration_keys=["advertised.listeners"]
+    )
+    [result] = (await peer.ask(messages.DescribeConfigsRequest(resources=[asked]), 4)).results
+    topic = messages.DescribeQuorumRequest.TopicData(
+        topic_name="__cluster_metadata",
+        partitions=[messages.DescribeQuorumRequest.PartitionData(partition_index=0)],
+    )
+    [node] = (await peer.ask(messages.DescribeQuorumRequest(topics=[topic]), 2)).nodes
     assert str(result.configs[0].value).startswith("CLIENT://127.0.0.1:")
     assert [listener.name for listener in node.listeners] == ["CLIENT"]
 
 
-@pytest.mark.trio
-async def test_no_account_is_called_as_those_without_one() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        await log_in(peer, "admin")
-        asked = messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-            name="ANONYMOUS", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32
-        )
-        await peer.send(messages.AlterUserScramCredentialsRequest(upsertions=[asked]), 0)
-        [result] = (await peer.receive(messages.AlterUserScramCredentialsResponse)).results
+async def test_no_account_is_called_as_those_without_one(served: KafkaServed, peer: KafkaPeer) -> None:
+    await log_in(peer, "admin")
+    asked = messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="ANONYMOUS", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32
+    )
+    [result] = (await peer.ask(messages.AlterUserScramCredentialsRequest(upsertions=[asked]), 0)).results
     assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
     assert not served.broker.directory.accounts.has("ANONYMOUS")
 
 
 async def create(peer: KafkaPeer, topic: str) -> int:
     asked = messages.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
-    await peer.send(messages.CreateTopicsRequest(topics=[asked], timeout_ms=1000), 7)
-    [result] = (await peer.receive(messages.CreateTopicsResponse)).topics
+    [result] = (await peer.ask(messages.CreateTopicsRequest(topics=[asked], timeout_ms=1000), 7)).topics
     return result.error_code
 
 
-async def test_a_client_asks_for_versions_then_logs_in_and_is_served() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        await peer.send(messages.ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
-        versions = await peer.receive(messages.ApiVersionsResponse)
-        assert {17, 36} <= {api.api_key for api in versions.api_keys}
-        answered = await log_in(peer)
-        assert (answered.error_code, answered.auth_bytes, answered.session_lifetime_ms) == (ErrorCode.NONE, b"", 0)
-        assert {topic.name for topic in (await metadata(peer)).topics} >= {"plain", "keyed"}
+async def test_a_client_asks_for_versions_then_logs_in_and_is_served(peer: KafkaPeer) -> None:
+    versions = await peer.ask(messages.ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
+    assert {17, 36} <= {api.api_key for api in versions.api_keys}
+    answered = await log_in(peer)
+    assert (answered.error_code, answered.auth_bytes, answered.session_lifetime_ms) == (ErrorCode.NONE, b"", 0)
+    assert {topic.name for topic in (await metadata(peer)).topics} >= {"plain", "keyed"}
 
 
 async def test_a_listener_may_have_mechanisms_and_the_time_of_a_session_for_itself() -> None:
@@ -129,18 +119,17 @@ async def test_a_listener_may_have_mechanisms_and_the_time_of_a_session_for_itse
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_scram_proves_both_sides(mechanism: str) -> None:
-    async with accounts() as served:
-        store = served.broker.directory.accounts
-        store.adopt(store.plan([Change("alice", mechanism, credential(PASSWORDS["alice"], mechanism))]))
-        peer = await served.connect()
-        assert (await handshake(peer, mechanism)).error_code == ErrorCode.NONE
-        client = scramp.ScramClient([mechanism], "alice", PASSWORDS["alice"])
-        first = await authenticate(peer, client.get_client_first().encode())
-        client.set_server_first(bytes(first.auth_bytes).decode())
-        final = await authenticate(peer, client.get_client_final().encode())
-        client.set_server_final(bytes(final.auth_bytes).decode())
-        assert (await metadata(peer)).topics
+async def test_scram_proves_both_sides(mechanism: str, served: KafkaServed) -> None:
+    store = served.broker.directory.accounts
+    store.adopt(store.plan([Change("alice", mechanism, credential(PASSWORDS["alice"], mechanism))]))
+    peer = await served.connect()
+    assert (await handshake(peer, mechanism)).error_code == ErrorCode.NONE
+    client = scramp.ScramClient([mechanism], "alice", PASSWORDS["alice"])
+    first = await authenticate(peer, client.get_client_first().encode())
+    client.set_server_first(bytes(first.auth_bytes).decode())
+    final = await authenticate(peer, client.get_client_final().encode())
+    client.set_server_final(bytes(final.auth_bytes).decode())
+    assert (await metadata(peer)).topics
 
 
 @pytest.mark.parametrize(
@@ -160,63 +149,45 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike_and_the_conne
         assert await peer.rest() == b""
 
 
-async def test_a_mechanism_that_is_not_offered_is_refused_with_those_that_are() -> None:
-    async with accounts("sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512") as served:
+async def test_requests_before_the_login_close_the_connection(served: KafkaServed) -> None:
+    for request, version in (
+        (messages.MetadataRequest(topics=None), 12),
+        (messages.SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonderland"), 2),
+        (messages.ProduceRequest(acks=1, timeout_ms=1, topic_data=[]), 9),
+    ):
         peer = await served.connect()
-        answered = await handshake(peer, "GSSAPI")
-        assert answered.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        assert sorted(answered.mechanisms) == ["PLAIN", "SCRAM-SHA-512"]
+        await peer.send(cast("Any", request), version)
         assert await peer.rest() == b""
 
 
-async def test_requests_before_the_login_close_the_connection() -> None:
-    async with accounts() as served:
-        for request, version in (
-            (messages.MetadataRequest(topics=None), 12),
-            (messages.SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonderland"), 2),
-            (messages.ProduceRequest(acks=1, timeout_ms=1, topic_data=[]), 9),
-        ):
-            peer = await served.connect()
-            await peer.send(cast("Any", request), version)
-            assert await peer.rest() == b""
+async def test_a_request_between_mechanism_and_token_is_refused(peer: KafkaPeer) -> None:
+    await handshake(peer)
+    assert (await peer.ask(messages.ListGroupsRequest(), 4)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await peer.rest() == b""
 
 
-async def test_a_request_between_mechanism_and_token_is_refused() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        await handshake(peer)
-        await peer.send(messages.ListGroupsRequest(), 4)
-        assert (await peer.receive(messages.ListGroupsResponse)).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert await peer.rest() == b""
-
-
-async def test_a_large_request_between_mechanism_and_token_is_not_even_read() -> None:
+async def test_a_large_request_between_mechanism_and_token_is_not_even_read(peer: KafkaPeer) -> None:
     """To answer all that it may name would hold up every other client, for one without an account."""
-    async with accounts() as served:
-        peer = await served.connect()
-        await handshake(peer)
-        deleted = messages.DeleteTopicsRequest.DeleteTopicState
-        await peer.send(messages.DeleteTopicsRequest(topics=[deleted(name=f"t{n}") for n in range(15_000)]), 6)
-        assert await peer.rest() == b""
+    await handshake(peer)
+    deleted = messages.DeleteTopicsRequest.DeleteTopicState
+    await peer.send(messages.DeleteTopicsRequest(topics=[deleted(name=f"t{n}") for n in range(15_000)]), 6)
+    assert await peer.rest() == b""
 
 
-async def test_tokens_come_as_frames_of_their_own_behind_the_old_handshake() -> None:
-    async with accounts() as served:
+async def test_tokens_come_as_frames_of_their_own_behind_the_old_handshake(peer: KafkaPeer) -> None:
+    assert (await handshake(peer, version=0)).error_code == ErrorCode.NONE
+    token = b"\0alice\0wonderland"
+    await peer.stream.send_all(len(token).to_bytes(4, "big") + token)
+    assert await peer.receive_frame() == b""
+    assert (await metadata(peer)).topics
+
+
+async def test_the_old_handshake_has_no_words_for_a_failure(served: KafkaServed) -> None:
+    for token in (b"\0alice\0wrong", b"", b"x"):
         peer = await served.connect()
-        assert (await handshake(peer, version=0)).error_code == ErrorCode.NONE
-        token = b"\0alice\0wonderland"
+        await handshake(peer, version=0)
         await peer.stream.send_all(len(token).to_bytes(4, "big") + token)
-        assert await peer.receive_frame() == b""
-        assert (await metadata(peer)).topics
-
-
-async def test_the_old_handshake_has_no_words_for_a_failure() -> None:
-    async with accounts() as served:
-        for token in (b"\0alice\0wrong", b"", b"x"):
-            peer = await served.connect()
-            await handshake(peer, version=0)
-            await peer.stream.send_all(len(token).to_bytes(4, "big") + token)
-            assert await peer.rest() == b""
+        assert await peer.rest() == b""
 
 
 async def test_a_frame_above_the_limit_ends_the_connection_before_it_comes() -> None:
@@ -226,12 +197,12 @@ async def test_a_frame_above_the_limit_ends_the_connection_before_it_comes() -> 
         assert await peer.rest() == b""
 
 
-async def test_a_client_that_says_nothing_is_closed_after_a_time(autojump_clock: trio.testing.MockClock) -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        began = trio.current_time()
-        assert await peer.rest() == b""
-        assert trio.current_time() - began >= EXCHANGE_SECONDS
+async def test_a_client_that_says_nothing_is_closed_after_a_time(
+    autojump_clock: trio.testing.MockClock, peer: KafkaPeer
+) -> None:
+    began = trio.current_time()
+    assert await peer.rest() == b""
+    assert trio.current_time() - began >= EXCHANGE_SECONDS
 
 
 # --- Sessions that end ------------------------------------------------------------------------------------------------
@@ -268,21 +239,18 @@ async def test_nothing_else_is_served_while_a_client_authenticates_again() -> No
         peer = await served.connect()
         await log_in(peer)
         await handshake(peer)
-        await peer.send(messages.ListGroupsRequest(), 4)
-        assert (await peer.receive(messages.ListGroupsResponse)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await peer.ask(messages.ListGroupsRequest(), 4)).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await peer.rest() == b""
 
 
-async def test_a_session_without_end_needs_no_other_login() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        await log_in(peer)
-        answered = await handshake(peer)
-        assert (answered.error_code, answered.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
-        refused = await authenticate(peer, b"\0alice\0wonderland")
-        assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert refused.error_message == "SaslAuthenticate request received after successful authentication"
-        assert (await metadata(peer)).topics
+async def test_a_session_without_end_needs_no_other_login(peer: KafkaPeer) -> None:
+    await log_in(peer)
+    answered = await handshake(peer)
+    assert (answered.error_code, answered.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+    refused = await authenticate(peer, b"\0alice\0wonderland")
+    assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert refused.error_message == "SaslAuthenticate request received after successful authentication"
+    assert (await metadata(peer)).topics
 
 
 async def test_a_listener_without_accounts_wants_none() -> None:
@@ -293,76 +261,51 @@ async def test_a_listener_without_accounts_wants_none() -> None:
         assert (await metadata(peer)).topics
 
 
-async def test_the_connections_of_a_deleted_account_end() -> None:
-    async with accounts() as served:
-        alice, admin = await served.connect(), await served.connect()
-        await log_in(alice)
-        await log_in(admin, "admin")
-        store = served.broker.directory.accounts
-        store.adopt(store.plan([Change("alice", "SCRAM-SHA-256", None)]))
-        assert await alice.rest() == b""
-        assert (await metadata(admin)).topics
-
-
 # --- Who may do what --------------------------------------------------------------------------------------------------
 
 
-async def test_administrators_alone_change_topics() -> None:
-    async with accounts() as served:
-        alice, admin = await served.connect(), await served.connect()
-        await log_in(alice)
-        await log_in(admin, "admin")
-        assert await create(alice, "new") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert "new" not in served.broker.directory.registry.topics
-        assert await create(admin, "new") == ErrorCode.NONE
-        asked = messages.MetadataRequest.MetadataRequestTopic(name="newer")
-        for peer, code in ((alice, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (admin, ErrorCode.NONE)):
-            await peer.send(messages.MetadataRequest(topics=[asked], allow_auto_topic_creation=True), 12)
-            [topic] = (await peer.receive(messages.MetadataResponse)).topics
-            assert topic.error_code == code
+async def test_administrators_alone_change_topics(served: KafkaServed) -> None:
+    alice, admin = await served.connect(), await served.connect()
+    await log_in(alice)
+    await log_in(admin, "admin")
+    assert await create(alice, "new") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert "new" not in served.broker.directory.registry.topics
+    assert await create(admin, "new") == ErrorCode.NONE
+    asked = messages.MetadataRequest.MetadataRequestTopic(name="newer")
+    for peer, code in ((alice, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (admin, ErrorCode.NONE)):
+        [topic] = (await peer.ask(messages.MetadataRequest(topics=[asked], allow_auto_topic_creation=True), 12)).topics
+        assert topic.error_code == code
 
 
-async def test_a_refusal_says_what_it_is_about() -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        await log_in(peer)
-        for kind, name, expected in (
-            (2, "plain", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-            (32, "readers", ErrorCode.GROUP_AUTHORIZATION_FAILED),
-            (4, "1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-        ):
-            resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
-                resource_type=kind, resource_name=name, configs=[]
-            )
-            await peer.send(messages.IncrementalAlterConfigsRequest(resources=[resource]), 1)
-            [answered] = (await peer.receive(messages.IncrementalAlterConfigsResponse)).responses
-            assert answered.error_code == expected
-
-
-async def test_a_topic_that_is_not_there_is_said_to_be_missing() -> None:
-    async with accounts() as served:
-        session = (await served.connection_of(await _logged_in(served))).session
-        refusal = session.refusal_of(Administration.TOPICS, "nwe", is_new=True)
-        assert refusal is not None
-        assert "there is no topic nwe, and User:alice may not create it" in refusal.message
-
-
-async def _logged_in(served: KafkaServed) -> KafkaPeer:
-    peer = await served.connect()
+async def test_a_refusal_says_what_it_is_about(peer: KafkaPeer) -> None:
     await log_in(peer)
-    return peer
+    for kind, name, expected in (
+        (2, "plain", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (32, "readers", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (4, "1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ):
+        resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[]
+        )
+        [answered] = (await peer.ask(messages.IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses
+        assert answered.error_code == expected
 
 
-async def test_clients_are_told_what_they_may_do() -> None:
-    async with accounts() as served:
-        for user, operations in (("alice", 1304), ("admin", 3576)):
-            peer = await served.connect()
-            await log_in(peer, user)
-            asked = messages.MetadataRequest.MetadataRequestTopic(name="plain")
-            request = messages.MetadataRequest(topics=[asked], include_topic_authorized_operations=True)
-            await peer.send(request, 12)
-            [topic] = (await peer.receive(messages.MetadataResponse)).topics
-            assert topic.topic_authorized_operations == operations
+async def test_a_topic_that_is_not_there_is_said_to_be_missing(served: KafkaServed, peer: KafkaPeer) -> None:
+    await log_in(peer)
+    refusal = (await served.connection_of(peer)).session.refusal_of(Administration.TOPICS, "nwe", is_new=True)
+    assert refusal is not None
+    assert "there is no topic nwe, and User:alice may not create it" in refusal.message
+
+
+async def test_clients_are_told_what_they_may_do(served: KafkaServed) -> None:
+    for user, operations in (("alice", 1304), ("admin", 3576)):
+        peer = await served.connect()
+        await log_in(peer, user)
+        asked = messages.MetadataRequest.MetadataRequestTopic(name="plain")
+        request = messages.MetadataRequest(topics=[asked], include_topic_authorized_operations=True)
+        [topic] = (await peer.ask(request, 12)).topics
+        assert topic.topic_authorized_operations == operations
 
 
 def test_every_api_is_for_everyone_or_for_administrators() -> None:

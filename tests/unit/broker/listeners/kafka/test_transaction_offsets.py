@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_protocol import errors
@@ -12,8 +10,6 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
 from tests.unit.broker.listeners.kafka.group_requests import ID_OF, serve
-
-pytestmark = pytest.mark.trio
 
 ID_OF_NOTHING = bytes(15) + b"x"
 

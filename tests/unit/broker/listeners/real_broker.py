@@ -1,0 +1,41 @@
+"""A broker with topics, and with the task that wakes its fetches."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.waiting_fetches import run_purgatory
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.messages import CreateTopicRequest
+from tests.unit.broker.brokers import open_broker
+
+
+@asynccontextmanager
+async def real_broker(
+    *flags: str,
+    topics: Iterable[CreateTopicRequest],
+    fs: FileSystem | None = None,
+    folder: Path | None = None,
+    offload: Offload | None = None,
+) -> AsyncIterator[Broker]:
+    """On the forgetful disk, or in a real folder. At its end no lease, no memory of a request and no file is left."""
+    if folder is not None:
+        fs, flags = PosixFileSystem(), (f"log.dir={folder}", *flags)
+    broker = open_broker(fs, *flags, offload=offload)
+    for topic in topics:
+        await broker.create_topic(topic)
+    async with trio.open_nursery() as tasks:
+        await tasks.start(run_purgatory, broker.purgatory)
+        yield broker
+        tasks.cancel_scope.cancel()
+    leased = [path for path, handle in broker.directory.handles._files.items() if handle.leases > 1]
+    assert leased == [], "but for the writer's lease, every one was given back"
+    assert broker.request_memory.used == 0, "all memory was given back"
+    broker.close()
+    if isinstance(broker.fs, ForgetfulFileSystem):
+        assert broker.fs.open_files == []
