@@ -9,22 +9,10 @@ from seglog_protocol.batch_scan import PLACES_A_TURN, SEARCHED_A_TURN, BatchScan
 from seglog_protocol.record_batch import HEADER_SIZE, MAGIC_POSITION, rewrite_offset_and_epoch
 from tests.logs import batch_of_size
 from tests.support import each_case
+from tests.unit.protocol.files import ReadFile
 
 SIZES = [80, 5000, 90, 20_000, 81, 200]
 WINDOWS = [2 * HEADER_SIZE, 1000, 1 << 20]
-
-
-class _Bytes:
-    """A file in memory; ``read`` counts bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.read = 0
-
-    def pread(self, size: int, position: int) -> bytes:
-        found = self.data[position : position + size]
-        self.read += len(found)
-        return found
 
 
 class _TurnError(Exception):
@@ -56,7 +44,7 @@ def _log(*sizes: int) -> bytearray:
 
 
 def _scan(data: bytes | bytearray, window: int, size: int | None = None) -> BatchScan:
-    return BatchScan(_Bytes(bytes(data)), len(data) if size is None else size, window_bytes=window)
+    return BatchScan(ReadFile(bytes(data)), len(data) if size is None else size, window_bytes=window)
 
 
 def _found(scan: BatchScan) -> list[tuple[int, int]]:
@@ -119,7 +107,7 @@ def test_bytes_behind_the_size_do_not_count() -> None:
 
 def test_a_long_search_stops_for_others_and_goes_on_where_it_was() -> None:
     for lost in (b"\x02" * 50 * PLACES_A_TURN, bytes(20 * SEARCHED_A_TURN)):
-        file, pauses = _Bytes(lost + _log(100)), _Turns()
+        file, pauses = ReadFile(lost + _log(100)), _Turns()
         found, turns = None, 0
         while found is None and turns < 100:
             turns += 1

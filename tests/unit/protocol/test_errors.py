@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_protocol import errors
+from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 
 EVERY: Final = [
@@ -213,26 +214,10 @@ def test_a_fact_that_is_a_list_of_something_else_than_names_is_dropped() -> None
 
 
 def test_kafkas_numbers_are_kafkas() -> None:
-    numbers = {
-        "OFFSET_OUT_OF_RANGE": 1,
-        "CORRUPT_MESSAGE": 2,
-        "UNKNOWN_TOPIC": 3,  # UNKNOWN_TOPIC_OR_PARTITION
-        "UNKNOWN_PARTITION": 3,
-        "MESSAGE_TOO_LARGE": 10,
-        "INVALID_TOPIC_EXCEPTION": 17,
-        "RECORD_LIST_TOO_LARGE": 18,
-        "INVALID_TIMESTAMP": 32,
-        "UNSUPPORTED_VERSION": 35,
-        "TOPIC_ALREADY_EXISTS": 36,
-        "INVALID_PARTITIONS": 37,
-        "INVALID_CONFIG": 40,
-        "INVALID_REQUEST": 42,
-        "POLICY_VIOLATION": 44,
-        "KAFKA_STORAGE_ERROR": 56,
-        "INVALID_RECORD": 87,
-        "UNKNOWN_SERVER_ERROR": -1,
-    }
-    assert {code: errors.BY_CODE[code].kafka_code for code in numbers} == numbers
+    named = {kind.code: kind.kafka_code for kind in errors.WIRE_ERRORS if kind.code in ErrorCode.__members__}
+    assert named == {name: ErrorCode[name] for name in named}
+    assert len(named) > 40
+    assert {errors.UnknownTopicError.kafka_code, errors.UnknownPartitionError.kafka_code} == {3}
     assert errors.BY_CODE["UNKNOWN_SERVER_ERROR"] is errors.UnknownServerError
 
 

@@ -7,7 +7,7 @@ import pytest
 from seglog_broker.api.broker import Broker
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import CreateTopicRequest
-from tests.unit.broker.api.scene import Scene
+from tests.unit.broker.api.scene import Scene, made
 from tests.unit.broker.brokers import open_broker
 
 
@@ -23,6 +23,4 @@ async def broker() -> AsyncIterator[Broker]:
 
 @pytest.fixture
 async def scene() -> Scene:
-    scene = Scene()
-    await scene.create()
-    return scene
+    return await made()

@@ -74,3 +74,10 @@ class Scene:
 
     async def segments(self) -> list[messages.ExplainedSegment]:
         return (await self.explain())[1]
+
+
+async def made(**settings: Any) -> Scene:
+    """A scene with a topic of these settings."""
+    scene = Scene()
+    await scene.create(**settings)
+    return scene

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Final
 
 import pytest
@@ -41,12 +42,17 @@ def disk(broker: Broker) -> ForgetfulFileSystem:
     return broker.fs
 
 
-async def alter(broker: Broker, name: str, *changes: tuple[str, str | None], **how: bool) -> None:
+async def alter(
+    broker: Broker, name: str, *changes: tuple[str, str | None], kind: ResourceType = ResourceType.BROKER, **how: bool
+) -> None:
     """Set keys, or delete those without a value."""
     alterations = [
         Alteration(key, Operation.DELETE if value is None else Operation.SET, value) for key, value in changes
     ]
-    await broker.configs.alter(ResourceType.BROKER, name, alterations, **how)
+    await broker.configs.alter(kind, name, alterations, **how)
+
+
+alter_group = partial(alter, kind=ResourceType.GROUP)
 
 
 def shown(broker: Broker, name: str, *keys: str) -> dict[str, tuple[str | None, ConfigSource]]:
@@ -230,13 +236,6 @@ async def test_very_many_logs_get_a_new_default_in_steps(broker: Broker) -> None
 
 SESSION: Final = "consumer.session.timeout.ms"
 HEARTBEAT: Final = "consumer.heartbeat.interval.ms"
-
-
-async def alter_group(broker: Broker, name: str, *changes: tuple[str, str | None], **how: bool) -> None:
-    alterations = [
-        Alteration(key, Operation.DELETE if value is None else Operation.SET, value) for key, value in changes
-    ]
-    await broker.configs.alter(ResourceType.GROUP, name, alterations, **how)
 
 
 def shown_group(broker: Broker, name: str, key: str) -> list[tuple[str, str | None, ConfigSource]]:

@@ -19,7 +19,7 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.texts import time_text
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import NewRecord, encode_batch
-from tests.unit.broker.api.scene import FIRST, INTERVAL, MINUTE, NOW, SIZE, Scene
+from tests.unit.broker.api.scene import FIRST, INTERVAL, MINUTE, NOW, SIZE, Scene, made
 
 
 async def test_each_segment_tells_its_offsets_size_times_and_why_it_was_closed(scene: Scene) -> None:
@@ -54,8 +54,7 @@ async def test_each_segment_tells_its_offsets_size_times_and_why_it_was_closed(s
     ("settings", "first"), [({}, NOW - 3 * MINUTE), ({"message_timestamp_type": "LogAppendTime"}, NOW)]
 )
 async def test_the_times_of_a_segment_begin_with_its_first_record(settings: dict[str, str], first: int) -> None:
-    scene = Scene()
-    await scene.create(segment_bytes=10 * SIZE, **settings)
+    scene = await made(segment_bytes=10 * SIZE, **settings)
     records: list[NewRecord] = [(NOW - 3 * MINUTE, None, b"1", ()), (NOW - MINUTE, None, b"2", ())]
     scene.append_batch(encode_batch(records))
     [segment] = await scene.segments()
@@ -130,8 +129,7 @@ async def test_pages_together_are_the_whole(autojump_clock: MockClock, scene: Sc
 
 
 async def test_segments_below_the_log_start_are_due_with_any_cleanup_policy() -> None:
-    scene = Scene()
-    await scene.create(retention_ms=-1)
+    scene = await made(retention_ms=-1)
     scene.append(NOW, NOW, NOW)
     await scene.broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)]))
     await scene.broker.alter_topic(messages.AlterTopicRequest("t", {"cleanup.policy": ""}))
@@ -146,8 +144,7 @@ async def test_segments_below_the_log_start_are_due_with_any_cleanup_policy() ->
 
 
 async def test_without_a_limit_no_segment_is_due_and_the_reason_is_given() -> None:
-    scene = Scene()
-    await scene.create(retention_ms=-1)
+    scene = await made(retention_ms=-1)
     assert (await scene.segments())[0].why == "nothing is in it yet; the next record goes there"
     scene.append(NOW)
     [active] = await scene.segments()
@@ -156,8 +153,7 @@ async def test_without_a_limit_no_segment_is_due_and_the_reason_is_given() -> No
 
 
 async def test_the_size_rule_reports_the_missing_bytes() -> None:
-    scene = Scene()
-    await scene.create(retention_ms=-1, retention_bytes=2500)
+    scene = await made(retention_ms=-1, retention_bytes=2500)
     scene.append(NOW, NOW, NOW, NOW)
     first, second, third, active = await scene.segments()
     assert (first.rule, first.bytes_to_come, first.leaves_by_ms) == ("size", None, NOW + FIRST)
@@ -275,8 +271,7 @@ async def test_why_a_segment_was_closed_after_a_restart(scene: Scene) -> None:
 
 
 async def test_a_compacted_partition_tells_how_compaction_stands() -> None:
-    scene = Scene()
-    await scene.create(cleanup_policy="compact", retention_ms=-1)
+    scene = await made(cleanup_policy="compact", retention_ms=-1)
     reply, [active] = await scene.explain()
     assert active.why == "nothing is in it yet; the next record goes there"
     assert reply.compaction is not None
@@ -332,8 +327,7 @@ async def test_a_segment_that_expires_during_a_cold_read_is_shown_as_deleted() -
 @pytest.mark.parametrize("every", [1, 1_000], ids=["all the time", "twice"])
 async def test_a_page_is_whole_though_segments_are_deleted(every: int) -> None:
     """A page is whole though segments leave the log while others before it are judged."""
-    scene = Scene()
-    await scene.create(retention_ms=-1)
+    scene = await made(retention_ms=-1)
     scene.append(*[NOW] * 1_000)
     turns = 0
     is_over = False
@@ -379,8 +373,7 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown()
     ],
 )
 async def test_a_setting_as_large_as_can_be_means_never(setting: str, told: tuple[bool, bool, bool]) -> None:
-    scene = Scene()
-    await scene.create(**{setting: messages.INT64_MAX})
+    scene = await made(**{setting: messages.INT64_MAX})
     scene.append(NOW)
     [active] = await scene.segments()
     moments = (active.deletable_ms, active.leaves_by_ms, active.gone_by_ms)

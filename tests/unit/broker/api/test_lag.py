@@ -11,7 +11,7 @@ from seglog_broker.api.lag import LAG_PARTITIONS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.errors import InvalidRequestError, StorageError, UnknownPartitionError, UnknownTopicError
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult, TruncatePartition, TruncateRequest
-from tests.unit.broker.api.scene import MINUTE, NOW, SIZE, Scene
+from tests.unit.broker.api.scene import MINUTE, NOW, SIZE, Scene, made
 
 
 def pass_time(scene: Scene, mock_clock: MockClock, until_ms: int) -> None:
@@ -30,8 +30,7 @@ async def ask(scene: Scene, *offsets: int, partition: int = 0) -> list[LagResult
 
 
 async def test_an_offset_is_lost_when_its_segment_leaves_the_log_as_explain_predicts() -> None:
-    scene = Scene()
-    await scene.create(retention_bytes=3 * SIZE)
+    scene = await made(retention_bytes=3 * SIZE)
     scene.append(*(NOW - minutes * MINUTE for minutes in (11, 9, 7, 5)))
     segments = await scene.segments()
     places = await ask(scene, 0, 1, 2, 3)
@@ -68,8 +67,7 @@ async def test_an_offset_at_the_end_or_beyond_has_no_record_to_lose(scene: Scene
 
 
 async def test_an_offset_below_a_truncated_start_gets_the_reason() -> None:
-    scene = Scene()
-    await scene.create(retention_ms=-1)
+    scene = await made(retention_ms=-1)
     scene.append(NOW, NOW, NOW)
     await scene.broker.answer(TruncateRequest([TruncatePartition("t", 0, 2)]))
     (place,) = await ask(scene, 0)

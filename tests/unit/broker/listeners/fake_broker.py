@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -25,7 +26,7 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.directory.accounts import AccountStore
-from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_broker.storage.io.filesystem import Buffer, File, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
@@ -171,6 +172,13 @@ class FakeFile(File):
 
     def close(self) -> None:
         raise NotImplementedError
+
+
+def stored(folder: Path, content: bytes) -> File:
+    """A real file, for sendfile."""
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(content)
+    return PosixFileSystem().open(str(path))
 
 
 def answer_of(*slices: FakeSlice) -> FakeAnswer:

@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.listeners import acceptor
-from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import request_header
@@ -25,6 +24,7 @@ from tests.unit.broker.listeners.fake_broker import (
     append_of,
     fetch_of,
     serving,
+    stored,
 )
 
 MIB = 1024 * 1024
@@ -184,9 +184,7 @@ async def test_with_minus_one_no_connection_is_closed_for_idleness(autojump_cloc
 @WITH_FAKES
 async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path: Path, autojump_clock: object) -> None:
     content = bytes(range(256)) * 128 * 1024  # 32 MiB
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(content)
-    real = PosixFileSystem().open(str(path))
+    real = stored(tmp_path, content)
     broker = FakeBroker(seglog_connections_max_stall_ms=10_000)
     broker.answers.append(answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content))))
     async with serving(broker) as served:
@@ -212,9 +210,7 @@ async def test_a_reader_of_a_removed_file_is_cut_when_its_space_is_needed(
     tmp_path: Path, autojump_clock: object
 ) -> None:
     content = bytes(32 * MIB)
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(content)
-    real = PosixFileSystem().open(str(path))
+    real = stored(tmp_path, content)
     broker = FakeBroker()
     answers = [answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content), gone)) for gone in (True, False)]
     async with serving(broker) as served:

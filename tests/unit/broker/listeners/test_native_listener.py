@@ -38,7 +38,6 @@ from seglog_broker.listeners.sending import READ_AHEAD_BYTES
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
-from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import InvalidTopicError
 from seglog_protocol.frames import PREFIX, encode_frame
@@ -72,6 +71,7 @@ from tests.unit.broker.listeners.fake_broker import (
     fetch_of,
     reach,
     serving,
+    stored,
 )
 
 BATCH = b"b" * 100
@@ -91,13 +91,6 @@ async def served(broker: FakeBroker) -> AsyncIterator[Listening]:
 @pytest.fixture
 async def peer(served: Listening) -> Peer:
     return await served.greeted()
-
-
-def stored(folder: Path, content: bytes) -> File:
-    """A real file, for sendfile."""
-    path = folder / "00000000000000000000.log"
-    path.write_bytes(content)
-    return PosixFileSystem().open(str(path))
 
 
 def code_of(header: dict[str, Any]) -> str:

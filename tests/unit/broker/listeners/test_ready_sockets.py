@@ -116,17 +116,21 @@ async def running(*peers: Peer, ready: ReadySockets | None = None) -> AsyncItera
         peer.close()
 
 
+async def send_to(*peers: Peer) -> None:
+    """A byte to each, which is received before this returns."""
+    for peer in peers:
+        peer.other.send(b"x")
+    await wait_all_tasks_blocked()
+
+
 async def test_all_that_are_ready_begin_before_any_ends() -> None:
     shared = Shared()
     peers = [Peer(name, shared) for name in "abc"]
     async with running(*peers):
-        for peer in peers:
-            peer.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(*peers)
         assert sorted(shared.events[:3]) == ["a", "b", "c"]
         assert shared.events[3:] == ["between", "after"]
-        peers[1].other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(peers[1])
         assert shared.events[5:] == ["b", "between", "after"]
 
 
@@ -134,9 +138,7 @@ async def test_no_more_begin_than_there_is_room_for() -> None:
     shared = Shared(room=2)
     peers = [Peer(name, shared) for name in "abcde"]
     async with running(*peers):
-        for peer in peers:
-            peer.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(*peers)
     assert [peer.turns for peer in peers] == [1] * 5
     assert [event for event in shared.events if len(event) > 1] == ["between", "after"] * 3
 
@@ -145,9 +147,7 @@ async def test_listeners_do_their_own_work_only() -> None:
     one, two = Shared(), Shared()
     peers = [Peer("a", one), Peer("b", two), Peer("c", one)]
     async with running(*peers):
-        for peer in peers:
-            peer.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(*peers)
     assert sorted(event for event in one.events if len(event) == 1) == ["a", "c"]
     assert two.events == ["b", "between", "after"]
 
@@ -196,12 +196,10 @@ async def test_an_error_is_raised_in_the_connections_own_task(where: str) -> Non
             bad.failure = ValueError("of this one")
         else:
             shared.failure = ValueError("of all of them")
-        bad.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(bad)
         assert [str(error) for error in raised] == ["of this one" if where == "begin" else "of all of them"]
         shared.failure = None
-        good.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(good)
         assert (good.turns, good.has_ended) == (1, False)
     bad.close()
 
@@ -212,8 +210,7 @@ async def test_a_cancelled_connection_gets_no_turn() -> None:
     async with running() as (ready, _):
         with trio.move_on_after(0):
             await peer.serve(ready)
-        peer.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(peer)
         assert peer.turns == 0
     peer.close()
 
@@ -341,11 +338,9 @@ async def test_where_no_request_comes_soon_polling_pauses() -> None:
     peer = Peer("a", Shared())
     async with running(peer, ready=ready):
         asked.found()
-        peer.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(peer)
         assert len(asked.found()) > 3, "it polled"
-        peer.other.send(b"x")
-        await wait_all_tasks_blocked()
+        await send_to(peer)
         assert len(asked.found()) <= 3, "one look that finds it, and two behind it"
     assert peer.turns == 2
 

@@ -10,7 +10,7 @@ from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_broker.coordinators.groups.service.rebalances import Rebalances
 from seglog_protocol import messages
 from tests.unit.broker.api.monitoring.test_service import samples, value
-from tests.unit.broker.api.scene import MINUTE, NOW, Scene
+from tests.unit.broker.api.scene import MINUTE, NOW, Scene, made
 
 
 def commit(broker: Broker, group: str, offset: int, partition: int = 0, topic: str = "t") -> None:
@@ -19,8 +19,7 @@ def commit(broker: Broker, group: str, offset: int, partition: int = 0, topic: s
 
 async def scene_with(*minutes: float) -> Scene:
     """A record of each of so many minutes ago, each in a segment of its own; retention is ten minutes."""
-    scene = Scene()
-    await scene.create()
+    scene = await made()
     scene.append(*(NOW - round(ago * MINUTE) for ago in minutes))
     return scene
 
@@ -70,8 +69,7 @@ async def test_time_to_loss_is_what_explain_predicts() -> None:
 
 
 async def test_nothing_is_lost_where_nothing_is_deleted() -> None:
-    scene = Scene()
-    await scene.create(retention_ms=-1)
+    scene = await made(retention_ms=-1)
     scene.append(NOW - MINUTE, NOW)
     commit(scene.broker, "g", 0)
     await scene.broker.measurements.measure()

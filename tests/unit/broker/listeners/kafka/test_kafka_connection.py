@@ -121,11 +121,11 @@ async def test_api_versions_in_an_unknown_version(served: KafkaServed, peer: Kaf
         (41, "ffffffff", "00400000000000000000"),
     ],
 )
-async def test_requests_about_delegation_tokens_get_the_bytes_of_a_kafka(api_key: int, body: str, answer: str) -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.stream.send_all(raw(api_key, 1, bytes.fromhex(body)))
-        assert (await peer.receive_frame()).hex() == "00000007" + answer
+async def test_requests_about_delegation_tokens_get_the_bytes_of_a_kafka(
+    api_key: int, body: str, answer: str, peer: KafkaPeer
+) -> None:
+    await peer.stream.send_all(raw(api_key, 1, bytes.fromhex(body)))
+    assert (await peer.receive_frame()).hex() == "00000007" + answer
 
 
 async def test_the_metadata_version_in_force_is_that_of_the_log_directory(served: KafkaServed, peer: KafkaPeer) -> None:
@@ -149,11 +149,9 @@ async def test_api_versions_in_an_unknown_version_waits_for_its_turn(peer: Kafka
 
 
 @each_case("name", ["", "-client", "two words", "client."])
-async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(name: str) -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        await peer.send(messages.ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
-        assert (await peer.receive(messages.ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
+async def test_a_client_software_with_an_impossible_name_is_an_invalid_request(name: str, peer: KafkaPeer) -> None:
+    await peer.send(messages.ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
+    assert (await peer.receive(messages.ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_the_log_has_a_client_that_leaves_three_times_when_it_knows_the_versions(served: KafkaServed) -> None:
@@ -198,17 +196,16 @@ HERE = "the id of this cluster"
     ],
 )
 async def test_a_client_that_meant_another_node_has_to_look_for_its_cluster_again(
-    cluster_id: str | None, node_id: int, code: ErrorCode
+    cluster_id: str | None, node_id: int, code: ErrorCode, served: KafkaServed
 ) -> None:
-    async with kafka() as served:
-        if cluster_id == HERE:
-            cluster_id = served.broker.directory.cluster_id
-        asked = messages.ApiVersionsRequest(
-            client_software_name="client", client_software_version="1", cluster_id=cluster_id, node_id=node_id
-        )
-        peer = await served.connect()
-        answer = await peer.ask(asked, 5)
-        assert (answer.error_code, bool(answer.api_keys), bool(answer.supported_features)) == (code, not code, not code)
+    if cluster_id == HERE:
+        cluster_id = served.broker.directory.cluster_id
+    asked = messages.ApiVersionsRequest(
+        client_software_name="client", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+    )
+    peer = await served.connect()
+    answer = await peer.ask(asked, 5)
+    assert (answer.error_code, bool(answer.api_keys), bool(answer.supported_features)) == (code, not code, not code)
 
 
 @each_case(

@@ -280,7 +280,7 @@ async def test_an_older_leader_epoch_is_fenced(served: KafkaServed) -> None:
         assert await told_epoch(served, epoch) == code
 
 
-async def told_epoch(served: KafkaServed, epoch: int) -> int:
+async def told_epoch(served: KafkaServed, epoch: int) -> Any:
     """The error code of OffsetForLeaderEpoch from a client that knows this epoch."""
     cls = messages.OffsetForLeaderEpochRequest
     peer = await served.connect()

@@ -68,7 +68,7 @@ class Member:
             told = await self.joined()
         return told
 
-    async def sync(self, *assigned: str) -> messages.SyncGroupResponse:
+    async def sync(self, *assigned: str) -> Any:
         cls = messages.SyncGroupRequest
         version = self._version(5)
         protocol = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
@@ -82,14 +82,14 @@ class Member:
         )
         return await self.peer.ask(request, version)
 
-    async def heartbeat(self) -> int:
+    async def heartbeat(self) -> Any:
         version = self._version(4)
         request = messages.HeartbeatRequest(
             group_id=self.group, generation_id=self.generation, member_id=self.id, **self._instance(version, 3)
         )
         return (await self.peer.ask(request, version)).error_code
 
-    async def commit(self, offset: int, version: int = 9, *, topic: str = "plain", metadata: str = "note") -> int:
+    async def commit(self, offset: int, version: int = 9, *, topic: str = "plain", metadata: str = "note") -> Any:
         cls = messages.OffsetCommitRequest
         partition = cls.OffsetCommitRequestPartition(
             partition_index=1, committed_offset=offset, committed_metadata=metadata
@@ -121,7 +121,7 @@ class Member:
         place: Any = (told.groups[0].topics if version >= 8 else told.topics)[0].partitions[0]
         return place.committed_offset, place.metadata, place.error_code
 
-    async def leave(self) -> int:
+    async def leave(self) -> Any:
         cls = messages.LeaveGroupRequest
         version = self._version(5)
         if version < 3:
@@ -135,7 +135,7 @@ async def described(peer: KafkaPeer, group: str, version: int = 6) -> Any:
     return (await peer.ask(messages.DescribeGroupsRequest(groups=[group]), version)).groups[0]
 
 
-async def deleted(peer: KafkaPeer, group: str, version: int = 2) -> int:
+async def deleted(peer: KafkaPeer, group: str, version: int = 2) -> Any:
     return (await peer.ask(messages.DeleteGroupsRequest(groups_names=[group]), version)).results[0].error_code
 
 

@@ -41,7 +41,7 @@ UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 OTHERS: Final = ("__transaction_state", "__share_group_state")
 
 
-async def commit(peer: KafkaPeer) -> int:
+async def commit(peer: KafkaPeer) -> Any:
     """The first commit makes the topic."""
     cls = messages.OffsetCommitRequest
     partition = cls.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
@@ -63,7 +63,7 @@ async def metadata(peer: KafkaPeer, name: str, *, create: bool) -> Any:
     return (await peer.ask(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=create), 9)).topics[0]
 
 
-async def created(peer: KafkaPeer, name: str, *, validate_only: bool = False) -> int:
+async def created(peer: KafkaPeer, name: str, *, validate_only: bool = False) -> Any:
     cls = messages.CreateTopicsRequest
     topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     return (await peer.ask(cls(topics=[topic], validate_only=validate_only), 7)).topics[0].error_code
@@ -180,7 +180,7 @@ async def test_other_settings_are_altered(served: KafkaServed, peer: KafkaPeer) 
         {"compression.type": "zstd"},
         {"message.timestamp.type": "LogAppendTime"},
     ):
-        await served.broker.answer(AlterTopicRequest(OFFSETS, config=config))
+        await served.broker.answer(AlterTopicRequest(OFFSETS, config=dict(config)))
         assert await commit(peer) == 0
 
 

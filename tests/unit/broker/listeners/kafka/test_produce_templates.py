@@ -3,7 +3,6 @@
 That the responses are those of the ordinary way is held by ``test_kafka_served_together``.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -92,29 +91,6 @@ async def test_a_template_serves_all_partitions_of_its_topic(connection: Connect
 async def test_a_request_that_differs_in_more_has_none(connection: Connection, frame: memoryview) -> None:
     connection.serve(frame_of(produce(("plain", 0, RECORDS))))
     assert connection.appends_of(frame) is None
-
-
-def with_tag_of_partition(frame: bytes) -> bytes:
-    return frame[:-3] + b"\x01\x63\x00" + frame[-2:]
-
-
-def with_tag_of_request(frame: bytes) -> bytes:
-    return frame[:-1] + b"\x01\x63\x00"
-
-
-@pytest.mark.parametrize("change", [with_tag_of_partition, with_tag_of_request, lambda frame: frame + b"!"])
-async def test_a_request_with_tagged_fields_has_none(connection: Connection, change: Callable[[bytes], bytes]) -> None:
-    frame = frame_of(produce(("plain", 0, RECORDS)))
-    connection.serve(frame)
-    assert connection.appends_of(memoryview(change(bytes(frame)))) is None
-
-
-@pytest.mark.parametrize("version", [3, 12])
-async def test_a_request_cut_short_anywhere_has_none(connection: Connection, version: int) -> None:
-    frame = frame_of(produce(("plain", 0, RECORDS)), version)
-    connection.serve(frame)
-    assert connection.appends_of(frame) is not None
-    assert all(connection.appends_of(frame[:end]) is None for end in range(len(frame)))
 
 
 @pytest.mark.parametrize(

@@ -43,23 +43,21 @@ async def served() -> AsyncIterator[KafkaServed]:
         yield served
 
 
-async def handshake(peer: KafkaPeer, mechanism: str = "PLAIN", version: int = 1) -> messages.SaslHandshakeResponse:
+async def handshake(peer: KafkaPeer, mechanism: str = "PLAIN", version: int = 1) -> Any:
     return await peer.ask(messages.SaslHandshakeRequest(mechanism=mechanism), version)
 
 
-async def authenticate(peer: KafkaPeer, token: bytes, version: int = 2) -> messages.SaslAuthenticateResponse:
+async def authenticate(peer: KafkaPeer, token: bytes, version: int = 2) -> Any:
     return await peer.ask(messages.SaslAuthenticateRequest(auth_bytes=token), version)
 
 
-async def log_in(
-    peer: KafkaPeer, user: str = "alice", password: str | None = None
-) -> messages.SaslAuthenticateResponse:
+async def log_in(peer: KafkaPeer, user: str = "alice", password: str | None = None) -> Any:
     """By PLAIN."""
     assert (await handshake(peer)).error_code == ErrorCode.NONE
     return await authenticate(peer, f"\0{user}\0{password or PASSWORDS[user]}".encode())
 
 
-async def metadata(peer: KafkaPeer) -> messages.MetadataResponse:
+async def metadata(peer: KafkaPeer) -> Any:
     return await peer.ask(messages.MetadataRequest(topics=None), 12)
 
 
@@ -88,7 +86,7 @@ async def test_no_account_is_called_as_those_without_one(served: KafkaServed, pe
     assert not served.broker.directory.accounts.has("ANONYMOUS")
 
 
-async def create(peer: KafkaPeer, topic: str) -> int:
+async def create(peer: KafkaPeer, topic: str) -> Any:
     asked = messages.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
     [result] = (await peer.ask(messages.CreateTopicsRequest(topics=[asked], timeout_ms=1000), 7)).topics
     return result.error_code
