@@ -6,16 +6,11 @@ import pytest
 
 from seglog.client import Client
 from seglog.core.partitioner import partition_for_key
-from seglog.core.records import Record
 from tests.processes import Daemon
+from tests.spark.test_writing import records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def records(client: Client, topic: str) -> list[Record]:
-    with client.consumer(topic) as consumer:
-        return list(consumer)
 
 
 def numbers(spark: "SparkSession", count: int) -> "DataFrame":

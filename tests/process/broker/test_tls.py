@@ -50,16 +50,6 @@ def events_until(process: "subprocess.Popen[str]", event: str) -> list[dict[str,
     raise AssertionError(f"the daemon ended before {event}: {found}")
 
 
-def test_what_the_command_makes_serves_clients_that_trust_it(tmp_path: Path, certs: Path) -> None:
-    with running(tmp_path / "data", *settings(certs)) as (_, logged):
-        address = f"seglogs://localhost:{port_of(logged)}"
-        with seglog.connect(address, tls=certs / "authority.pem") as client:
-            client.create_topic("t")
-            assert [topic.name for topic in client.topics()] == ["t"]
-        with pytest.raises(seglog.TlsError):
-            seglog.connect(address, tls=True, connect_timeout=5)
-
-
 def test_a_client_is_who_its_certificate_says(tmp_path: Path, certs: Path) -> None:
     """And may administer if super.users says so; without a certificate there is no way in."""
     with running(tmp_path / "data", *with_client_auth(certs, "super.users=User:alice")) as (process, logged):

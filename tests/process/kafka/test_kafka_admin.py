@@ -16,6 +16,7 @@ from tests.interop.kafka_tools import Tools
 from tests.interop.kafka_wire import Wire, plain, request
 from tests.interop.peer import KAFKA_VERSION
 from tests.processes import Daemon, daemon
+from tests.support import each_case
 
 ON_ANY_PORT = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
 
@@ -35,7 +36,7 @@ def test_answers_are_kafkas_but_for_the_differences_in_the_table(running: Daemon
     assert unexpected(compared, expected, DIFFERENCES, differences) == []
 
 
-@pytest.mark.parametrize("version", range(3, 6))
+@each_case("version", range(3, 6))
 def test_every_version_and_feature_that_is_offered_is_one_of_kafkas(running: Daemon, version: int) -> None:
     kafka = kept(ANSWERS)[f"the versions, version {version}"]
     theirs = {api["api_key"]: (api["min_version"], api["max_version"]) for api in kafka["api_keys"]}

@@ -17,7 +17,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
-from tests.logs import ManualClock, append_one, batch
+from tests.logs import ManualClock, append_one, batch, cut_file, flip_bit
 
 SEGMENT_BYTES = 60_000
 SETTINGS = {"segment.bytes": str(SEGMENT_BYTES)}
@@ -105,9 +105,7 @@ def test_a_log_that_has_grown_is_copied_anew_where_its_beginning_is_another() ->
     disk.append(80)
     first = disk.take()
     path = "/data/t-0/00000000000000000000.log"
-    file = disk.fs.open(path, writable=True)
-    file.pwritev([b"!"], 500)  # as a bad disk would
-    file.close()
+    flip_bit(disk.fs, path, 500)
     disk.append(10)
     second = disk.take()
     assert any("no record batch" in problem for problem in second.problems)
@@ -134,9 +132,7 @@ def test_a_file_of_the_backup_that_has_changed_is_found_out_and_named() -> None:
     disk.append(100)
     manifest = disk.take()
     name = max(disk.destination.names("files/"), key=lambda file: file.size).name
-    file = disk.fs.open(f"/backups/{name}", writable=True)
-    file.pwritev([b"!"], 700)
-    file.close()
+    flip_bit(disk.fs, f"/backups/{name}", 700)
     with pytest.raises(BackupError, match=f"{name} is damaged"):
         disk.restored(manifest)
     with pytest.raises(LogDirectoryError, match="a restore into /restored was not finished"):
@@ -196,9 +192,7 @@ def test_a_damaged_manifest_is_named_and_nothing_is_removed_or_added_until_it_is
     disk.append(100)
     second = disk.take()
     path = f"/backups/backups/{first.id}.json"
-    file = disk.fs.open(path, writable=True)
-    file.truncate(100)
-    file.close()
+    cut_file(disk.fs, path, 100)
     before = names_and_sizes(disk)
     with pytest.raises(BackupError, match=f"{first.id}.json is damaged: .*: move that file away"):
         disk.take(keep=1)

@@ -72,6 +72,12 @@ def broker_with(tmp_path: Path, *flags: str) -> Authenticator:
     )
 
 
+def unsecured_broker(*flags: str) -> Authenticator:
+    """One that takes tokens without a signature."""
+    unsecured = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
+    return authenticator(empty_store(), *unsecured, *flags)
+
+
 async def outcome(broker: Authenticator, token: str, **more: str) -> Identity | str:
     """Who the client is, or why its token is refused, as the log says it."""
     exchange = broker.begin("OAUTHBEARER", is_private=True)
@@ -181,13 +187,12 @@ async def test_a_token_that_anyone_could_have_made_is_refused(tmp_path: Path) ->
 
 @pytest.mark.trio
 async def test_tokens_without_a_signature_are_taken_where_the_configuration_says_so() -> None:
-    flags = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
-    broker = authenticator(empty_store(), *flags)
+    broker = unsecured_broker()
     assert await outcome(broker, unsecured(GOOD)) == Identity("User:alice", (NOW + 600) * 1000)
     assert "expired" in str(await outcome(broker, unsecured({**GOOD, "exp": NOW - 31})))
     assert "signature" in str(await outcome(broker, signed(GOOD)))
     assert "signature" in str(await outcome(broker, unsecured(GOOD)[:-1] + ".eA"))
-    strict = authenticator(empty_store(), *flags, "sasl.oauthbearer.expected.audience=other")
+    strict = unsecured_broker("sasl.oauthbearer.expected.audience=other")
     assert "Audience" in str(await outcome(strict, unsecured(GOOD)))
 
 
@@ -209,8 +214,7 @@ async def test_tokens_without_a_signature_are_taken_where_the_configuration_says
     ],
 )
 async def test_a_message_of_another_form_is_refused(message: bytes) -> None:
-    flags = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
-    exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+    exchange = unsecured_broker().begin("OAUTHBEARER", is_private=True)
     for _ in range(2):
         with pytest.raises(AuthenticationError) as caught:
             await exchange.respond(message)
@@ -219,16 +223,15 @@ async def test_a_message_of_another_form_is_refused(message: bytes) -> None:
 
 @pytest.mark.trio
 async def test_a_message_that_is_larger_than_any_token_is_not_looked_at() -> None:
-    flags = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
     claims = {"sub": "alice", "exp": NOW_MS // 1000 + 60, "groups": ["x" * 1_000] * 20}
-    exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+    exchange = unsecured_broker().begin("OAUTHBEARER", is_private=True)
     await exchange.respond(bearer(unsecured(claims)))
     assert exchange.identity is not None
     for message in (
         bearer(unsecured({**claims, "groups": ["x" * 1_000] * 50})),
         b"n,,\x01" + b"a=\x01" * 99_999 + b"\x01",
     ):
-        exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+        exchange = unsecured_broker().begin("OAUTHBEARER", is_private=True)
         with pytest.raises(AuthenticationError) as caught:
             await exchange.respond(message)
         assert str(caught.value.__cause__) == f"its message has more than {TOKEN_BYTES_MAX:,} bytes"
@@ -236,7 +239,6 @@ async def test_a_message_that_is_larger_than_any_token_is_not_looked_at() -> Non
 
 @pytest.mark.trio
 async def test_a_token_whose_json_is_odd_is_refused() -> None:
-    flags = ("sasl.enabled.mechanisms=OAUTHBEARER", "seglog.sasl.oauthbearer.unsecured=true")
     header = base64url(b'{"alg":"none"}')
     for claims in (
         b'{"sub":' + b"[" * 30_000,
@@ -245,7 +247,7 @@ async def test_a_token_whose_json_is_odd_is_refused() -> None:
         b"[1]",
     ):
         for token in (f"{header}.{base64url(claims)}.", f"{base64url(claims)}.e30."):
-            exchange = authenticator(empty_store(), *flags).begin("OAUTHBEARER", is_private=True)
+            exchange = unsecured_broker().begin("OAUTHBEARER", is_private=True)
             assert await exchange.respond(bearer(token)) == INVALID_TOKEN
             assert exchange.identity is None
 

@@ -106,12 +106,6 @@ def test_a_file_with_key_and_chain_serves_clients_that_trust_its_authority(pem: 
     assert "CN=broker" in loaded.certificate.subject
 
 
-def test_the_order_in_the_file_does_not_matter(tmp_path: Path, issued: trustme.LeafCert, authority: trustme.CA) -> None:
-    both = b"a remark\xff\n" + chain_of(issued) + issued.private_key_pem.bytes()
-    with connected(load_tls(config_of(written(tmp_path / "x.pem", both))).context, authority):
-        pass
-
-
 @pytest.mark.parametrize("joint", ["\n", " ", ""], ids=["lines", "one line", "one word"])
 def test_chain_and_key_may_stand_in_the_configuration(
     issued: trustme.LeafCert, authority: trustme.CA, joint: str
@@ -123,10 +117,12 @@ def test_chain_and_key_may_stand_in_the_configuration(
         pass
 
 
-def test_an_encrypted_key_is_opened_with_its_password(
-    tmp_path: Path, issued: trustme.LeafCert, authority: trustme.CA
+@pytest.mark.parametrize("content", ["the chain first", "an encrypted key"])
+def test_a_file_may_begin_with_the_chain_and_have_an_encrypted_key(
+    content: str, tmp_path: Path, issued: trustme.LeafCert, authority: trustme.CA
 ) -> None:
-    path = written(tmp_path / "x.pem", encrypted(issued))
+    chain_first = b"a remark\xff\n" + chain_of(issued) + issued.private_key_pem.bytes()
+    path = written(tmp_path / "x.pem", chain_first if content == "the chain first" else encrypted(issued))
     with connected(load_tls(config_of(path, ssl_key_password=PASSWORD)).context, authority):
         pass
 

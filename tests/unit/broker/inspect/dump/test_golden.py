@@ -9,16 +9,12 @@ from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.inspect.facts import (
     AbortedFound,
     Batch,
-    Damage,
     EpochFound,
     Fact,
     IndexTotals,
-    LogTotals,
     OffsetEntryFound,
-    PartitionFound,
     ProducerFound,
     RecordFound,
-    SegmentFound,
     TimeEntryFound,
 )
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -124,32 +120,6 @@ def test_every_file_is_shown_as_kafka_shows_it(name: str, tmp_path: Path) -> Non
         assert [[fact.epoch, fact.start_offset] for fact in epochs] == disk["leader_epochs"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.soak] if name in LARGE else []) for name in AS_KAFKA_LEFT_THEM]
-)
-def test_the_overview_counts_what_kafka_counts(name: str, tmp_path: Path) -> None:
-    case = load_case(name)
-    unpack(case, tmp_path)
-    found = told(tmp_path, verify=True)
-    spoilt = {fact.path.split("/")[-2] for fact in only(found, Damage)}
-    assert spoilt <= {partition for case_name, partition in UNFINISHED if case_name == name}
-    partition = ""
-    segments: dict[str, list[SegmentFound]] = {name: [] for name in case.partitions}
-    for fact in found:
-        if isinstance(fact, PartitionFound):
-            partition = f"{fact.topic}-{fact.partition}"
-        elif isinstance(fact, SegmentFound):
-            segments[partition].append(fact)
-    for partition, rows in segments.items():
-        disk = case.partitions[partition]["disk"]
-        assert [row.base_offset for row in rows] == disk["segments"]
-        assert sum(row.batches or 0 for row in rows) == len(disk["batches"])
-        assert sum(row.records or 0 for row in rows) == sum(batch[3] for batch in disk["batches"])
-        for row in rows:
-            sizes = [batch[5] for batch in disk["batches"] if batch[0] == row.base_offset]
-            assert row.size == sum(sizes) or partition in spoilt
-
-
 @pytest.mark.parametrize("name", ["unclean-recovered", "damaged-clean-start"])
 def test_what_was_spoilt_is_named_and_nothing_else(name: str, tmp_path: Path) -> None:
     case = load_case(name)
@@ -166,31 +136,3 @@ def test_what_was_spoilt_is_named_and_nothing_else(name: str, tmp_path: Path) ->
                 assert path.name in edited or path.with_suffix(".log").name in edited, (path, reasons)
             elif reasons and path.suffix == ".log":
                 assert path.name in edited or ("unclean", partition) in UNFINISHED, (path, reasons)
-
-
-def test_a_log_that_lost_its_tail_lies_below_its_recovery_point(tmp_path: Path) -> None:
-    case = load_case("damaged-clean-start")
-    unpack(case, tmp_path)
-    found = [fact for fact in only(told(tmp_path), Damage) if "recovery point" in fact.reason]
-    assert {Path(fact.path).name for fact in found} == {"last-log-gone-0", "log-emptied-0"}
-    assert {fact.reason for fact in found} == {"the log ends at offset 210, its recovery point is 240"}
-
-
-def test_every_flipped_bit_is_found_where_it_was_flipped(tmp_path: Path) -> None:
-    case = load_case("unclean-recovered")
-    unpack(case, tmp_path)
-    flips = [
-        (partition, edit)
-        for partition, facts in case.partitions.items()
-        for edit in facts.get("edits") or ()
-        if edit["do"] == "overwrite"
-    ]
-    assert len(flips) == 3
-    for partition, edit in flips:
-        found = told(tmp_path / partition / edit["file"])
-        start, end, reason = damage(found)[0]
-        assert start is not None
-        assert end is not None
-        assert start <= edit["at"] < end
-        assert reason.startswith("its checksum does not match")
-        assert only(found, LogTotals)[0].damaged_bytes == end - start
