@@ -1,5 +1,7 @@
 """``.log`` files: the facts of valid batches, and that damage is reported and skipped."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +9,12 @@ from hypothesis import strategies as st
 from seglog_broker.config import TopicConfig
 from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.inspect.facts import Batch, FileFound, LogTotals, RecordFound
-from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch, seal_batch
 from tests.logs import LogOnDisk, add_bytes, batch, batch_of_size, cut_file, flip_bit
+from tests.support import each_case
 from tests.unit.broker.inspect.dump.support import LOG, damage, facts, notes, only, overwrite, small_log
 from tests.unit.protocol import golden
 
@@ -76,25 +79,32 @@ def test_a_batch_with_a_wrong_checksum_is_shown_and_named() -> None:
     assert only(found, LogTotals) == [LogTotals(LOG, 9, 9, 10, 1_700_000_009_000, 100)]
 
 
-def test_invalid_bytes_are_shown_and_skipped() -> None:
-    disk = small_log()
-    overwrite(disk.fs, LOG, 300, b"\xab" * 150)
-    found = facts(disk.fs, LOG)
-    assert damage(found) == [(300, 500, "no batch begins here: its magic is -85, not 2")]
-    assert [b.base_offset for b in only(found, Batch)] == [0, 1, 2, 5, 6, 7, 8, 9]
-
-
-@pytest.mark.parametrize(
-    ("size", "reason"),
+@each_case(
+    ("hurt", "found"),
     [
-        (920, "20 bytes, fewer than the 61 of a batch header; no valid batch follows"),
-        (999, "the header announces a batch of 100 bytes, only 99 are there; no valid batch follows"),
+        (
+            lambda fs: overwrite(fs, LOG, 300, b"\xab" * 150),
+            (300, 500, "no batch begins here: its magic is -85, not 2"),
+        ),
+        (
+            lambda fs: cut_file(fs, LOG, 920),
+            (900, 920, "20 bytes, fewer than the 61 of a batch header; no valid batch follows"),
+        ),
+        (
+            lambda fs: cut_file(fs, LOG, 999),
+            (900, 999, "the header announces a batch of 100 bytes, only 99 are there; no valid batch follows"),
+        ),
     ],
 )
-def test_a_torn_tail_is_damage(size: int, reason: str) -> None:
+def test_invalid_bytes_and_a_torn_tail_are_damage_and_skipped(
+    hurt: Callable[[FileSystem], None], found: tuple[int, int, str]
+) -> None:
     disk = small_log()
-    cut_file(disk.fs, LOG, size)
-    assert damage(facts(disk.fs, LOG)) == [(900, size, reason)]
+    hurt(disk.fs)
+    told = facts(disk.fs, LOG)
+    assert damage(told) == [found]
+    whole = [position for position in range(0, 1000, 100) if not found[0] <= position < found[1]]
+    assert [one.position for one in only(told, Batch)] == whole
 
 
 def test_preallocated_space_is_named_as_such() -> None:
