@@ -3,9 +3,11 @@
 import struct
 from collections.abc import Sequence
 
-from seglog_broker.config import TopicConfig
+from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.compaction.job import CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -34,6 +36,12 @@ class ManualClock(Clock):
 
     def now_ms(self) -> int:
         return self.now
+
+
+def opened_directory(fs: FileSystem, path: str = "/data", *flags: str, clock: Clock | None = None) -> LogDirectory:
+    """An open log directory, which is made where there is none; ``flags`` as ``--set`` takes them."""
+    config, _ = load_config(None, "", {}, [f"log.dir={path}", *flags])
+    return open_log_directory(fs, clock or ManualClock(), config, path)
 
 
 class LogOnDisk:

@@ -38,11 +38,6 @@ def compiled() -> list[str]:
     return paths
 
 
-def test_the_modules_are_in_order() -> None:
-    """One a line, so that two changes of the list seldom meet."""
-    assert compiled() == sorted(compiled())
-
-
 def test_a_build_in_an_environment_of_its_own_has_what_the_modules_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler refuses a module whose imports it cannot see; pip installs nothing but what the hook asks for."""
     monkeypatch.chdir(REPOSITORY)

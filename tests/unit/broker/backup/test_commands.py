@@ -8,10 +8,8 @@ import pytest
 from seglog_broker.backup import backup_command, restore_command, verify_command
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.store import BackupStore
-from seglog_broker.config import load_config
-from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
+from tests.logs import opened_directory
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +20,7 @@ def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stopped(data: Path) -> Path:
     """The directory of a broker that was started and stopped."""
-    config, _ = load_config(None, "", {}, [f"log.dir={data}"])
-    assert open_log_directory(PosixFileSystem(), SystemClock(), config, str(data)).close() == []
+    assert opened_directory(PosixFileSystem(), str(data)).close() == []
     return data
 
 

@@ -14,10 +14,10 @@ from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupStore
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
-from tests.logs import ManualClock, append_one, batch, cut_file, flip_bit
+from tests.logs import ManualClock, append_one, batch, cut_file, flip_bit, opened_directory
 
 SEGMENT_BYTES = 60_000
 SETTINGS = {"segment.bytes": str(SEGMENT_BYTES)}
@@ -38,16 +38,19 @@ class Disk:
         self.fs = ForgetfulFileSystem()
         self.clock = ManualClock()
         self.records = 0
-        directory = open_log_directory(self.fs, self.clock, config(), "/data")
+        directory = self.opened()
         directory.topics.create_topic("t", 2, dict(SETTINGS))
         assert directory.close() == []
 
     def append(self, count: int) -> None:
-        directory = open_log_directory(self.fs, self.clock, config(), "/data")
+        directory = self.opened()
         for number in range(count):
             append_one(directory.logs["t", number % 2], memoryview(bytearray(batch(VALUE, timestamp=1000))))
         assert directory.close() == []
         self.records += count
+
+    def opened(self, path: str = "/data") -> LogDirectory:
+        return opened_directory(self.fs, path, clock=self.clock)
 
     @property
     def destination(self) -> DirectoryDestination:
@@ -80,7 +83,7 @@ def test_a_restored_backup_has_every_record_and_takes_more() -> None:
     assert manifest.records == 200
     assert len(manifest.logs[0].segments) > 1
     assert disk.restored(manifest) == []
-    again = open_log_directory(disk.fs, disk.clock, config(), "/restored")
+    again = disk.opened("/restored")
     assert again.report.clean
     assert again.cluster_id == manifest.cluster_id
     assert sum(log.log_end_offset for log in again.logs.values()) == 200
@@ -136,7 +139,7 @@ def test_a_file_of_the_backup_that_has_changed_is_found_out_and_named() -> None:
     with pytest.raises(BackupError, match=f"{name} is damaged"):
         disk.restored(manifest)
     with pytest.raises(LogDirectoryError, match="a restore into /restored was not finished"):
-        open_log_directory(disk.fs, disk.clock, config(), "/restored")
+        disk.opened("/restored")
 
 
 def test_records_that_differ_from_those_that_were_counted_are_named() -> None:
@@ -232,7 +235,7 @@ def test_a_restored_copy_beside_the_original_does_not_continue_its_backups_unles
 
 def test_a_backup_of_a_directory_whose_broker_was_killed_opens_without_a_recovery() -> None:
     disk = Disk()
-    directory = open_log_directory(disk.fs, disk.clock, config(), "/data")
+    directory = disk.opened()
     for _ in range(50):
         append_one(directory.logs["t", 0], memoryview(bytearray(batch(VALUE, timestamp=1000))))
     directory.abandon()
@@ -245,7 +248,7 @@ def test_a_broker_starts_while_a_backup_of_its_directory_is_copied_which_it_leav
     disk = Disk()
     disk.append(200)
     with open_source(disk.fs, disk.clock, "/data", config()) as source:
-        directory = open_log_directory(disk.fs, disk.clock, config(), "/data")
+        directory = disk.opened()
         assert directory.report.deleted_directories == []
         assert directory.close() == []
         disk.append(100)
@@ -254,7 +257,7 @@ def test_a_broker_starts_while_a_backup_of_its_directory_is_copied_which_it_leav
     assert taken.manifest.records == 200
     assert disk.restored(taken.manifest) == []
     assert not disk.fs.exists(source.path)
-    assert source.path in open_log_directory(after, disk.clock, config(), "/data").report.deleted_directories
+    assert source.path in opened_directory(after).report.deleted_directories
 
 
 def test_a_directory_stays_locked_while_it_is_copied_where_files_have_no_second_names() -> None:
@@ -355,7 +358,7 @@ def test_a_crash_at_any_operation_of_a_restore_leaves_a_whole_directory_or_one_t
             assert after.restored(manifest) == []
             return
         try:
-            directory = open_log_directory(after.fs, after.clock, config(), "/restored")
+            directory = after.opened("/restored")
         except LogDirectoryError as error:
             assert "a restore into /restored was not finished" in error.message  # noqa: PT017 - or none is raised
             return

@@ -5,9 +5,8 @@ from typing import Final
 import pytest
 
 from seglog_broker.backup.manifest import Manifest
-from seglog_broker.storage.directory.opening import open_log_directory
 from tests.logs import append_one, batch
-from tests.unit.broker.backup.test_taking import SETTINGS, VALUE, Disk, config, new_bytes
+from tests.unit.broker.backup.test_taking import SETTINGS, VALUE, Disk, new_bytes
 
 DAYS: Final = 365
 DAY_MS: Final = 24 * 3_600_000
@@ -23,7 +22,7 @@ SPACE_MAX: Final = 1_000_000
 def a_day(disk: Disk, day: int) -> None:
     """Records come, the oldest expire, and a topic of a day is made anew each month."""
     disk.clock.now += DAY_MS
-    directory = open_log_directory(disk.fs, disk.clock, config(), "/data")
+    directory = disk.opened()
     value = b"%08d" % day * (len(VALUE) // 8)
     for number in range(RECORDS_A_DAY):
         append_one(

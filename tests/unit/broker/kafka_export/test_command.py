@@ -5,23 +5,15 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.__main__ import main
-from seglog_broker.config import load_config
 from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
-from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.logs import ManualClock, append_one, batch
-
-
-def _opened(folder: Path) -> LogDirectory:
-    config, _ = load_config(None, "", {}, [f"log.dir={folder}"])
-    return open_log_directory(PosixFileSystem(), ManualClock(), config, str(folder))
+from tests.logs import append_one, batch, opened_directory
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
-    directory = _opened(folder)
+    directory = opened_directory(PosixFileSystem(), str(folder))
     directory.topics.create_topic("orders", 3, {"segment.bytes": "1024"})
     for log in directory.logs.values():
         append_one(log, memoryview(bytearray(batch(b"v" * 100))))
@@ -67,7 +59,7 @@ def test_segments_keep_their_time(data: Path) -> None:
 
 
 def test_a_directory_in_use_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = _opened(data)
+    directory = opened_directory(PosixFileSystem(), str(data))
     assert main(["export-kafka", str(data), "--to", str(data.parent / "kafka")]) == 1
     assert f"{data} is in use by another broker of this process: stop it first" in capsys.readouterr().err
     directory.close()

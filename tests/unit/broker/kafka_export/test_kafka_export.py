@@ -20,7 +20,6 @@ from seglog_broker.storage.directory.accounts import Change, Credential
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, read_kafka_metadata
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.producers.producer_ids import ProducerIds
@@ -36,7 +35,7 @@ from seglog_broker.testing.forgetful import (
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import Record
-from tests.logs import ManualClock, append_one, batch, flip_bit, read_all
+from tests.logs import append_one, batch, flip_bit, opened_directory, read_all
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
 
@@ -49,10 +48,6 @@ def _config(*flags: str, path: str = _DATA) -> BrokerConfig:
     return config
 
 
-def _opened(fs: ForgetfulFileSystem, path: str = _DATA, *flags: str) -> LogDirectory:
-    return open_log_directory(fs, ManualClock(), _config(*flags, path=path), path)
-
-
 def _filled(*, is_clean: bool = True) -> ForgetfulFileSystem:
     """A directory of two topics in several segments, with an account and a producer."""
     fs = ForgetfulFileSystem(is_recorded=False)
@@ -63,7 +58,7 @@ def _filled(*, is_clean: bool = True) -> ForgetfulFileSystem:
 @cache
 def _content(*, is_clean: bool) -> dict[str, bytes]:
     fs = ForgetfulFileSystem(is_recorded=False)
-    directory = _opened(fs)
+    directory = opened_directory(fs)
     directory.topics.create_topic("orders", 3, {"segment.bytes": "1024", "retention.ms": "-1"})
     directory.topics.create_topic("readings", 1, {"cleanup.policy": "compact", "min.insync.replicas": "2"})
     for number in range(12):
@@ -121,8 +116,8 @@ def test_an_export_has_the_topics_settings_records_and_accounts_and_changes_noth
     names = {path.rpartition("/")[2] for path in left.snapshot() if path.startswith(_DESTINATION)}
     assert not any(name.startswith("seglog") or name.endswith((".checksum", ".tmp")) for name in names)
     assert (".kafka_cleanshutdown" in names) == is_clean
-    theirs = _opened(left, _DESTINATION)
-    ours = _opened(left)
+    theirs = opened_directory(left, _DESTINATION)
+    ours = opened_directory(left)
     assert theirs.report.problems == []
     assert theirs.cluster_id == ours.cluster_id
     assert _records(theirs) == _records(ours)
@@ -163,7 +158,7 @@ def test_producer_ids_begin_above_all_that_were_given_or_are_in_a_snapshot() -> 
 
 def test_the_leader_epoch_is_the_highest_of_the_partition() -> None:
     fs = _filled(is_clean=False)
-    directory = _opened(fs)
+    directory = opened_directory(fs)
     append_one(directory.logs["orders", 1], memoryview(bytearray(batch(b"of epoch 1"))))
     directory.close()
     source = read_source(fs, _DATA)
@@ -230,7 +225,7 @@ def test_damage_and_an_unclean_stop_are_noted() -> None:
 
 def test_damage_that_a_crash_may_have_torn_is_left_out() -> None:
     fs = _filled(is_clean=False)
-    directory = _opened(fs)
+    directory = opened_directory(fs)
     log = directory.logs["orders", 0]
     offset, path, ends = log.log_end_offset, log.active.log_path, [log.active.size]
     for number in range(3):
@@ -239,12 +234,12 @@ def test_damage_that_a_crash_may_have_torn_is_left_out() -> None:
     assert log.active.log_path == path
     directory.abandon()
     flip_bit(fs, path, ends[1] + 70)
-    assert _opened(fs).close() == []
+    assert opened_directory(fs).close() == []
     whole = fs.snapshot()[path]
     assert [f"offsets {offset + 1} to {offset + 1}" in note for note in read_source(fs, _DATA).notes] == [True]
     _exported(fs, link=True)
     assert fs.snapshot()[path.replace(_DATA, _DESTINATION)] == whole[: ends[1]] + whole[ends[2] :]
-    adopted = _opened(fs, _DESTINATION)
+    adopted = opened_directory(fs, _DESTINATION)
     assert [record.offset for record in read_all(adopted.logs["orders", 0], offset)] == [offset, offset + 2]
     adopted.abandon()
 
@@ -261,7 +256,7 @@ def test_holes_in_what_a_kafka_fetched_from_another_one_are_of_compaction(*, is_
     write_file_atomically(fs, path, b"".join(batches[:3] + batches[5:]))
     for suffix in ("index", "timeindex"):
         fs.unlink(path.replace(".log", f".{suffix}"))
-    theirs = _opened(fs, _DESTINATION)
+    theirs = opened_directory(fs, _DESTINATION)
     assert [record.offset for record in read_all(theirs.logs["readings", 0])] == [*range(3), *range(5, len(batches))]
     assert theirs.report.problems == []
     assert theirs.close() == []
@@ -364,7 +359,7 @@ def _crashed(brokers: int, number: int) -> tuple[ForgetfulFileSystem, bool]:
 def test_a_crash_at_any_moment_leaves_no_directory_that_starts_and_is_not_whole(
     brokers: int, policy: CrashPolicy
 ) -> None:
-    whole: Mapping[tuple[str, int], list[Record]] = _records(_opened(_filled()))
+    whole: Mapping[tuple[str, int], list[Record]] = _records(opened_directory(_filled()))
     source = _of_source(_filled())
     for number in range(2_000):
         fs, has_ended = _crashed(brokers, number)
@@ -375,7 +370,9 @@ def test_a_crash_at_any_moment_leaves_no_directory_that_starts_and_is_not_whole(
         found: dict[tuple[str, int], list[Record]] = {}
         for place in there:
             here = set(left.list_directory(place))
-            directory = _opened(left, place, "seglog.missing.partitions=empty")  # there are those of the other brokers
+            directory = opened_directory(
+                left, place, "seglog.missing.partitions=empty"
+            )  # there are those of the other brokers
             found |= {key: records for key, records in _records(directory).items() if f"{key[0]}-{key[1]}" in here}
         assert len(there) == len(places) or not has_ended
         assert found.items() <= whole.items()

@@ -7,11 +7,10 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
 from seglog_broker.inspect.findings import Code, Finding, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from tests.logs import ManualClock, append_one, batch_of_size
+from tests.logs import append_one, batch_of_size, opened_directory
 
 DATA = "/data"
 PARTITION = f"{DATA}/commits-0"
@@ -25,7 +24,7 @@ def configured(keys: Mapping[str, str] = MappingProxyType({})) -> BrokerConfig:
 
 
 def opened(fs: FileSystem) -> LogDirectory:
-    return open_log_directory(fs, ManualClock(), configured(), DATA)
+    return opened_directory(fs, DATA)
 
 
 def append(log: PartitionLog, number: int, size: int = 100) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.config import load_config
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.inspect.facts import (
     CheckpointFound,
@@ -15,19 +14,17 @@ from seglog_broker.inspect.facts import (
     TopicFound,
 )
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
-from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, add_bytes, append_one, batch_of_size, cut_file, flip_bit
+from tests.logs import DIRECTORY, TOPIC_ID, add_bytes, append_one, batch_of_size, cut_file, flip_bit, opened_directory
 from tests.support import each_case
 from tests.unit.broker.inspect.dump.support import LOG, create, damage, facts, notes, only, overwrite, small_log
 
 
 def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     """An open log directory with a topic of two partitions, ten batches in the first."""
-    config, _ = load_config(None, "", {}, [f"log.dir={path}", "log.index.interval.bytes=150"])
-    logs = open_log_directory(fs, ManualClock(), config, path)
+    logs = opened_directory(fs, path, "log.index.interval.bytes=150")
     logs.topics.create_topic("commits", 2, {"retention.ms": "-1"})
     for number in range(10):
         view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number)))
