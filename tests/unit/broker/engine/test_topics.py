@@ -19,6 +19,7 @@ from seglog_protocol import errors, messages
 from seglog_protocol.frames import decode_value
 from tests.appends import append_request
 from tests.logs import ManualClock, append_one, batch, read_all, verify
+from tests.unit.simulation.crashes import crash_points
 
 NOW = 1_700_000_000_000
 OLD = {"retention.ms": "1000", "segment.bytes": "4096"}
@@ -397,18 +398,9 @@ async def test_a_crash_before_any_operation_leaves_the_old_state_or_the_new_one_
 ) -> None:
     fs = fs_of(broker)
     await append(broker, b"acked at disk")
-    states = []
-
-    def crash_here(operation: forgetful.Operation) -> None:
-        try:
-            states.append(assert_old_or_new(fs.found_after(policy), finished=False))
-        except BaseException as error:
-            error.add_note(f"at crash point {len(states) + 1}, before {operation}")
-            raise
-
-    fs.on_operation = crash_here
-    await alter(broker, partitions=4, config={"max.message.bytes": 5000}, reset=["retention.ms"])
-    fs.on_operation = None
+    states: list[bool] = []
+    with crash_points(fs, lambda: states.append(assert_old_or_new(fs.found_after(policy), finished=False))):
+        await alter(broker, partitions=4, config={"max.message.bytes": 5000}, reset=["retention.ms"])
     assert assert_old_or_new(fs.found_after(policy), finished=True)
     assert len(states) > 15
     assert set(states) == {False, True}
@@ -478,47 +470,31 @@ async def ten_records(broker: Broker) -> None:
     await append(broker, *(b"%d" % number for number in range(10)))
 
 
-async def test_records_below_an_offset_go_and_a_fetch_of_one_says_why(broker: Broker) -> None:
+async def test_records_below_an_offset_go_and_a_fetch_of_one_says_why_also_after_a_power_cut(broker: Broker) -> None:
     await ten_records(broker)
     assert await truncate(broker, 4) == messages.TruncateResult("t", 0, earliest=4)
-    assert stored(broker) == [b"4", b"5", b"6", b"7", b"8", b"9"]
-    error = (await fetch(broker, 3)).error
-    assert isinstance(error, errors.OffsetOutOfRangeError)
-    assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "truncated")
-    assert (await fetch(broker, 4)).error is None
-    [ends] = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0)]))).partitions
-    assert (ends.earliest, ends.latest) == (4, 10)
+    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
+    for each in (broker, found):
+        assert stored(each) == [b"4", b"5", b"6", b"7", b"8", b"9"]
+        error = (await fetch(each, 3)).error
+        assert isinstance(error, errors.OffsetOutOfRangeError)
+        assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "truncated")
+        assert (await fetch(each, 4)).error is None
+        [ends] = (await each.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0)]))).partitions
+        assert (ends.earliest, ends.latest) == (4, 10)
+    found.close()
 
 
-async def test_without_an_offset_all_records_go_and_the_next_ones_go_on_counting(broker: Broker) -> None:
+async def test_a_truncation_moves_the_log_start_forward_only_and_without_an_offset_to_the_end(broker: Broker) -> None:
     await ten_records(broker)
-    assert (await truncate(broker, None)).earliest == 10
-    assert stored(broker) == []
-    assert (await fetch(broker, 10)).error is None
-    [result] = await append(broker, b"next")
-    assert result.base_offset == 10
-
-
-async def test_a_truncation_that_moves_nothing_is_not_logged(broker: Broker) -> None:
-    await append(broker, b"a", b"b")
     with capture_logs() as logged:
-        for offset in (0, 1, 1, 0):
-            await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, offset)]))
-    assert [entry["offset"] for entry in logged if entry["event"] == "log_start_moved"] == [1]
-
-
-async def test_truncation_before_the_end_itself_is_allowed(broker: Broker) -> None:
-    await ten_records(broker)
-    assert (await truncate(broker, 10)).earliest == 10
-    assert (await truncate(broker, None)).earliest == 10
-
-
-async def test_an_offset_at_or_below_the_start_changes_nothing(broker: Broker) -> None:
-    await ten_records(broker)
-    await truncate(broker, 4)
-    for offset in (0, 3, 4):
-        assert await truncate(broker, offset) == messages.TruncateResult("t", 0, earliest=4)
-    assert len(stored(broker)) == 6
+        for offset, start in ((0, 0), (4, 4), (4, 4), (3, 4), (10, 10), (None, 10)):
+            assert await truncate(broker, offset) == messages.TruncateResult("t", 0, earliest=start)
+            assert len(stored(broker)) == 10 - start
+        [result] = await append(broker, b"next")
+        assert (await truncate(broker, None)).earliest == 11
+    assert [entry["offset"] for entry in logged if entry["event"] == "log_start_moved"] == [4, 10, 11]
+    assert (result.base_offset, (await fetch(broker, 11)).error) == (10, None)
 
 
 async def test_an_offset_beyond_the_end_is_refused_with_the_range(broker: Broker) -> None:
@@ -555,18 +531,6 @@ async def test_each_partition_has_its_own_result(broker: Broker) -> None:
     ]
 
 
-async def test_an_acknowledged_truncation_survives_a_power_cut(broker: Broker) -> None:
-    await ten_records(broker)
-    await truncate(broker, 4)
-    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
-    assert found.partitions["t", 0].log.log_start_offset == 4
-    assert stored(found) == [b"4", b"5", b"6", b"7", b"8", b"9"]
-    error = (await fetch(found, 3)).error
-    assert isinstance(error, errors.OffsetOutOfRangeError)
-    assert error.reason == "truncated"
-    found.close()
-
-
 async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut(broker: Broker) -> None:
     """A power cut takes the records, but offsets below the log start are still never given again."""
     request = messages.AppendRequest([messages.AppendPartition("t", 0, len(batch(b"v")))], "os")
@@ -587,7 +551,7 @@ async def test_a_crash_during_a_truncation(broker: Broker) -> None:
     fs = fs_of(broker)
     starts = []
 
-    def crash_here(_operation: forgetful.Operation) -> None:
+    def check() -> None:
         for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
             found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
             report = found.report
@@ -597,9 +561,8 @@ async def test_a_crash_during_a_truncation(broker: Broker) -> None:
             starts.append(log.log_start_offset)
             found.close()
 
-    fs.on_operation = crash_here
-    await truncate(broker, 4)
-    fs.on_operation = None
+    with crash_points(fs, check):
+        await truncate(broker, 4)
     assert {0, 4} == set(starts)
 
 

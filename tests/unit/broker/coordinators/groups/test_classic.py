@@ -19,8 +19,7 @@ from tests.unit.broker.coordinators.groups.classic_coordinator import (
 )
 
 
-def test_a_single_member_joins_leads_syncs_and_lives_by_heartbeats() -> None:
-    run = Coordinator()
+def test_a_single_member_joins_leads_syncs_and_lives_by_heartbeats(run: Coordinator) -> None:
     joined = run.join().result
     assert (joined.member_id, joined.leader, joined.generation) == ("app-1", "app-1", 1)
     assert (joined.protocol_type, joined.protocol, joined.skip_assignment) == ("consumer", "range", False)
@@ -41,9 +40,8 @@ def test_a_single_member_joins_leads_syncs_and_lives_by_heartbeats() -> None:
     assert run.group.deadline_ms is None
 
 
-def test_when_a_generation_is_written() -> None:
+def test_when_a_generation_is_written(run: Coordinator) -> None:
     """A generation is written without members when it is handed out and with them when it is assigned."""
-    run = Coordinator()
     run.join(instance_id="blue")
     handed_out = run.records[-1]
     assert (handed_out.generation, handed_out.members, handed_out.leader, handed_out.protocol) == (1, [], None, None)
@@ -71,8 +69,7 @@ def test_when_a_generation_is_written() -> None:
     assert run.group.empty_since_ms == emptied.current_state_timestamp == WALL_MS + 50
 
 
-def test_a_new_member_has_the_others_join_again_and_the_last_to_join_ends_the_wait() -> None:
-    run = Coordinator()
+def test_a_new_member_has_the_others_join_again_and_the_last_to_join_ends_the_wait(run: Coordinator) -> None:
     run.stable(None)
     second = run.join()
     assert second.is_waiting
@@ -87,8 +84,7 @@ def test_a_new_member_has_the_others_join_again_and_the_last_to_join_ends_the_wa
     assert second.result.members == ()
 
 
-def test_followers_wait_for_the_assignments_of_the_leader() -> None:
-    run = Coordinator()
+def test_followers_wait_for_the_assignments_of_the_leader(run: Coordinator) -> None:
     run.stable(None)
     run.join()
     run.join("app-1")
@@ -101,8 +97,7 @@ def test_followers_wait_for_the_assignments_of_the_leader() -> None:
     assert run.sync("app-2").result.assignment == b"mine"  # once more, if the answer was lost
 
 
-def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeout() -> None:
-    run = Coordinator()
+def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeout(run: Coordinator) -> None:
     run.stable(None, None, rebalance_ms=5_000)
     third = run.join(rebalance_ms=2_000)
     run.join("app-2", rebalance_ms=5_000)
@@ -115,9 +110,8 @@ def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeou
         run.heartbeat("app-1")
 
 
-def test_members_that_never_sync_are_removed() -> None:
+def test_members_that_never_sync_are_removed(run: Coordinator) -> None:
     """Members that never sync are removed after the rebalance timeout and the others join again."""
-    run = Coordinator()
     run.stable(None)
     run.join(rebalance_ms=20_000)
     run.join("app-1", rebalance_ms=20_000)
@@ -127,8 +121,7 @@ def test_members_that_never_sync_are_removed() -> None:
     assert (run.group.state, list(run.group.members)) == ("PreparingRebalance", ["app-1"])
 
 
-def test_followers_of_a_leader_that_never_syncs_are_told_to_join_again() -> None:
-    run = Coordinator()
+def test_followers_of_a_leader_that_never_syncs_are_told_to_join_again(run: Coordinator) -> None:
     run.stable(None)
     run.join(rebalance_ms=20_000)
     run.join("app-1", rebalance_ms=20_000)
@@ -140,8 +133,7 @@ def test_followers_of_a_leader_that_never_syncs_are_told_to_join_again() -> None
     assert run.join("app-2").result.leader == "app-2"
 
 
-def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout() -> None:
-    run = Coordinator()
+def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout(run: Coordinator) -> None:
     run.stable(None)
     run.join()
     run.join("app-1")
@@ -156,9 +148,8 @@ def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout() -
     ]
 
 
-def test_sync_is_refused() -> None:
+def test_sync_is_refused(run: Coordinator) -> None:
     """Sync is refused for another generation protocol or member and while members join."""
-    run = Coordinator()
     run.stable(None)
     assert isinstance(run.sync("nobody").error, UnknownMemberError)
     assert isinstance(run.sync("app-1", generation=2).error, IllegalGenerationError)

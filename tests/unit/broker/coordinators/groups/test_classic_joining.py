@@ -35,8 +35,7 @@ def test_a_session_timeout_at_the_limits_is_not(session_ms: int) -> None:
 # --- Member ids -------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_dynamic_member_is_given_an_id_and_joins_with_it() -> None:
-    run = Coordinator()
+def test_a_new_dynamic_member_is_given_an_id_and_joins_with_it(run: Coordinator) -> None:
     asked = run.join(needs_known_member_id=True)
     assert isinstance(asked.error, MemberIdRequiredError)
     assert asked.error.member_id == asked.results[0].member_id == "app-1"
@@ -49,16 +48,14 @@ def test_a_static_member_joins_without_having_been_given_an_id() -> None:
     assert Coordinator().join(instance_id="blue", needs_known_member_id=True).result.member_id == "blue-1"
 
 
-def test_an_id_that_was_given_expires_with_the_session_timeout() -> None:
-    run = Coordinator()
+def test_an_id_that_was_given_expires_with_the_session_timeout(run: Coordinator) -> None:
     run.join(needs_known_member_id=True)
     run.pass_time(SESSION_MS)
     assert run.group.deadline_ms is None
     assert isinstance(run.join("app-1").error, UnknownMemberError)
 
 
-def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expires() -> None:
-    run = Coordinator()
+def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expires(run: Coordinator) -> None:
     run.stable(None)
     run.join(needs_known_member_id=True)
     first = run.join("app-1")  # the leader wants a rebalance
@@ -67,8 +64,7 @@ def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expir
     assert first.result.generation == 2
 
 
-def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it() -> None:
-    run = Coordinator()
+def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it(run: Coordinator) -> None:
     run.stable(None)
     run.join(needs_known_member_id=True)
     assert run.leave(LeavingMember("app-2"))[0].error is None
@@ -76,8 +72,7 @@ def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it() -> 
     assert isinstance(run.join("app-2").error, UnknownMemberError)
 
 
-def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or_over() -> None:
-    run = Coordinator()
+def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or_over(run: Coordinator) -> None:
     sizes = [run.group.size]
     for _ in range(3):
         run.join(needs_known_member_id=True)
@@ -92,14 +87,12 @@ def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or
     assert run.group.size == sizes[0]
 
 
-def test_an_id_that_was_given_to_a_dynamic_member_is_not_for_a_static_one() -> None:
-    run = Coordinator()
+def test_an_id_that_was_given_to_a_dynamic_member_is_not_for_a_static_one(run: Coordinator) -> None:
     run.join(needs_known_member_id=True)
     assert isinstance(run.join("app-1", instance_id="blue").error, UnknownMemberError)
 
 
-def test_an_id_that_the_group_does_not_know_is_refused_whatever_its_state() -> None:
-    run = Coordinator()
+def test_an_id_that_the_group_does_not_know_is_refused_whatever_its_state(run: Coordinator) -> None:
     assert isinstance(run.join("app-7").error, UnknownMemberError)
     run.stable(None)
     assert isinstance(run.join("app-7").error, UnknownMemberError)
@@ -171,8 +164,7 @@ def test_members_that_leave_during_the_initial_delay_do_not_end_it() -> None:
     assert second.result.leader == "app-2"
 
 
-def test_a_new_member_waits_five_minutes_at_most() -> None:
-    run = Coordinator()
+def test_a_new_member_waits_five_minutes_at_most(run: Coordinator) -> None:
     run.stable(None, rebalance_ms=3_600_000)
     second = run.join()
     for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // 1_000 - 1):
@@ -227,15 +219,13 @@ def protocols(*names: str) -> Protocols:
     return [(name, subscription("orders")) for name in names]
 
 
-def test_a_member_names_a_protocol_type_and_protocols() -> None:
-    run = Coordinator()
+def test_a_member_names_a_protocol_type_and_protocols(run: Coordinator) -> None:
     assert isinstance(run.join(protocols=()).error, InconsistentGroupProtocolError)
     assert isinstance(run.join(protocol_type="").error, InconsistentGroupProtocolError)
     assert run.group.is_empty
 
 
-def test_a_member_names_a_hundred_protocols_and_not_one_more() -> None:
-    run = Coordinator()
+def test_a_member_names_a_hundred_protocols_and_not_one_more(run: Coordinator) -> None:
     names = [f"p{number}" for number in range(PROTOCOLS_MAX + 1)]
     error = run.join(protocols=protocols(*names)).error
     assert isinstance(error, InconsistentGroupProtocolError)
@@ -244,8 +234,7 @@ def test_a_member_names_a_hundred_protocols_and_not_one_more() -> None:
     assert run.join(protocols=protocols(*names[1:])).result.protocol == "p1"
 
 
-def test_members_have_one_protocol_type_and_a_protocol_in_common() -> None:
-    run = Coordinator()
+def test_members_have_one_protocol_type_and_a_protocol_in_common(run: Coordinator) -> None:
     run.stable(None, protocols=protocols("range", "sticky"))
     error = run.join(protocols=protocols("uniform")).error
     assert isinstance(error, InconsistentGroupProtocolError)
@@ -254,8 +243,7 @@ def test_members_have_one_protocol_type_and_a_protocol_in_common() -> None:
     assert run.join(protocols=protocols("uniform", "sticky")).is_waiting
 
 
-def test_an_empty_group_takes_members_of_another_protocol_type() -> None:
-    run = Coordinator()
+def test_an_empty_group_takes_members_of_another_protocol_type(run: Coordinator) -> None:
     run.stable(None)
     run.leave(LeavingMember("app-1"))
     assert run.join(protocol_type="connect", protocols=[("eager", b"")]).result.protocol_type == "connect"
@@ -289,9 +277,8 @@ def test_the_leader_gets_the_metadata_for_the_chosen_protocol() -> None:
 # --- Joining again ----------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_rejoins_unchanged() -> None:
+def test_a_follower_rejoins_unchanged(run: Coordinator) -> None:
     """A follower that joins a stable group again unchanged gets the same generation."""
-    run = Coordinator()
     run.stable(None, None)
     again = run.join("app-2").result
     assert (again.generation, again.leader, again.members) == (2, "app-1", ())
@@ -299,23 +286,20 @@ def test_a_follower_rejoins_unchanged() -> None:
     assert run.sync("app-2").result.assignment == b"app-2 has it"
 
 
-def test_the_leader_that_joins_again_starts_a_rebalance() -> None:
-    run = Coordinator()
+def test_the_leader_that_joins_again_starts_a_rebalance(run: Coordinator) -> None:
     run.stable(None, None)
     assert run.join("app-1").is_waiting
     assert run.group.state == "PreparingRebalance"
 
 
-def test_a_follower_with_other_metadata_starts_a_rebalance() -> None:
-    run = Coordinator()
+def test_a_follower_with_other_metadata_starts_a_rebalance(run: Coordinator) -> None:
     run.stable(None, None)
     follower = run.join("app-2", protocols=[("range", subscription("fruit"))])
     assert follower.is_waiting
     assert run.join("app-1").result.members[1].metadata == subscription("fruit")
 
 
-def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments() -> None:
-    run = Coordinator()
+def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments(run: Coordinator) -> None:
     run.stable(None)
     run.join()
     run.join("app-1")
@@ -325,8 +309,7 @@ def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments(
     assert follower.members == ()
 
 
-def test_a_member_with_other_metadata_before_the_assignments_starts_a_rebalance() -> None:
-    run = Coordinator()
+def test_a_member_with_other_metadata_before_the_assignments_starts_a_rebalance(run: Coordinator) -> None:
     run.stable(None)
     run.join()
     run.join("app-1")
@@ -336,8 +319,7 @@ def test_a_member_with_other_metadata_before_the_assignments_starts_a_rebalance(
     assert run.group.state == "PreparingRebalance"
 
 
-def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats() -> None:
-    run = Coordinator()
+def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats(run: Coordinator) -> None:
     run.stable(None, None)
     run.join()
     waiting = run.join("app-2")
@@ -354,8 +336,7 @@ def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats()
     assert "app-1" not in run.group.members
 
 
-def test_of_two_joins_of_a_member_the_last_waits() -> None:
-    run = Coordinator()
+def test_of_two_joins_of_a_member_the_last_waits(run: Coordinator) -> None:
     run.stable(None)
     older = run.join()
     newer = run.join("app-2")
@@ -365,8 +346,7 @@ def test_of_two_joins_of_a_member_the_last_waits() -> None:
     assert newer.result.generation == 2
 
 
-def test_of_two_syncs_of_a_member_the_last_waits() -> None:
-    run = Coordinator()
+def test_of_two_syncs_of_a_member_the_last_waits(run: Coordinator) -> None:
     run.stable(None)
     run.join()
     run.join("app-1")
@@ -376,8 +356,7 @@ def test_of_two_syncs_of_a_member_the_last_waits() -> None:
     assert newer.result.assignment == b"mine"
 
 
-def test_a_leader_that_syncs_again_changes_nothing() -> None:
-    run = Coordinator()
+def test_a_leader_that_syncs_again_changes_nothing(run: Coordinator) -> None:
     run.stable(None, None)
     written = len(run.records)
     again = run.sync("app-1", assignments={"app-1": b"more", "app-2": b"less"})
@@ -386,8 +365,7 @@ def test_a_leader_that_syncs_again_changes_nothing() -> None:
     assert len(run.records) == written
 
 
-def test_a_leader_that_does_not_join_again_is_replaced_by_a_member_that_did() -> None:
-    run = Coordinator()
+def test_a_leader_that_does_not_join_again_is_replaced_by_a_member_that_did(run: Coordinator) -> None:
     run.stable("blue", "green", rebalance_ms=5_000)
     run.join("green-2", instance_id="green", protocols=[("range", b"other")], rebalance_ms=5_000)
     run.pass_time(5_000)
@@ -395,9 +373,8 @@ def test_a_leader_that_does_not_join_again_is_replaced_by_a_member_that_did() ->
     assert list(run.group.members) == ["blue-1", "green-2"]
 
 
-def test_a_generation_stays_until_a_static_member_rejoins() -> None:
+def test_a_generation_stays_until_a_static_member_rejoins(run: Coordinator) -> None:
     """Where no static member joins again the generation stays until one does or all sessions end."""
-    run = Coordinator()
     run.stable("blue", "green", rebalance_ms=0)
     run.leave(LeavingMember("blue-1"))
     assert (run.group.state, run.group.generation) == ("PreparingRebalance", 2)
@@ -408,8 +385,7 @@ def test_a_generation_stays_until_a_static_member_rejoins() -> None:
     assert run.group.deadline_ms is None
 
 
-def test_the_wait_of_a_rebalance_is_the_longest_rebalance_timeout() -> None:
-    run = Coordinator()
+def test_the_wait_of_a_rebalance_is_the_longest_rebalance_timeout(run: Coordinator) -> None:
     run.stable(None, rebalance_ms=90_000)
     run.join(rebalance_ms=1_000)
     asked = run.join(rebalance_ms=1_000)

@@ -21,8 +21,7 @@ from tests.unit.broker.coordinators.groups.classic_coordinator import SESSION_MS
 # --- Living and leaving -----------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_dies_has_the_others_join_again() -> None:
-    run = Coordinator()
+def test_a_member_that_dies_has_the_others_join_again(run: Coordinator) -> None:
     run.stable(None, None)
     run.live_for(SESSION_MS - 1_000, "app-2")
     run.pass_time(999)
@@ -34,8 +33,7 @@ def test_a_member_that_dies_has_the_others_join_again() -> None:
     assert (joined.leader, joined.generation, len(joined.members)) == ("app-2", 3, 1)
 
 
-def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time() -> None:
-    run = Coordinator()
+def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time(run: Coordinator) -> None:
     run.stable(None)
     run.now_ms += 2 * SESSION_MS  # the broker had no time
     run.heartbeat("app-1")
@@ -43,8 +41,7 @@ def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time() -> None:
     assert run.group.state == "Stable"
 
 
-def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused() -> None:
-    run = Coordinator()
+def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused(run: Coordinator) -> None:
     run.stable(None)
     with pytest.raises(IllegalGenerationError, match="at generation 1, member 'app-1' at 0") as refused:
         run.heartbeat("app-1", generation=0)
@@ -56,8 +53,7 @@ def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused() -> None:
     assert run.group.is_empty  # neither counted
 
 
-def test_who_leaves_has_the_others_join_again() -> None:
-    run = Coordinator()
+def test_who_leaves_has_the_others_join_again(run: Coordinator) -> None:
     run.stable(None, None)
     assert run.leave(LeavingMember("app-1"), LeavingMember("app-1"))[0] == ("app-1", None, None)
     with pytest.raises(RebalanceInProgressError):
@@ -65,8 +61,7 @@ def test_who_leaves_has_the_others_join_again() -> None:
     assert run.join("app-2").result.leader == "app-2"
 
 
-def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others() -> None:
-    run = Coordinator()
+def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others(run: Coordinator) -> None:
     run.stable(None)
     second = run.join()
     run.leave(LeavingMember("app-1"))
@@ -74,8 +69,7 @@ def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("does_sync", [True, False])
-def test_requests_of_a_member_that_leaves_are_answered(does_sync: bool) -> None:
-    run = Coordinator()
+def test_requests_of_a_member_that_leaves_are_answered(does_sync: bool, run: Coordinator) -> None:
     run.stable(None)
     waiting = run.join()
     if does_sync:
@@ -85,8 +79,7 @@ def test_requests_of_a_member_that_leaves_are_answered(does_sync: bool) -> None:
     assert isinstance(waiting.error, UnknownMemberError)
 
 
-def test_a_group_whose_last_member_leaves_while_it_waits_for_a_new_one_is_empty() -> None:
-    run = Coordinator()
+def test_a_group_whose_last_member_leaves_while_it_waits_for_a_new_one_is_empty(run: Coordinator) -> None:
     run.stable(None)
     run.join(needs_known_member_id=True)
     run.leave(LeavingMember("app-1"))
@@ -97,8 +90,7 @@ def test_a_group_whose_last_member_leaves_while_it_waits_for_a_new_one_is_empty(
 # --- Commits, deletion ------------------------------------------------------------------------------------------------
 
 
-def test_who_is_no_member_commits_to_an_empty_group_only() -> None:
-    run = Coordinator()
+def test_who_is_no_member_commits_to_an_empty_group_only(run: Coordinator) -> None:
     run.commit()
     run.stable(None)
     with pytest.raises(UnknownMemberError, match=r"app-1 \(10.0.0.1\)"):
@@ -107,9 +99,8 @@ def test_who_is_no_member_commits_to_an_empty_group_only() -> None:
     run.commit()
 
 
-def test_when_a_member_may_commit() -> None:
+def test_when_a_member_may_commit(run: Coordinator) -> None:
     """A member commits in its generation also while members join but not before the assignments."""
-    run = Coordinator()
     run.stable(None)
     run.commit("app-1", 1)
     with pytest.raises(IllegalGenerationError):
@@ -127,8 +118,7 @@ def test_when_a_member_may_commit() -> None:
         run.commit("app-1", 1)
 
 
-def test_a_commit_counts_as_a_heartbeat() -> None:
-    run = Coordinator()
+def test_a_commit_counts_as_a_heartbeat(run: Coordinator) -> None:
     run.stable(None)
     run.pass_time(SESSION_MS - 1)
     run.commit("app-1", 1)
@@ -149,8 +139,7 @@ def test_a_group_with_members_is_not_deleted_and_says_who_they_are() -> None:
 # --- What a group says of itself --------------------------------------------------------------------------------------
 
 
-def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
-    run = Coordinator()
+def test_a_stable_group_is_described_with_metadata_and_assignments(run: Coordinator) -> None:
     run.stable("blue")
     run.pass_time(1_500)
     group = run.group.describe(run.now)
@@ -160,8 +149,7 @@ def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
     ]
 
 
-def test_while_members_join_it_is_described_without_metadata() -> None:
-    run = Coordinator()
+def test_while_members_join_it_is_described_without_metadata(run: Coordinator) -> None:
     run.stable(None)
     run.join()
     group = run.group.describe(run.now)
@@ -190,8 +178,7 @@ def test_topics_are_unknown_where_metadata_are_malformed_or_of_another_protocol_
     assert run.group.subscribed_topics is None
 
 
-def test_a_group_is_empty_since_its_last_member_went() -> None:
-    run = Coordinator()
+def test_a_group_is_empty_since_its_last_member_went(run: Coordinator) -> None:
     assert run.group.empty_since_ms is None
     run.stable(None)
     assert run.group.empty_since_ms is None
@@ -260,8 +247,7 @@ def test_a_restored_group_that_is_too_large_has_its_members_join_again() -> None
 
 
 @pytest.mark.parametrize("does_sync", [True, False])
-def test_members_join_again_if_what_they_were_told_could_not_be_written(does_sync: bool) -> None:
-    run = Coordinator()
+def test_members_join_again_if_what_they_were_told_could_not_be_written(does_sync: bool, run: Coordinator) -> None:
     run.stable(None)
     run.join()
     run.join("app-1")
@@ -277,8 +263,7 @@ def test_members_join_again_if_what_they_were_told_could_not_be_written(does_syn
     assert run.join("app-2").result.generation == 3
 
 
-def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none() -> None:
-    run = Coordinator()
+def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none(run: Coordinator) -> None:
     run.group.write_failed(run.now)
     assert run.group.is_empty
     run.stable(None)
@@ -288,8 +273,7 @@ def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none() -
     assert asked.result.generation == 2
 
 
-def test_all_that_waits_is_to_join_again_when_a_group_becomes_another() -> None:
-    run = Coordinator()
+def test_all_that_waits_is_to_join_again_when_a_group_becomes_another(run: Coordinator) -> None:
     run.stable(None)
     joining = run.join()
     run.group.refuse_waits()

@@ -7,8 +7,7 @@ from seglog_protocol.errors import FencedInstanceError, RebalanceInProgressError
 from tests.unit.broker.coordinators.groups.classic_coordinator import SESSION_MS, Coordinator, subscription
 
 
-def test_a_follower_that_is_started_again_takes_its_place_without_a_rebalance() -> None:
-    run = Coordinator()
+def test_a_follower_that_is_started_again_takes_its_place_without_a_rebalance(run: Coordinator) -> None:
     run.stable("blue", "green")
     again = run.join(instance_id="green").result
     assert (again.member_id, again.generation, again.leader, again.members) == ("green-3", 2, "blue-1", ())
@@ -20,8 +19,7 @@ def test_a_follower_that_is_started_again_takes_its_place_without_a_rebalance() 
     assert run.records[-1].generation == 2
 
 
-def test_the_one_that_was_there_before_is_fenced_in_all_it_asks_for() -> None:
-    run = Coordinator()
+def test_the_one_that_was_there_before_is_fenced_in_all_it_asks_for(run: Coordinator) -> None:
     run.stable("blue", "green")
     run.join(instance_id="green")
     assert isinstance(run.join("green-2", instance_id="green").error, FencedInstanceError)
@@ -37,8 +35,7 @@ def test_the_one_that_was_there_before_is_fenced_in_all_it_asks_for() -> None:
     assert list(run.group.members) == ["blue-1", "green-3"]
 
 
-def test_a_leader_that_is_started_again_is_told_to_leave_the_assignments_as_they_are() -> None:
-    run = Coordinator()
+def test_a_leader_that_is_started_again_is_told_to_leave_the_assignments_as_they_are(run: Coordinator) -> None:
     run.stable("blue", "green")
     again = run.join(instance_id="blue", may_skip_assignment=True).result
     assert again.skip_assignment
@@ -49,8 +46,7 @@ def test_a_leader_that_is_started_again_is_told_to_leave_the_assignments_as_they
     )
 
 
-def test_one_that_does_not_know_of_that_takes_itself_for_a_follower() -> None:
-    run = Coordinator()
+def test_one_that_does_not_know_of_that_takes_itself_for_a_follower(run: Coordinator) -> None:
     run.stable("blue", "green")
     again = run.join(instance_id="blue").result
     assert (again.leader, again.members, again.skip_assignment) == ("blue-1", (), False)
@@ -58,23 +54,20 @@ def test_one_that_does_not_know_of_that_takes_itself_for_a_follower() -> None:
     assert run.join("blue-3", instance_id="blue").is_waiting  # as the leader, it has a rebalance when it wants one
 
 
-def test_other_metadata_under_the_same_protocol_need_no_rebalance_but_are_known() -> None:
-    run = Coordinator()
+def test_other_metadata_under_the_same_protocol_need_no_rebalance_but_are_known(run: Coordinator) -> None:
     run.stable("blue")
     run.join(instance_id="blue", protocols=[("range", subscription("fruit"))])
     assert run.group.state == "Stable"
     assert run.group.subscribed_topics == frozenset({"fruit"})
 
 
-def test_a_change_of_the_chosen_protocol_needs_a_rebalance() -> None:
-    run = Coordinator()
+def test_a_change_of_the_chosen_protocol_needs_a_rebalance(run: Coordinator) -> None:
     run.stable("blue", protocols=[("range", b""), ("sticky", b"")])
     again = run.join(instance_id="blue", protocols=[("sticky", b""), ("range", b"")])
     assert (again.result.generation, again.result.protocol) == (2, "sticky")
 
 
-def test_before_the_assignments_it_needs_a_rebalance() -> None:
-    run = Coordinator()
+def test_before_the_assignments_it_needs_a_rebalance(run: Coordinator) -> None:
     run.stable("blue")
     run.join(instance_id="green")
     run.join("blue-1", instance_id="blue")
@@ -86,8 +79,7 @@ def test_before_the_assignments_it_needs_a_rebalance() -> None:
     assert again.result.generation == 3
 
 
-def test_while_members_join_the_older_request_is_fenced() -> None:
-    run = Coordinator()
+def test_while_members_join_the_older_request_is_fenced(run: Coordinator) -> None:
     run.stable("blue")
     older, newer = run.join(instance_id="green"), run.join(instance_id="green")
     assert isinstance(older.error, FencedInstanceError)
@@ -96,9 +88,8 @@ def test_while_members_join_the_older_request_is_fenced() -> None:
     assert list(run.group.members) == ["blue-1", "green-3"]
 
 
-def test_an_absent_static_member_keeps_its_place() -> None:
+def test_an_absent_static_member_keeps_its_place(run: Coordinator) -> None:
     """A static member that does not join again keeps its place until its session ends."""
-    run = Coordinator()
     run.stable("blue", "green", rebalance_ms=5_000)
     run.pass_time(1_000)
     run.join("blue-1", instance_id="blue", rebalance_ms=5_000)
@@ -112,9 +103,8 @@ def test_an_absent_static_member_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize("syncs", [True, False])
-def test_a_static_member_restarts_before_its_sync(syncs: bool) -> None:
+def test_a_static_member_restarts_before_its_sync(syncs: bool, run: Coordinator) -> None:
     """One that had not synced may be started again and is removed unless it syncs in time."""
-    run = Coordinator()
     run.stable("blue", rebalance_ms=20_000)
     run.join(instance_id="green", rebalance_ms=20_000)
     run.join("blue-1", instance_id="blue", rebalance_ms=20_000)
@@ -130,8 +120,7 @@ def test_a_static_member_restarts_before_its_sync(syncs: bool) -> None:
         assert (run.group.state, list(run.group.members)) == ("PreparingRebalance", ["blue-1"])
 
 
-def test_an_admin_removes_static_members_by_their_instance_ids() -> None:
-    run = Coordinator()
+def test_an_admin_removes_static_members_by_their_instance_ids(run: Coordinator) -> None:
     run.stable("blue", "green")
     results = run.leave(LeavingMember("", "green"), LeavingMember("", "red"), LeavingMember(""))
     assert [result.error is None for result in results] == [True, False, False]
@@ -142,7 +131,6 @@ def test_an_admin_removes_static_members_by_their_instance_ids() -> None:
         run.heartbeat("blue-1")
 
 
-def test_an_instance_that_nobody_is_does_not_join_with_a_member_id() -> None:
-    run = Coordinator()
+def test_an_instance_that_nobody_is_does_not_join_with_a_member_id(run: Coordinator) -> None:
     run.stable(None)
     assert isinstance(run.join("app-1", instance_id="blue").error, UnknownMemberError)

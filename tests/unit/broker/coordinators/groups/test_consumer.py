@@ -25,6 +25,11 @@ SESSION_MS = 45_000
 ALL = {"orders": [0, 1, 2, 3]}
 
 
+@pytest.fixture
+def run() -> ConsumerCoordinator:
+    return ConsumerCoordinator()
+
+
 def assert_told(run: ConsumerCoordinator, told: Mapping[bytes, frozenset[int]] | None, wanted: Any) -> None:
     """A heartbeat came with this assignment."""
     assert told is not None, "nothing was told"
@@ -34,8 +39,7 @@ def assert_told(run: ConsumerCoordinator, told: Mapping[bytes, frozenset[int]] |
 # --- Sharing ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
-    run = ConsumerCoordinator()
+def test_the_first_member_gets_everything_with_its_first_heartbeat(run: ConsumerCoordinator) -> None:
     assert run.group.is_unused
     told = run.beat("a")
     assert (told.member_id, told.member_epoch, told.heartbeat_interval_ms) == ("a", 1, 5_000)
@@ -45,23 +49,20 @@ def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
     assert run.group.subscribed_topics == {"orders"}
 
 
-def test_a_member_without_an_id_is_given_one() -> None:
-    run = ConsumerCoordinator()
+def test_a_member_without_an_id_is_given_one(run: ConsumerCoordinator) -> None:
     assert run.beat("").member_id == "1"
     assert run.beat("1", 1).member_epoch == 1
 
 
-def test_heartbeats_without_news_and_full_ones() -> None:
+def test_heartbeats_without_news_and_full_ones(run: ConsumerCoordinator) -> None:
     """A heartbeat without news says nothing of the assignment and a full one hears all."""
-    run = ConsumerCoordinator()
     run.beat("a")
     assert run.beat("a", 1).assignment is None
     full = run.beat("a", 1, rebalance_timeout_ms=REBALANCE_MS, topics=["orders"], owned={})
     assert_told(run, full.assignment, ALL)
 
 
-def test_what_one_gives_up_another_gets_and_not_sooner() -> None:
-    run = ConsumerCoordinator()
+def test_what_one_gives_up_another_gets_and_not_sooner(run: ConsumerCoordinator) -> None:
     run.beat("a")
     joined = run.beat("b")
     assert joined.member_epoch == 2
@@ -82,8 +83,7 @@ def test_what_one_gives_up_another_gets_and_not_sooner() -> None:
     assert run.group.state == "Stable"
 
 
-def test_a_member_that_leaves_makes_room() -> None:
-    run = ConsumerCoordinator()
+def test_a_member_that_leaves_makes_room(run: ConsumerCoordinator) -> None:
     epochs = run.joined("a", "b")
     left = run.beat("b", -1)
     assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == ("b", -1, 0, None)
@@ -94,8 +94,7 @@ def test_a_member_that_leaves_makes_room() -> None:
         run.beat("b", epochs["b"])
 
 
-def test_the_last_one_that_leaves_leaves_an_empty_group_with_its_epoch() -> None:
-    run = ConsumerCoordinator()
+def test_the_last_one_that_leaves_leaves_an_empty_group_with_its_epoch(run: ConsumerCoordinator) -> None:
     run.beat("a")
     assert run.group.empty_since_ms is None
     run.now_ms = 700
@@ -119,8 +118,7 @@ def test_many_members_that_come_and_go_end_with_even_shares() -> None:
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_without_heartbeats_and_not_with_them() -> None:
-    run = ConsumerCoordinator()
+def test_a_session_ends_without_heartbeats_and_not_with_them(run: ConsumerCoordinator) -> None:
     epochs = run.joined("a", "b")
     for _ in range(3):
         run.pass_time(SESSION_MS - 1)
@@ -134,8 +132,7 @@ def test_a_session_ends_without_heartbeats_and_not_with_them() -> None:
     assert (event, level, member, ms) == ("group_member_timed_out", "warning", "a", SESSION_MS)
 
 
-def test_a_heartbeat_before_the_timer_is_in_time_however_late_it_is() -> None:
-    run = ConsumerCoordinator()
+def test_a_heartbeat_before_the_timer_is_in_time_however_late_it_is(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.now_ms += 10 * SESSION_MS
     assert run.beat("a", 1).member_epoch == 1
@@ -143,8 +140,7 @@ def test_a_heartbeat_before_the_timer_is_in_time_however_late_it_is() -> None:
     assert not run.group.is_empty
 
 
-def test_who_does_not_give_up_in_its_rebalance_timeout_is_a_member_no_more() -> None:
-    run = ConsumerCoordinator()
+def test_who_does_not_give_up_in_its_rebalance_timeout_is_a_member_no_more(run: ConsumerCoordinator) -> None:
     run.beat("a", rebalance_timeout_ms=10_000)
     run.beat("b")
     run.beat("a", 1)
@@ -159,8 +155,7 @@ def test_who_does_not_give_up_in_its_rebalance_timeout_is_a_member_no_more() -> 
         run.beat("a", 1)
 
 
-def test_the_rebalance_timeout_is_over_when_it_has_given_up() -> None:
-    run = ConsumerCoordinator()
+def test_the_rebalance_timeout_is_over_when_it_has_given_up(run: ConsumerCoordinator) -> None:
     epochs = run.joined("a", "b")
     run.pass_time(REBALANCE_MS + 1_000)
     assert {member.member_id for member in run.group.members} == epochs.keys()
@@ -169,8 +164,7 @@ def test_the_rebalance_timeout_is_over_when_it_has_given_up() -> None:
 # --- Answers that were lost, and members of the past ------------------------------------------------------------------
 
 
-def test_a_member_that_did_not_hear_its_epoch_may_come_with_the_one_before() -> None:
-    run = ConsumerCoordinator()
+def test_a_member_that_did_not_hear_its_epoch_may_come_with_the_one_before(run: ConsumerCoordinator) -> None:
     run.beat("a")
     assert run.beat("a", 0).member_epoch == 1, "it joins again, since it heard nothing"
     run.beat("b")
@@ -186,8 +180,7 @@ def test_a_member_that_did_not_hear_its_epoch_may_come_with_the_one_before() -> 
 
 
 @pytest.mark.parametrize("epoch", [2, 77])
-def test_a_member_from_the_future_is_fenced_and_nothing_changes(epoch: int) -> None:
-    run = ConsumerCoordinator()
+def test_a_member_from_the_future_is_fenced_and_nothing_changes(epoch: int, run: ConsumerCoordinator) -> None:
     run.beat("a")
     written = len(run.log)
     with pytest.raises(errors.FencedMemberEpochError):
@@ -196,8 +189,7 @@ def test_a_member_from_the_future_is_fenced_and_nothing_changes(epoch: int) -> N
     assert run.group.subscribed_topics == {"orders"}
 
 
-def test_who_is_no_member_is_told_to_join() -> None:
-    run = ConsumerCoordinator()
+def test_who_is_no_member_is_told_to_join(run: ConsumerCoordinator) -> None:
     run.beat("a")
     for epoch in (5, -1):
         with pytest.raises(errors.UnknownMemberError, match="has no member 'b': rejoin with epoch 0"):
@@ -215,8 +207,7 @@ def test_a_full_group_takes_no_member_more() -> None:
 # --- Static members ---------------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_that_will_be_back_keeps_its_place_under_another_id() -> None:
-    run = ConsumerCoordinator()
+def test_a_static_member_that_will_be_back_keeps_its_place_under_another_id(run: ConsumerCoordinator) -> None:
     run.beat("a", instance_id="left")
     run.beat("b", instance_id="right")
     epochs = {"a": 1, "b": 2}
@@ -237,8 +228,7 @@ def test_a_static_member_that_will_be_back_keeps_its_place_under_another_id() ->
         run.beat("b", before, instance_id="right")
 
 
-def test_a_static_member_that_stays_away_is_gone_with_its_session() -> None:
-    run = ConsumerCoordinator()
+def test_a_static_member_that_stays_away_is_gone_with_its_session(run: ConsumerCoordinator) -> None:
     run.beat("a", instance_id="left")
     run.beat("a", -2, instance_id="left")
     run.pass_time(SESSION_MS)
@@ -247,8 +237,7 @@ def test_a_static_member_that_stays_away_is_gone_with_its_session() -> None:
         run.beat("a", 1, instance_id="left")
 
 
-def test_a_place_that_is_in_use_is_not_given_away() -> None:
-    run = ConsumerCoordinator()
+def test_a_place_that_is_in_use_is_not_given_away(run: ConsumerCoordinator) -> None:
     run.beat("a", instance_id="left")
     with pytest.raises(
         errors.UnreleasedInstanceError, match=r"member a .* has not left: wait for the end of its session"
@@ -257,8 +246,7 @@ def test_a_place_that_is_in_use_is_not_given_away() -> None:
     assert run.beat("a", 1, instance_id="left").member_epoch == 1
 
 
-def test_a_static_member_that_leaves_for_good_leaves_no_place() -> None:
-    run = ConsumerCoordinator()
+def test_a_static_member_that_leaves_for_good_leaves_no_place(run: ConsumerCoordinator) -> None:
     run.beat("a", instance_id="left")
     run.beat("a", -1, instance_id="left")
     assert run.group.is_empty
@@ -307,8 +295,7 @@ def test_partitions_that_are_added_are_assigned_and_those_of_a_deleted_topic_tak
     assert run.has("a") == {"orders": [0, 1, 2], "fruit": [0]}
 
 
-def test_other_topics_change_nothing() -> None:
-    run = ConsumerCoordinator()
+def test_other_topics_change_nothing(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.topics.make("other", 3)
     written = len(run.log)
@@ -376,8 +363,7 @@ def test_an_expression_finds_its_topics_again_after_a_restart() -> None:
 # --- Assignors --------------------------------------------------------------------------------------------------------
 
 
-def test_the_assignor_is_the_one_that_most_members_ask_for() -> None:
-    run = ConsumerCoordinator()
+def test_the_assignor_is_the_one_that_most_members_ask_for(run: ConsumerCoordinator) -> None:
     assert run.describe().assignor == "uniform"
     run.beat("a", assignor="range")
     assert run.describe().assignor == "range"
@@ -448,8 +434,7 @@ def test_an_assignor_that_there_is_not_is_refused_with_those_that_there_are() ->
 # --- Commits and look-ups ---------------------------------------------------------------------------------------------
 
 
-def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone() -> None:
-    run = ConsumerCoordinator()
+def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone(run: ConsumerCoordinator) -> None:
     run.group.check_commit("", -1, None, run.now)  # nobody is a member: tools may
     run.group.check_fetch("", -1, None)
     run.beat("a")
@@ -490,8 +475,7 @@ def test_a_member_with_an_older_epoch_may_commit() -> None:
     assert run.group.check_commit("a", 3, None, run.now) is None
 
 
-def test_what_a_member_has_to_give_up_it_may_commit_until_it_has() -> None:
-    run = ConsumerCoordinator()
+def test_what_a_member_has_to_give_up_it_may_commit_until_it_has(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.beat("b")
     run.beat("a", 1)
@@ -510,16 +494,14 @@ def test_what_a_member_has_to_give_up_it_may_commit_until_it_has() -> None:
 # --- Deleting ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_with_members_is_not_deleted_and_says_who_they_are() -> None:
-    run = ConsumerCoordinator()
+def test_a_group_with_members_is_not_deleted_and_says_who_they_are(run: ConsumerCoordinator) -> None:
     for number in range(7):
         run.beat(f"m{number}")
     with pytest.raises(errors.NonEmptyGroupError, match=r"live members: .*; members: m0 \(10\.0\.0\.1\), .*, 2 more$"):
         run.group.check_delete()
 
 
-def test_nothing_of_a_deleted_group_is_left_in_the_log() -> None:
-    run = ConsumerCoordinator()
+def test_nothing_of_a_deleted_group_is_left_in_the_log(run: ConsumerCoordinator) -> None:
     run.joined("a", "b", regex="o.*")
     for member in ("a", "b"):
         run.beat(member, -1)
@@ -530,8 +512,7 @@ def test_nothing_of_a_deleted_group_is_left_in_the_log() -> None:
     assert not replayed(run.log).consumer
 
 
-def test_records_that_may_have_been_written_are_deleted_too() -> None:
-    run = ConsumerCoordinator()
+def test_records_that_may_have_been_written_are_deleted_too(run: ConsumerCoordinator) -> None:
     request = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1, topics=["orders"], owned={})
     finished(run.group.heartbeat(request, run.now))
     finished(run.group.heartbeat(ConsumerHeartbeat("a", -1), run.now))
@@ -558,8 +539,7 @@ def test_a_group_is_after_a_restart_what_it_was() -> None:
     assert run.beat("a", epochs["a"]).assignment is None
 
 
-def test_members_that_were_to_give_up_have_their_timeout_again_after_a_restart() -> None:
-    run = ConsumerCoordinator()
+def test_members_that_were_to_give_up_have_their_timeout_again_after_a_restart(run: ConsumerCoordinator) -> None:
     run.beat("a", rebalance_timeout_ms=10_000)
     run.beat("b")
     run.beat("a", 1)
@@ -571,8 +551,7 @@ def test_members_that_were_to_give_up_have_their_timeout_again_after_a_restart()
     assert [member.member_id for member in run.group.members] == ["b"]
 
 
-def test_what_could_not_be_written_is_written_with_what_comes_next() -> None:
-    run = ConsumerCoordinator()
+def test_what_could_not_be_written_is_written_with_what_comes_next(run: ConsumerCoordinator) -> None:
     run.beat("a")
     request = ConsumerHeartbeat("b", 0, rebalance_timeout_ms=1, topics=["orders"], owned={})
     finished(run.group.heartbeat(request, run.now))
@@ -584,15 +563,13 @@ def test_what_could_not_be_written_is_written_with_what_comes_next() -> None:
     assert {member.member_id for member in before.members} == {"a", "b"}
 
 
-def test_a_group_that_lost_all_records_is_new() -> None:
-    run = ConsumerCoordinator()
+def test_a_group_that_lost_all_records_is_new(run: ConsumerCoordinator) -> None:
     run.restart()
     assert run.group.is_unused
     assert run.beat("a").member_epoch == 1
 
 
-def test_members_are_described_with_what_they_have_and_are_to_have() -> None:
-    run = ConsumerCoordinator()
+def test_members_are_described_with_what_they_have_and_are_to_have(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.pass_time(2_000)
     run.beat("b", rack_id="r1", instance_id="two", regex="or.*")
@@ -607,8 +584,7 @@ def test_members_are_described_with_what_they_have_and_are_to_have() -> None:
     assert [list(member.assigned) for member in run.describe().members] == [[], []]
 
 
-def test_names_of_topics_are_sorted_once_for_all_members_that_read_them() -> None:
-    run = ConsumerCoordinator()
+def test_names_of_topics_are_sorted_once_for_all_members_that_read_them(run: ConsumerCoordinator) -> None:
     written = []
     for member_id in ("a", "b", "c"):
         finished(

@@ -93,8 +93,12 @@ class Run(ConsumerCoordinator):
         return joined, told
 
 
-def test_a_classic_member_gets_what_the_others_gave_up() -> None:
-    run = Run()
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def test_a_classic_member_gets_what_the_others_gave_up(run: Run) -> None:
     joined, told = run.stable()
     assert (joined.generation, joined.protocol_type, joined.protocol, joined.leader, list(joined.members)) == (
         2,
@@ -107,8 +111,7 @@ def test_a_classic_member_gets_what_the_others_gave_up() -> None:
     assert run.group.state == "Stable"
 
 
-def test_it_is_told_to_join_again_when_topics_change() -> None:
-    run = Run()
+def test_it_is_told_to_join_again_when_topics_change(run: Run) -> None:
     joined, _ = run.stable()
     run.topics.enlarge("orders", 8)
     with pytest.raises(errors.RebalanceInProgressError):
@@ -148,8 +151,7 @@ def _owning(partitions: list[int]) -> bytes:
 # --- Who is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_only_consumers_that_say_what_they_read_can_join() -> None:
-    run = Run()
+def test_only_consumers_that_say_what_they_read_can_join(run: Run) -> None:
     for changes in (
         {"protocol_type": "connect"},
         {"protocols": ()},
@@ -160,8 +162,7 @@ def test_only_consumers_that_say_what_they_read_can_join() -> None:
         assert "has members of the consumer protocol" in str(refused.error)
 
 
-def test_classic_members_have_an_assignor_in_common() -> None:
-    run = Run()
+def test_classic_members_have_an_assignor_in_common(run: Run) -> None:
     run.new_member(protocols=[("range", subscription("orders")), ("roundrobin", subscription("orders"))])
     refused = run.ask_join(protocols=[("sticky", subscription("orders"))])
     assert isinstance(refused.error, errors.InconsistentGroupProtocolError)
@@ -180,8 +181,7 @@ def test_a_session_timeout_has_to_be_legal_and_the_group_has_a_largest_size() ->
     assert run.join(joined.member_id).member_id == joined.member_id
 
 
-def test_members_of_the_consumer_protocol_are_none_of_the_classic_one() -> None:
-    run = Run()
+def test_members_of_the_consumer_protocol_are_none_of_the_classic_one(run: Run) -> None:
     assert isinstance(run.ask_join("new").error, errors.UnknownMemberError)
     assert isinstance(run.ask_sync(JoinResult("new", 1)).error, errors.UnknownMemberError)
     with pytest.raises(errors.UnknownMemberError):
@@ -190,8 +190,7 @@ def test_members_of_the_consumer_protocol_are_none_of_the_classic_one() -> None:
     assert (left.error, members(run)) == (None, set()), "an admin ends any membership"
 
 
-def test_a_sync_is_of_the_generation_and_the_assignor_that_the_member_was_told() -> None:
-    run = Run()
+def test_a_sync_is_of_the_generation_and_the_assignor_that_the_member_was_told(run: Run) -> None:
     joined = run.new_member()
     assert isinstance(run.ask_sync(joined, generation=7).error, errors.IllegalGenerationError)
     assert isinstance(run.ask_sync(joined, member_id="other").error, errors.UnknownMemberError)
@@ -204,8 +203,7 @@ def test_a_sync_is_of_the_generation_and_the_assignor_that_the_member_was_told()
         run.group.classic.heartbeat(joined.member_id, 7, None, run.now)
 
 
-def test_commits_are_of_the_generation() -> None:
-    run = Run()
+def test_commits_are_of_the_generation(run: Run) -> None:
     joined = run.new_member()
     run.group.check_commit(joined.member_id, joined.generation, None, run.now)
     with pytest.raises(errors.IllegalGenerationError):
@@ -223,8 +221,7 @@ def members(run: Run) -> set[str]:
     return {member.member_id for member in run.group.members}
 
 
-def test_a_session_ends_after_the_timeout_that_the_member_asked_for() -> None:
-    run = Run()
+def test_a_session_ends_after_the_timeout_that_the_member_asked_for(run: Run) -> None:
     joined = run.new_member()
     run.sync(joined)
     run.pass_time(SESSION_MS - 1)
@@ -233,9 +230,8 @@ def test_a_session_ends_after_the_timeout_that_the_member_asked_for() -> None:
     assert members(run) == {"new"}
 
 
-def test_members_that_do_not_sync_or_rejoin_are_removed() -> None:
+def test_members_that_do_not_sync_or_rejoin_are_removed(run: Run) -> None:
     """A member that does not sync in time is dropped and so is one that does not join again."""
-    run = Run()
     joined = run.new_member(session_timeout_ms=100_000)
     run.pass_time(REBALANCE_MS - 1)
     assert joined.member_id in members(run)
@@ -276,8 +272,7 @@ def test_a_static_member_may_change_its_protocol_when_it_is_started_again() -> N
     assert run.group.may_be_classic
 
 
-def test_members_leave_by_their_ids_or_their_instances() -> None:
-    run = Run()
+def test_members_leave_by_their_ids_or_their_instances(run: Run) -> None:
     joined, static = run.new_member(), run.join(instance_id="one")
     results = run.group.classic.leave(
         [
@@ -319,8 +314,7 @@ def test_a_group_with_none_but_classic_members_may_be_a_classic_one(limits: dict
     assert run.group.may_be_classic is may
 
 
-def test_what_an_old_consumer_says_is_read() -> None:
-    run = Run()
+def test_what_an_old_consumer_says_is_read(run: Run) -> None:
     joined = run.new_member(protocols=[("range", encode_subscription(["orders"]))], rebalance_timeout_ms=-1)
     (described,) = (member for member in run.group.describe(run.now).members if member.is_classic)
     assert (described.member_id, described.topics) == (joined.member_id, ["orders"])

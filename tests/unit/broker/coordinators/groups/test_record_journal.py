@@ -1,5 +1,7 @@
 """Which records of a group are written: those that changed, and those that may not be there."""
 
+import pytest
+
 from seglog_broker.coordinators.groups.consumer_records import RecordJournal, RecordKey, RecordType, key_struct
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.errors import CoordinatorNotAvailableError
@@ -36,8 +38,12 @@ class Run:
         answer(result)
 
 
-def test_what_changed_is_appended_once_and_in_an_order_that_kafka_reads() -> None:
-    run = Run()
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def test_what_changed_is_appended_once_and_in_an_order_that_kafka_reads(run: Run) -> None:
     run.alive.discard("b")
     run.journal.note_all([HAS_A, MEMBER_A, MEMBER_B, EPOCH, MEMBER_A])
     run.journal.append()
@@ -47,8 +53,7 @@ def test_what_changed_is_appended_once_and_in_an_order_that_kafka_reads() -> Non
     assert len(run.outbox.replies) == 1
 
 
-def test_what_is_durable_is_not_written_again_and_the_rest_is() -> None:
-    run = Run()
+def test_what_is_durable_is_not_written_again_and_the_rest_is(run: Run) -> None:
     run.journal.note(MEMBER_A)
     run.journal.append()
     run.journal.note(MEMBER_B)
@@ -60,8 +65,7 @@ def test_what_is_durable_is_not_written_again_and_the_rest_is() -> None:
     assert run.appended() == [(5, "b", True)]
 
 
-def test_a_record_that_changed_again_is_not_durable_with_its_first_round() -> None:
-    run = Run()
+def test_a_record_that_changed_again_is_not_durable_with_its_first_round(run: Run) -> None:
     for _ in range(2):
         run.journal.note(MEMBER_A)
         run.journal.append()
@@ -73,8 +77,7 @@ def test_a_record_that_changed_again_is_not_durable_with_its_first_round() -> No
     assert run.appended() == [(5, "a", False)], "as it is by then"
 
 
-def test_an_error_in_place_of_the_reply_does_not_make_records_durable() -> None:
-    run = Run()
+def test_an_error_in_place_of_the_reply_does_not_make_records_durable(run: Run) -> None:
     run.journal.note(MEMBER_A)
     run.journal.append()
     run.appended()

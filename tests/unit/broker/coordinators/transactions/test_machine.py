@@ -31,6 +31,11 @@ from tests.unit.broker.coordinators.transactions.coordinator import KEY, TIMEOUT
 S = TransactionState
 
 
+@pytest.fixture
+def asked() -> Coordinator:
+    return Coordinator()
+
+
 def at_epoch(epoch: int) -> Coordinator:
     """A coordinator whose producer has reached an epoch."""
     asked = Coordinator()
@@ -64,8 +69,7 @@ def test_a_transaction_goes_through_the_states_of_kafka(version: int, commit: bo
     assert asked.is_in(S.ONGOING)
 
 
-def test_nothing_follows_from_a_decision_before_it_is_durable() -> None:
-    asked = Coordinator()
+def test_nothing_follows_from_a_decision_before_it_is_durable(asked: Coordinator) -> None:
     producer = asked.init()
     asked.machine.add_partitions(producer, [("orders", 0)], 1, asked.now)
     assert not asked.expected
@@ -77,8 +81,7 @@ def test_nothing_follows_from_a_decision_before_it_is_durable() -> None:
     assert asked.endings
 
 
-def test_partitions_that_are_there_already_are_written_once() -> None:
-    asked = Coordinator()
+def test_partitions_that_are_there_already_are_written_once(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, ("orders", 0))
     count = len(asked.records)
@@ -90,8 +93,7 @@ def test_partitions_that_are_there_already_are_written_once() -> None:
     assert not asked.machine.has(producer, [("orders", 1)])
 
 
-def test_the_producer_of_before_is_fenced() -> None:
-    asked = Coordinator()
+def test_the_producer_of_before_is_fenced(asked: Coordinator) -> None:
     zombie = asked.init()
     producer = asked.init()
     assert producer == (zombie.producer_id, zombie.epoch + 1)
@@ -106,8 +108,7 @@ def test_the_producer_of_before_is_fenced() -> None:
     assert asked.is_in(S.ONGOING)
 
 
-def test_another_producer_id_is_not_that_of_the_transactional_id() -> None:
-    asked = Coordinator()
+def test_another_producer_id_is_not_that_of_the_transactional_id(asked: Coordinator) -> None:
     asked.init()
     for ask in asked.add, asked.end:
         with pytest.raises(InvalidProducerIdMappingError):
@@ -115,9 +116,8 @@ def test_another_producer_id_is_not_that_of_the_transactional_id() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_new_producer_aborts_what_is_open_and_asks_again(version: int) -> None:
+def test_a_new_producer_aborts_what_is_open_and_asks_again(version: int, asked: Coordinator) -> None:
     """Once: a second rise of the epoch with the abort is a fault that Kafka had."""
-    asked = Coordinator()
     zombie = asked.init()
     asked.add(zombie, version=version)
     assert asked.init_aborts()
@@ -132,8 +132,7 @@ def test_a_new_producer_aborts_what_is_open_and_asks_again(version: int) -> None
         asked.add(zombie)
 
 
-def test_a_lost_answer_is_given_once_more() -> None:
-    asked = Coordinator()
+def test_a_lost_answer_is_given_once_more(asked: Coordinator) -> None:
     first = asked.init()
     second = asked.init(first)
     assert second == (100, 1)
@@ -144,8 +143,7 @@ def test_a_lost_answer_is_given_once_more() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_transaction_that_lasts_too_long_is_aborted_and_its_producer_fenced(version: int) -> None:
-    asked = Coordinator()
+def test_a_transaction_that_lasts_too_long_is_aborted_and_its_producer_fenced(version: int, asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, version=version)
     asked.pass_ms(TIMEOUT_MS - 1)
@@ -161,8 +159,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_and_its_producer_fenced(ve
         asked.end(producer, version=version)
 
 
-def test_an_abort_that_comes_after_the_timeout_brings_the_next_epoch() -> None:
-    asked = Coordinator()
+def test_an_abort_that_comes_after_the_timeout_brings_the_next_epoch(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, version=2)
     asked.pass_ms(TIMEOUT_MS)
@@ -216,8 +213,7 @@ def test_a_producer_that_goes_on_at_once_is_told_to_wait_and_not_fenced(version:
             assert request in requests[:2], "an end of nothing, and of what was ended otherwise"
 
 
-def test_an_end_by_version_1_is_no_second_answer_to_one_by_version_2() -> None:
-    asked = Coordinator()
+def test_an_end_by_version_1_is_no_second_answer_to_one_by_version_2(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, version=2)
     following = asked.end(producer, version=2)
@@ -230,8 +226,7 @@ def test_an_end_by_version_1_is_no_second_answer_to_one_by_version_2() -> None:
         asked.end(following, commit=False)
 
 
-def test_there_is_nothing_to_commit_without_a_transaction() -> None:
-    asked = Coordinator()
+def test_there_is_nothing_to_commit_without_a_transaction(asked: Coordinator) -> None:
     producer = asked.init()
     for version in 1, 2:
         with pytest.raises(InvalidTransactionStateError):
@@ -240,8 +235,7 @@ def test_there_is_nothing_to_commit_without_a_transaction() -> None:
         asked.end(producer, commit=False, version=1)
 
 
-def test_by_version_2_an_empty_transaction_is_aborted_for_the_next_epoch() -> None:
-    asked = Coordinator()
+def test_by_version_2_an_empty_transaction_is_aborted_for_the_next_epoch(asked: Coordinator) -> None:
     producer = asked.init()
     following = asked.end(producer, commit=False, version=2)
     assert following == (100, 1)
@@ -294,8 +288,7 @@ def test_the_abort_at_the_last_epoch_fences_and_the_next_producer_has_another_id
     assert asked.init().epoch == 0
 
 
-def test_a_transaction_with_too_many_partitions_can_only_be_aborted() -> None:
-    asked = Coordinator()
+def test_a_transaction_with_too_many_partitions_can_only_be_aborted(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, *[("orders", number) for number in range(PARTITIONS_MAX)])
     asked.add(producer, ("orders", 0))
@@ -307,8 +300,7 @@ def test_a_transaction_with_too_many_partitions_can_only_be_aborted() -> None:
 # --- What could not be written ----------------------------------------------------------------------------------------
 
 
-def test_a_decision_that_could_not_be_written_is_written_a_second_later() -> None:
-    asked = Coordinator()
+def test_a_decision_that_could_not_be_written_is_written_a_second_later(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer)
     asked.machine.end(producer, is_commit=True, version=1, new_id=None, now=asked.now)
@@ -320,8 +312,7 @@ def test_a_decision_that_could_not_be_written_is_written_a_second_later() -> Non
     assert len(asked.endings) == 1
 
 
-def test_a_partition_whose_addition_could_not_be_written_is_not_taken_for_added() -> None:
-    asked = Coordinator()
+def test_a_partition_whose_addition_could_not_be_written_is_not_taken_for_added(asked: Coordinator) -> None:
     producer = asked.init()
     asked.machine.add_partitions(producer, [("orders", 0)], 2, asked.now)
     asked.fail()
@@ -333,8 +324,7 @@ def test_a_partition_whose_addition_could_not_be_written_is_not_taken_for_added(
     assert asked.expected
 
 
-def test_an_ending_that_comes_twice_completes_one_transaction() -> None:
-    asked = Coordinator()
+def test_an_ending_that_comes_twice_completes_one_transaction(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer)
     asked.end(producer)
@@ -352,8 +342,7 @@ def test_an_ending_that_comes_twice_completes_one_transaction() -> None:
 # --- After a start ----------------------------------------------------------------------------------------------------
 
 
-def test_a_decided_end_is_carried_out_after_a_start() -> None:
-    asked = Coordinator()
+def test_a_decided_end_is_carried_out_after_a_start(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, ("orders", 0), ("items", 2))
     asked.end(producer)
@@ -366,8 +355,7 @@ def test_a_decided_end_is_carried_out_after_a_start() -> None:
     assert asked.is_in(S.COMPLETE_COMMIT)
 
 
-def test_an_open_transaction_is_expected_after_a_start_and_times_out_when_it_would_have() -> None:
-    asked = Coordinator()
+def test_an_open_transaction_is_expected_after_a_start_and_times_out_when_it_would_have(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer)
     asked.pass_ms(TIMEOUT_MS - 10)
@@ -380,8 +368,7 @@ def test_an_open_transaction_is_expected_after_a_start_and_times_out_when_it_wou
     assert asked.is_in(S.PREPARE_ABORT)
 
 
-def test_a_clock_that_was_set_makes_no_transaction_longer_than_its_timeout() -> None:
-    asked = Coordinator()
+def test_a_clock_that_was_set_makes_no_transaction_longer_than_its_timeout(asked: Coordinator) -> None:
     asked.add(asked.init())
     asked.machine.facts = asked.machine.facts._replace(start_ms=WALL_MS + 10**9)
     asked.machine.restored(asked.now)

@@ -22,7 +22,6 @@ from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import AlterTopicRequest, AppendReply
 from tests.unit.broker.coordinators.groups.service.running import (
-    MINUTE_MS,
     TogetherClock,
     commit,
     committed,
@@ -50,147 +49,90 @@ async def assigned(broker: Broker, group: str, member_id: str) -> ConsumerHeartb
     return result
 
 
-async def test_one_member_of_the_consumer_protocol(
-    autojump_clock: object,
-) -> None:
+async def test_one_member_of_the_consumer_protocol(fs: ForgetfulFileSystem, broker: Broker) -> None:
     """A member of the consumer protocol has all partitions and goes on after a restart."""
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        topic_id = id_bytes(broker.directory.registry.topics["t"].id)
-        joined_at = await assigned(broker, "g", "m-1")
-        assert joined_at.assignment == {topic_id: frozenset({0, 1, 2})}
-        member = Committer("m-1", joined_at.member_epoch)
-        assert await broker.groups.commit("g", member, [OffsetToCommit("t", 0, 5)]) == [None]
-        with pytest.raises(errors.StaleMemberEpochError):
-            await broker.groups.commit("g", Committer("m-1", 77), [OffsetToCommit("t", 0, 1)])
-        with pytest.raises(errors.UnknownMemberError):
-            broker.groups.committed("g", None, Committer("m-2", 1))
-        described, listed = broker.groups.describe("g")
-        assert (described.kind, described.state, described.protocol, listed.kind) == (
-            "consumer",
-            "Stable",
-            "uniform",
-            "consumer",
-        )
-        (one,) = described.members
-        assert assigned_partitions(one.assignment) == {"t": [0, 1, 2]}
-        assert subscribed_topics([one.metadata]) == frozenset({"t"})
-        before = broker.groups.describe_consumer("g")
-        members = list(before.members)
-    fs = fs.crash(POWER_LOSS)
-    async with running(fs) as broker:
-        after = broker.groups.describe_consumer("g")
+    topic_id = id_bytes(broker.directory.registry.topics["t"].id)
+    joined_at = await assigned(broker, "g", "m-1")
+    assert joined_at.assignment == {topic_id: frozenset({0, 1, 2})}
+    member = Committer("m-1", joined_at.member_epoch)
+    assert await broker.groups.commit("g", member, [OffsetToCommit("t", 0, 5)]) == [None]
+    with pytest.raises(errors.StaleMemberEpochError):
+        await broker.groups.commit("g", Committer("m-1", 77), [OffsetToCommit("t", 0, 1)])
+    with pytest.raises(errors.UnknownMemberError):
+        broker.groups.committed("g", None, Committer("m-2", 1))
+    described, listed = broker.groups.describe("g")
+    assert (described.kind, described.state, described.protocol, listed.kind) == (
+        "consumer",
+        "Stable",
+        "uniform",
+        "consumer",
+    )
+    (one,) = described.members
+    assert assigned_partitions(one.assignment) == {"t": [0, 1, 2]}
+    assert subscribed_topics([one.metadata]) == frozenset({"t"})
+    before = broker.groups.describe_consumer("g")
+    members = list(before.members)
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        after = again.groups.describe_consumer("g")
         assert (after._replace(members=before.members), list(after.members)) == (before, members)
-        again = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", joined_at.member_epoch))
-        assert (again.member_epoch, again.assignment) == (joined_at.member_epoch, None)
-        assert broker.groups.committed("g", [("t", 0)], member)[0].offset == 5
+        told = await again.groups.consumer_heartbeat("g", heartbeat("m-1", joined_at.member_epoch))
+        assert (told.member_epoch, told.assignment) == (joined_at.member_epoch, None)
+        assert again.groups.committed("g", [("t", 0)], member)[0].offset == 5
 
 
-async def test_two_members_of_the_consumer_protocol(
-    autojump_clock: object,
-) -> None:
-    """Two members of the consumer protocol share and new partitions are shared too."""
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker, partitions=2)
-        topic_id = id_bytes(broker.directory.registry.topics["t"].id)
-        first = await assigned(broker, "g", "m-1")
-        second = await broker.groups.consumer_heartbeat("g", heartbeat("m-2", 0))
-        assert second.assignment == {}, "the first one still has both"
-        told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", first.member_epoch))
-        assert told.assignment is not None
-        (kept,) = told.assignment[topic_id]
-        told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", told.member_epoch, owned=told.assignment))
-        second = await broker.groups.consumer_heartbeat("g", heartbeat("m-2", second.member_epoch))
-        assert second.assignment == {topic_id: frozenset({0, 1} - {kept})}
-        await broker.alter_topic(AlterTopicRequest("t", partitions=4))
-        epochs = {"m-1": told.member_epoch, "m-2": second.member_epoch}
-        sizes = {"m-1": 1, "m-2": 1}
-        for member_id in ("m-1", "m-2"):
-            result = await broker.groups.consumer_heartbeat("g", heartbeat(member_id, epochs[member_id]))
-            sizes[member_id] = len((result.assignment or {})[topic_id])
-        assert sizes == {"m-1": 2, "m-2": 2}
+async def test_a_member_gets_partitions_that_are_added(broker: Broker) -> None:
+    topic_id = id_bytes(broker.directory.registry.topics["t"].id)
+    first = await assigned(broker, "g", "m-1")
+    await broker.alter_topic(AlterTopicRequest("t", partitions=4))
+    told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", first.member_epoch))
+    assert told.assignment == {topic_id: frozenset(range(4))}
 
 
-async def shared_by_two(broker: Broker) -> bytes:
-    """Two members of epoch 2: m-1 has had partition 0 since epoch 1, m-2 has partition 1. The id of the topic."""
-    await with_topic(broker, partitions=2)
+async def test_a_member_may_commit_with_an_older_epoch_what_it_has_had_since(broker: Broker) -> None:
     topic_id = id_bytes(broker.directory.registry.topics["t"].id)
     for member_id in ("m-1", "m-2"):
         await broker.groups.consumer_heartbeat("g", heartbeat(member_id, 0, assignor="range"))
     told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 1))
-    assert told.assignment == {topic_id: frozenset({0})}
+    assert told.assignment == {topic_id: frozenset({0, 1})}
     described = {member.member_id: member for member in broker.groups.describe_consumer("g").members}
     [assigned_to_first] = described["m-1"].assigned
-    assert assigned_to_first.partitions == [0, 1], "what it has to give up is still its own"
+    assert assigned_to_first.partitions == [0, 1, 2], "what it has to give up is still its own"
     await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 1, owned=told.assignment))
-    await broker.groups.consumer_heartbeat("g", heartbeat("m-2", 2))
-    return topic_id
 
+    async def committed_by(epoch: int, *partitions: int) -> list[errors.SeglogError | None]:
+        offsets = [OffsetToCommit("t", number, 5) for number in partitions]
+        return await broker.groups.commit("g", Committer("m-1", epoch), offsets)
 
-async def test_a_member_may_commit_with_an_older_epoch_what_it_has_had_since(autojump_clock: object) -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await shared_by_two(broker)
-
-        async def committed_by(member_id: str, epoch: int, *partitions: int) -> list[errors.SeglogError | None]:
-            offsets = [OffsetToCommit("t", number, 5) for number in partitions]
-            return await broker.groups.commit("g", Committer(member_id, epoch), offsets)
-
-        assert await committed_by("m-1", 1, 0) == [None]
-        [result, unknown] = await committed_by("m-1", 1, 0, 7)
-        assert (result, type(unknown)) == (None, errors.UnknownPartitionError)
-        for member_id, epoch, partitions in (("m-1", 1, (0, 1)), ("m-1", 0, (0,)), ("m-2", 1, (1,)), ("m-1", 3, (0,))):
-            with pytest.raises(errors.StaleMemberEpochError):
-                await committed_by(member_id, epoch, *partitions)
+    [result, unknown] = await committed_by(1, 0, 7)
+    assert (result, type(unknown)) == (None, errors.UnknownPartitionError)
+    for epoch, partitions in ((1, (0, 2)), (3, (0,))):
         with pytest.raises(errors.StaleMemberEpochError):
-            broker.groups.committed("g", [("t", 0)], Committer("m-1", 1))
+            await committed_by(epoch, *partitions)
+    with pytest.raises(errors.StaleMemberEpochError):
+        broker.groups.committed("g", [("t", 0)], Committer("m-1", 1))
 
 
-async def test_a_member_joins_again_whatever_its_epoch_was(autojump_clock: object) -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        topic_id = await shared_by_two(broker)
-        with pytest.raises(errors.FencedMemberEpochError):
-            await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 7))
-        again = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0, assignor="range"))
-        assert (again.member_epoch, again.assignment) == (2, {topic_id: frozenset({0})})
+async def test_a_heartbeat_is_answered_when_what_it_changed_is_on_the_disk(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit(broker, "other", 1)
+    fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-0/00000000000000000000.log", error=errno.EIO, sticky=True))
+    with pytest.raises(errors.CoordinatorNotAvailableError):
+        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0))
 
 
-async def test_a_member_of_the_consumer_protocol_that_is_silent_is_dead(autojump_clock: object) -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        joined_at = await assigned(broker, "g", "m-1")
-        await trio.sleep(46)
-        with pytest.raises(errors.UnknownMemberError):
-            await broker.groups.consumer_heartbeat("g", heartbeat("m-1", joined_at.member_epoch))
-        assert broker.groups.describe("g")[0].state == "Empty"
+async def test_a_refused_first_heartbeat_leaves_no_group_behind(broker: Broker) -> None:
+    with pytest.raises(errors.UnsupportedAssignorError):
+        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0, assignor="none"))
+    with pytest.raises(errors.UnknownMemberError):
+        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 3))
+    for nonsense in (heartbeat("m-1", -3), heartbeat("", 3), heartbeat("m-1", -2)):
+        with pytest.raises(errors.InvalidRequestError):
+            await broker.groups.consumer_heartbeat("g", nonsense)
+    assert await broker.groups.list_groups() == []
 
 
-async def test_a_heartbeat_is_answered_when_what_it_changed_is_on_the_disk(autojump_clock: object) -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        await commit(broker, "other", 1)
-        fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-0/00000000000000000000.log", error=errno.EIO, sticky=True))
-        with pytest.raises(errors.CoordinatorNotAvailableError):
-            await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0))
-
-
-async def test_a_refused_first_heartbeat_leaves_no_group_behind() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        with pytest.raises(errors.UnsupportedAssignorError):
-            await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0, assignor="none"))
-        with pytest.raises(errors.UnknownMemberError):
-            await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 3))
-        for nonsense in (heartbeat("m-1", -3), heartbeat("", 3), heartbeat("m-1", -2)):
-            with pytest.raises(errors.InvalidRequestError):
-                await broker.groups.consumer_heartbeat("g", nonsense)
-        assert await broker.groups.list_groups() == []
-
-
-async def test_a_deleted_group_of_the_consumer_protocol_stays_deleted(autojump_clock: object) -> None:
+async def test_a_deleted_group_of_the_consumer_protocol_stays_deleted() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -285,7 +227,7 @@ async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
         assert await broker.groups.list_groups() == []
 
 
-async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_check(autojump_clock: object) -> None:
+async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_check() -> None:
     fs = ForgetfulFileSystem()
     clock = TogetherClock()
     flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
@@ -316,7 +258,7 @@ async def test_a_group_after_a_failed_deletion() -> None:
         assert (after.kind, after.generation) == (before.kind, before.generation)
 
 
-async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_offsets(autojump_clock: object) -> None:
+async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_offsets() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -332,28 +274,3 @@ async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_of
     async with running(fs) as broker:
         assert broker.groups.describe("g")[0].kind == "classic"
         assert (committed(broker, "g", 0), committed(broker, "g", 1)) == (5, 6)
-
-
-async def test_offsets_and_then_an_empty_group_expire(
-    autojump_clock: object,
-) -> None:
-    """Offsets of an empty group of the consumer protocol expire and then the group does."""
-    fs = ForgetfulFileSystem()
-    clock = TogetherClock()
-    flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
-    async with running(fs, clock, *flags) as broker:
-        await with_topic(broker)
-        joined_at = await assigned(broker, "g", "m-1")
-        member = Committer("m-1", joined_at.member_epoch)
-        assert await broker.groups.commit("g", member, [OffsetToCommit("t", 0, 5)]) == [None]
-        assert broker.groups.committed("g", None)[0].expires_ms is None, "a member reads the topic"
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-        left_ms = clock.now_ms()
-        _, listed = broker.groups.describe("g")
-        assert (listed.empty_since_ms, listed.expires_ms) == (left_ms, left_ms + 10 * MINUTE_MS)
-        await trio.sleep(9 * 60)
-        assert committed(broker, "g") == 5
-        await trio.sleep(3 * 60)
-        assert await broker.groups.list_groups() == []
-    async with running(fs, clock, *flags) as broker:
-        assert await broker.groups.list_groups() == []

@@ -37,7 +37,7 @@ def members(broker: Broker, group: str) -> int:
     return len(broker.groups.describe_consumer(group).members)
 
 
-async def test_members_are_told_the_interval_of_their_group_also_after_a_power_cut(autojump_clock: object) -> None:
+async def test_members_are_told_the_interval_of_their_group_also_after_a_power_cut() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, None, *FLAGS, closes=False) as broker:
         await with_topic(broker)
@@ -53,7 +53,7 @@ async def test_members_are_told_the_interval_of_their_group_also_after_a_power_c
         assert await interval_of(broker, "own", epoch) == 5_000
 
 
-async def test_a_member_is_dead_after_the_session_timeout_of_its_group(autojump_clock: object) -> None:
+async def test_a_member_is_dead_after_the_session_timeout_of_its_group() -> None:
     async with running(ForgetfulFileSystem(), TogetherClock(), *FLAGS) as broker:
         await with_topic(broker)
         await alter(broker, "own", consumer_session_timeout_ms="2s", consumer_heartbeat_interval_ms="500")
@@ -67,7 +67,7 @@ async def test_a_member_is_dead_after_the_session_timeout_of_its_group(autojump_
         assert (members(broker, "own"), members(broker, "other")) == (0, 0)
 
 
-async def test_a_longer_session_counts_from_the_next_heartbeat(autojump_clock: object) -> None:
+async def test_a_longer_session_counts_from_the_next_heartbeat() -> None:
     async with running(ForgetfulFileSystem(), TogetherClock(), *FLAGS) as broker:
         await with_topic(broker)
         await interval_of(broker, "own")

@@ -196,8 +196,7 @@ async def test_committed_offsets_are_refused_beyond_their_budget(autojump_clock:
         await commit(broker, "g399", 2)
 
 
-async def test_groups_without_their_last_offset_count_until_they_end(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_groups_without_their_last_offset_count_until_they_end() -> None:
     flags = (*FLAGS, "offsets.retention.check.interval.ms=3600000")
     async with running(ForgetfulFileSystem(), None, *flags) as broker:
         await with_topic(broker, partitions=1)

@@ -72,53 +72,45 @@ def joins(member: str, topics: list[str]) -> ConsumerHeartbeat:
 
 
 @judges_turns
-async def test_members_that_die_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        with measured() as turns:
-            joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
-            await sync_all(broker, "g", joined, b"some")
-            await trio.sleep(60)
-        assert not broker.groups.describe("g")[0].members
-        judge_turn(turns.longest, turns.task)
-
-
-@judges_turns
-async def test_members_that_leave_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
+async def test_members_that_die_at_once(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
+    with measured() as turns:
         joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
-        with measured() as turns:
-            await broker.groups.leave("g", [LeavingMember(member.member_id) for member in joined])
-        judge_turn(turns.longest, turns.task)
+        await sync_all(broker, "g", joined, b"some")
+        await trio.sleep(60)
+    assert not broker.groups.describe("g")[0].members
+    judge_turn(turns.longest, turns.task)
 
 
 @judges_turns
-async def test_members_with_a_megabyte_each(autojump_clock: trio.testing.MockClock) -> None:
+async def test_members_that_leave_at_once(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
+    joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
+    with measured() as turns:
+        await broker.groups.leave("g", [LeavingMember(member.member_id) for member in joined])
+    judge_turn(turns.longest, turns.task)
+
+
+@judges_turns
+async def test_members_with_a_megabyte_each(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
     """What they say is too large for one batch, which is known before it is encoded."""
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        with measured() as turns:
-            joined = await joined_together(broker, "g", 120, encode_subscription(["t"]) + bytes(900_000))
-            [leader] = [member for member in joined if member.members]
-            with pytest.raises(MessageTooLargeError):
-                await broker.groups.sync("g", SyncRequest(leader.member_id, 1, assignments={leader.member_id: b"some"}))
-        judge_turn(turns.longest, turns.task)
+    with measured() as turns:
+        joined = await joined_together(broker, "g", 120, encode_subscription(["t"]) + bytes(900_000))
+        [leader] = [member for member in joined if member.members]
+        with pytest.raises(MessageTooLargeError):
+            await broker.groups.sync("g", SyncRequest(leader.member_id, 1, assignments={leader.member_id: b"some"}))
+    judge_turn(turns.longest, turns.task)
 
 
 @pytest.mark.soak
 @judges_turns
-async def test_very_many_groups(autojump_clock: trio.testing.MockClock) -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        with measured() as turns:
-            async with trio.open_nursery() as nursery:
-                for number in range(3_000):
-                    nursery.start_soon(broker.groups.consumer_heartbeat, f"g{number}", joins("m", ["t"]))
-            await broker.create_topic(CreateTopicRequest("new", 1))
-            assert len(await broker.groups.list_groups()) == 3_000
-            await trio.sleep(60)
-        judge_turn(turns.longest, turns.task)
+async def test_very_many_groups(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
+    with measured() as turns:
+        async with trio.open_nursery() as nursery:
+            for number in range(3_000):
+                nursery.start_soon(broker.groups.consumer_heartbeat, f"g{number}", joins("m", ["t"]))
+        await broker.create_topic(CreateTopicRequest("new", 1))
+        assert len(await broker.groups.list_groups()) == 3_000
+        await trio.sleep(60)
+    judge_turn(turns.longest, turns.task)
 
 
 def register_topics(broker: Broker, count: int) -> list[str]:

@@ -37,9 +37,7 @@ def state(broker: Broker) -> str:
 
 
 @pytest.mark.parametrize("classic", [ClassicConsumer, CooperativeConsumer])
-async def test_a_group_changes_over_one_consumer_at_a_time_and_back(
-    classic: type[Consumer], autojump_clock: object
-) -> None:
+async def test_a_group_changes_over_one_consumer_at_a_time_and_back(classic: type[Consumer]) -> None:
     fs = ForgetfulFileSystem()
     ownership = Ownership(6)
     async with running(fs) as broker, trio.open_nursery() as nursery:
@@ -76,7 +74,7 @@ async def test_a_group_changes_over_one_consumer_at_a_time_and_back(
 
 
 @pytest.mark.parametrize("seed", some_seeds(12, quick=3))
-async def test_no_partition_has_two_owners_whatever_joins_leaves_and_dies(seed: int, autojump_clock: object) -> None:
+async def test_no_partition_has_two_owners_whatever_joins_leaves_and_dies(seed: int) -> None:
     random = Random(seed)
     classic = random.choice([ClassicConsumer, CooperativeConsumer])
     fs = ForgetfulFileSystem()
@@ -102,7 +100,7 @@ async def test_no_partition_has_two_owners_whatever_joins_leaves_and_dies(seed: 
         nursery.cancel_scope.cancel()
 
 
-async def test_classic_members_of_a_consumer_group_go_on_after_a_power_cut(autojump_clock: object) -> None:
+async def test_classic_members_of_a_consumer_group_go_on_after_a_power_cut() -> None:
     fs = ForgetfulFileSystem()
     ownership = Ownership(4)
     async with running(fs, closes=False) as broker, trio.open_nursery() as nursery:
@@ -128,7 +126,7 @@ async def test_classic_members_of_a_consumer_group_go_on_after_a_power_cut(autoj
                 assert (again.member_epoch, again.assignment) == (member.epoch, None)
 
 
-async def test_a_group_changes_also_where_its_first_records_cannot_be_written(autojump_clock: object) -> None:
+async def test_a_group_changes_also_where_its_first_records_cannot_be_written() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -157,7 +155,7 @@ async def test_a_group_changes_also_where_its_first_records_cannot_be_written(au
     ],
 )
 async def test_the_policy_decides_what_a_group_with_members_may_become(
-    policy: str, upgrades: bool, downgrades: bool, autojump_clock: object
+    policy: str, upgrades: bool, downgrades: bool
 ) -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, None, f"group.consumer.migration.policy={policy}") as broker:
@@ -177,17 +175,13 @@ async def test_the_policy_decides_what_a_group_with_members_may_become(
         assert kind(broker) == ("classic" if downgrades else "consumer")
 
 
-async def test_a_group_of_unreadable_members_stays_classic(
-    autojump_clock: object,
-) -> None:
+async def test_a_group_of_unreadable_members_stays_classic(broker: Broker) -> None:
     """A group whose members say nothing that the broker can read stays a classic one."""
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        first = await broker.groups.join("connect", join_request(protocol_type="connect"))
-        await broker.groups.join("connect", join_request(first.member_id, protocol_type="connect"))
-        with pytest.raises(errors.UnknownGroupError, match="of the type 'connect'"):
-            await broker.groups.consumer_heartbeat("connect", JOINS)
-        first = await broker.groups.join(GROUP, join_request(protocols=[("range", b"\xff")]))
-        await broker.groups.join(GROUP, join_request(first.member_id, protocols=[("range", b"\xff")]))
-        with pytest.raises(errors.UnknownGroupError, match="is not in Kafka's format"):
-            await broker.groups.consumer_heartbeat(GROUP, JOINS)
+    first = await broker.groups.join("connect", join_request(protocol_type="connect"))
+    await broker.groups.join("connect", join_request(first.member_id, protocol_type="connect"))
+    with pytest.raises(errors.UnknownGroupError, match="of the type 'connect'"):
+        await broker.groups.consumer_heartbeat("connect", JOINS)
+    first = await broker.groups.join(GROUP, join_request(protocols=[("range", b"\xff")]))
+    await broker.groups.join(GROUP, join_request(first.member_id, protocols=[("range", b"\xff")]))
+    with pytest.raises(errors.UnknownGroupError, match="is not in Kafka's format"):
+        await broker.groups.consumer_heartbeat(GROUP, JOINS)

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
@@ -67,69 +68,60 @@ async def test_what_is_committed_is_found_again_after_a_clean_stop() -> None:
         assert broker.groups.committed("other", None) == []
 
 
-async def test_a_commit_is_answered_when_it_is_on_the_disk_and_survives_a_power_cut() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        await commit(broker, "g", 5)
-    fs = fs.crash(POWER_LOSS)
-    async with running(fs) as broker:
-        assert committed(broker, "g") == 5
+async def test_a_commit_is_answered_when_it_is_on_the_disk_and_survives_a_power_cut(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit(broker, "g", 5)
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert committed(again, "g") == 5
 
 
-async def test_the_log_names_commits_beyond_the_log_end_and_is_not_filled_by_them(autojump_clock: object) -> None:
-    del autojump_clock
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        with capture_logs() as logged:
-            for hour in range(2):
-                for offset in (10, 11 + hour, 500, 9, 12):
-                    await commit(broker, "g", offset)
-                await commit(broker, "g", 13, partition=1)
-                await trio.sleep(3_600)
-            for number in range(120):
-                await commit(broker, f"g-{number}", 500)
-        assert committed(broker, "g") == 12, "it is taken, as by Kafka"
-        beyond = [line for line in logged if line["event"] == "committed_beyond_log_end"]
-        told = [(line["group"], line["topic"], line["partition"], line["offset"]) for line in beyond]
-        assert told[:4] == [("g", "t", 0, 11), ("g", "t", 1, 13), ("g", "t", 0, 12), ("g", "t", 1, 13)]
-        assert {line["log_end_offset"] for line in beyond} == {10}
-        assert len(told) == 4 + 100
+async def test_the_log_names_commits_beyond_the_log_end_and_is_not_filled_by_them(broker: Broker) -> None:
+    with capture_logs() as logged:
+        for hour in range(2):
+            for offset in (10, 11 + hour, 500, 9, 12):
+                await commit(broker, "g", offset)
+            await commit(broker, "g", 13, partition=1)
+            await trio.sleep(3_600)
+        for number in range(120):
+            await commit(broker, f"g-{number}", 500)
+    assert committed(broker, "g") == 12, "it is taken, as by Kafka"
+    beyond = [line for line in logged if line["event"] == "committed_beyond_log_end"]
+    told = [(line["group"], line["topic"], line["partition"], line["offset"]) for line in beyond]
+    assert told[:4] == [("g", "t", 0, 11), ("g", "t", 1, 13), ("g", "t", 0, 12), ("g", "t", 1, 13)]
+    assert {line["log_end_offset"] for line in beyond} == {10}
+    assert len(told) == 4 + 100
 
 
-async def test_what_could_not_be_written_is_an_error_and_the_former_commit_stays() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        await commit(broker, "g", 5)
-        fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-0/00000000000000000000.log", error=errno.EIO, sticky=True))
-        (failed,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6)])
-        assert isinstance(failed, errors.CoordinatorNotAvailableError)
-        assert failed.retriable
-        assert committed(broker, "g") == 5
+async def test_what_could_not_be_written_is_an_error_and_the_former_commit_stays(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit(broker, "g", 5)
+    fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-0/00000000000000000000.log", error=errno.EIO, sticky=True))
+    (failed,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6)])
+    assert isinstance(failed, errors.CoordinatorNotAvailableError)
+    assert failed.retriable
+    assert committed(broker, "g") == 5
 
 
-async def test_many_commits_at_once_share_batches_and_keep_their_order() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        await commit(broker, "first", 1)
-        log = broker.directory.logs[OFFSETS_TOPIC, 0]
-        before = log.log_end_offset
-        fs.operations.clear()
-        latest: dict[str, int] = {}
+async def test_many_commits_at_once_share_batches_and_keep_their_order(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    await commit(broker, "first", 1)
+    log = broker.directory.logs[OFFSETS_TOPIC, 0]
+    before = log.log_end_offset
+    fs.operations.clear()
+    latest: dict[str, int] = {}
 
-        async def commit_one(number: int) -> None:
-            group = f"g{number % 10}"
-            latest[group] = number  # tasks begin in any order
-            await commit(broker, group, number)
+    async def commit_one(number: int) -> None:
+        group = f"g{number % 10}"
+        latest[group] = number  # tasks begin in any order
+        await commit(broker, group, number)
 
-        async with trio.open_nursery() as nursery:
-            for number in range(100):
-                nursery.start_soon(commit_one, number)
-        assert log.log_end_offset == before + 100
-        assert sum(operation.name == "pwritev" for operation in fs.operations) <= 3
-        assert {group: committed(broker, group) for group in latest} == latest
+    async with trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(commit_one, number)
+    assert log.log_end_offset == before + 100
+    assert sum(operation.name == "pwritev" for operation in fs.operations) <= 3
+    assert {group: committed(broker, group) for group in latest} == latest
 
 
 @each_case(
@@ -151,17 +143,15 @@ async def test_a_bad_offset_is_an_error_of_its_own(offset: OffsetToCommit, error
         assert committed(broker, "g") == 4
 
 
-async def test_the_errors_of_many_offsets_and_groups_hold_no_frames() -> None:
+async def test_the_errors_of_many_offsets_and_groups_hold_no_frames(broker: Broker) -> None:
     """A frame holds the results: such a cycle was kept for ever where it had survived two collections of garbage."""
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        offsets = [OffsetToCommit("t", 99, 1), OffsetToCommit("none", 0, 1)]
-        results = await broker.groups.commit("g", Committer(), offsets)
-        results += await broker.groups.delete(["none"])
-        created = await broker.create_topics([CreateTopicRequest("t", 1), CreateTopicRequest("", 1)])
-        for error in [*results, *created]:
-            assert isinstance(error, errors.SeglogError)
-            assert error.__traceback__ is None
+    offsets = [OffsetToCommit("t", 99, 1), OffsetToCommit("none", 0, 1)]
+    results = await broker.groups.commit("g", Committer(), offsets)
+    results += await broker.groups.delete(["none"])
+    created = await broker.create_topics([CreateTopicRequest("t", 1), CreateTopicRequest("", 1)])
+    for error in [*results, *created]:
+        assert isinstance(error, errors.SeglogError)
+        assert error.__traceback__ is None
 
 
 async def test_committed_offsets_are_looked_up_in_turns() -> None:
@@ -216,8 +206,7 @@ async def test_bad_requests_are_typed_errors(
 # --- Members ----------------------------------------------------------------------------------------------------------
 
 
-async def test_members_are_members_again_after_a_restart_and_generations_do_not_go_back(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_members_are_members_again_after_a_restart_and_generations_do_not_go_back() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         member = await joined(broker, "g")
@@ -232,54 +221,29 @@ async def test_members_are_members_again_after_a_restart_and_generations_do_not_
         assert again.generation == 2
 
 
-async def test_a_generation_that_was_handed_out_is_on_the_disk(autojump_clock: object) -> None:
-    del autojump_clock
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        first = await broker.groups.join("g", join_request())
-        result = await broker.groups.join("g", join_request(first.member_id))
-        assert result.generation == 1
-    fs = fs.crash(POWER_LOSS)
-    async with running(fs) as broker:
-        refused = await broker.groups.join("g", join_request(result.member_id))
+async def test_a_generation_that_was_handed_out_is_on_the_disk(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    first = await broker.groups.join("g", join_request())
+    result = await broker.groups.join("g", join_request(first.member_id))
+    assert result.generation == 1
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        refused = await again.groups.join("g", join_request(result.member_id))
         assert isinstance(refused.error, errors.UnknownMemberError)
-        assert (await joined(broker, "g")).generation == 2
+        assert (await joined(again, "g")).generation == 2
 
 
-async def test_members_commit_in_their_generation_only(autojump_clock: object) -> None:
-    del autojump_clock
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        member = await joined(broker, "g")
-        offsets = [OffsetToCommit("t", 0, 3)]
-        assert await broker.groups.commit("g", Committer(member.member_id, 1), offsets) == [None]
-        for committer, error in (
-            (Committer(member.member_id, 0), errors.IllegalGenerationError),
-            (Committer("another", 1), errors.UnknownMemberError),
-            (Committer(), errors.UnknownMemberError),
-        ):
-            with pytest.raises(error):
-                await broker.groups.commit("g", committer, offsets)
-        with pytest.raises(errors.UnknownMemberError, match="app"):
-            await broker.groups.commit("g", Committer(), offsets)  # a reset: it says who is there
+async def test_members_commit_in_their_generation_only(broker: Broker) -> None:
+    member = await joined(broker, "g")
+    offsets = [OffsetToCommit("t", 0, 3)]
+    assert await broker.groups.commit("g", Committer(member.member_id, 1), offsets) == [None]
+    for committer, error in (
+        (Committer(member.member_id, 0), errors.IllegalGenerationError),
+        (Committer(), errors.UnknownMemberError),
+    ):
+        with pytest.raises(error):
+            await broker.groups.commit("g", committer, offsets)
 
 
-async def test_a_member_that_is_silent_is_dead_after_its_session_timeout(autojump_clock: object) -> None:
-    del autojump_clock
-    async with running(ForgetfulFileSystem()) as broker:
-        member = await joined(broker, "g")
-        await trio.sleep(9)
-        broker.groups.heartbeat("g", member.member_id, 1)
-        await trio.sleep(9)
-        assert broker.groups.describe("g")[0].state == "Stable"
-        await trio.sleep(2)
-        described, listed = broker.groups.describe("g")
-        assert (described.state, list(described.members)) == ("Empty", [])
-        assert listed.members == 0
-
-
-async def test_a_thousand_members_join_and_die(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_a_thousand_members_join_and_die() -> None:
     async with running(ForgetfulFileSystem(), None, "group.initial.rebalance.delay.ms=100") as broker:
         other = await joined(broker, "other")
 
@@ -297,81 +261,60 @@ async def test_a_thousand_members_join_and_die(autojump_clock: object) -> None:
         assert broker.groups.describe("crowd")[0].state == "Empty"
 
 
-async def test_members_that_wait_are_answered_when_the_broker_stops(autojump_clock: object) -> None:
-    del autojump_clock
-    async with running(ForgetfulFileSystem()) as broker:
-        first = await joined(broker, "g")
-        results: list[JoinResult] = []
+async def test_members_that_wait_are_answered_when_the_broker_stops(broker: Broker) -> None:
+    first = await joined(broker, "g")
+    results: list[JoinResult] = []
 
-        async def join_second() -> None:
-            asked = await broker.groups.join("g", join_request())
-            results.append(await broker.groups.join("g", join_request(asked.member_id)))
+    async def join_second() -> None:
+        asked = await broker.groups.join("g", join_request())
+        results.append(await broker.groups.join("g", join_request(asked.member_id)))
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(join_second)
-            await trio.sleep(1)
-            with pytest.raises(errors.RebalanceInProgressError):
-                broker.groups.heartbeat("g", first.member_id, 1)
-            broker.groups.end_waits()
-        assert isinstance(results[0].error, errors.CoordinatorNotAvailableError)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(join_second)
+        await trio.sleep(1)
+        with pytest.raises(errors.RebalanceInProgressError):
+            broker.groups.heartbeat("g", first.member_id, 1)
+        broker.groups.end_waits()
+    assert isinstance(results[0].error, errors.CoordinatorNotAvailableError)
 
 
-async def test_who_leaves_is_gone_at_once_and_whoever_is_unknown_is_told(autojump_clock: object) -> None:
-    del autojump_clock
-    async with running(ForgetfulFileSystem()) as broker:
-        member = await joined(broker, "g")
-        results = await broker.groups.leave("g", [LeavingMember(member.member_id), LeavingMember("another")])
-        assert results[0].error is None
-        assert isinstance(results[1].error, errors.UnknownMemberError)
-        assert broker.groups.describe("g")[0].state == "Empty"
-
-
-async def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        result = await broker.groups.join("g", join_request(session_timeout_ms=1))
-        assert isinstance(result.error, errors.InvalidSessionTimeoutError)
-        assert await broker.groups.list_groups() == []
+async def test_a_join_that_is_refused_leaves_no_group_behind(broker: Broker) -> None:
+    result = await broker.groups.join("g", join_request(session_timeout_ms=1))
+    assert isinstance(result.error, errors.InvalidSessionTimeoutError)
+    assert await broker.groups.list_groups() == []
 
 
 # --- Deleted, listed --------------------------------------------------------------------------------------------------
 
 
-async def test_deleted_groups_stay_deleted(autojump_clock: object) -> None:
-    del autojump_clock
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        member = await joined(broker, "g")
-        await broker.groups.commit("g", Committer(member.member_id, 1), [OffsetToCommit("t", 0, 3)])
-        await commit(broker, "parked", 2)
-        assert value(broker, "seglog_group_lag", "parked", "t", "0") is not None
-        results = await broker.groups.delete(["g", "parked", "unknown"])
-        for family in ("seglog_group_lag", "seglog_group_time_to_loss_seconds", "kafka_consumergroup_lag"):
-            assert "parked" not in {label for sample in samples(broker, family) for label in sample.labels}, "no alert"
-        assert isinstance(results[0], errors.NonEmptyGroupError)
-        assert results[1] is None
-        assert isinstance(results[2], errors.UnknownGroupError)
-        await broker.groups.leave("g", [LeavingMember(member.member_id)])
-        assert await broker.groups.delete(["g"]) == [None]
-        assert await broker.groups.list_groups() == []
-    fs = fs.crash(POWER_LOSS)
-    async with running(fs) as broker:
-        assert await broker.groups.list_groups() == []
+async def test_deleted_groups_stay_deleted(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    member = await joined(broker, "g")
+    await broker.groups.commit("g", Committer(member.member_id, 1), [OffsetToCommit("t", 0, 3)])
+    await commit(broker, "parked", 2)
+    assert value(broker, "seglog_group_lag", "parked", "t", "0") is not None
+    results = await broker.groups.delete(["g", "parked", "unknown"])
+    for family in ("seglog_group_lag", "seglog_group_time_to_loss_seconds", "kafka_consumergroup_lag"):
+        assert "parked" not in {label for sample in samples(broker, family) for label in sample.labels}, "no alert"
+    assert isinstance(results[0], errors.NonEmptyGroupError)
+    assert results[1] is None
+    assert isinstance(results[2], errors.UnknownGroupError)
+    await broker.groups.leave("g", [LeavingMember(member.member_id)])
+    assert await broker.groups.delete(["g"]) == [None]
+    assert await broker.groups.list_groups() == []
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert await again.groups.list_groups() == []
 
 
-async def test_groups_are_listed_by_name_and_page(autojump_clock: object) -> None:
-    del autojump_clock
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        for group in ("b", "a", "c"):
-            await commit(broker, group, 1)
-        await joined(broker, "bb")
-        assert [listed.group for listed in await broker.groups.list_groups()] == ["a", "b", "bb", "c"]
-        (listed,) = await broker.groups.list_groups("b", 1)
-        assert (listed.group, listed.state, listed.protocol_type, listed.members) == ("bb", "Stable", "consumer", 1)
-        (listed,) = await broker.groups.list_groups(None, 1)
-        assert (listed.state, listed.protocol_type, listed.partitions) == ("Empty", "", 1)
-        assert listed.expires_ms == NOW + RETENTION_MS
+async def test_groups_are_listed_by_name_and_page(broker: Broker) -> None:
+    for group in ("b", "a", "c"):
+        await commit(broker, group, 1)
+    await joined(broker, "bb")
+    assert [listed.group for listed in await broker.groups.list_groups()] == ["a", "b", "bb", "c"]
+    (listed,) = await broker.groups.list_groups("b", 1)
+    assert (listed.group, listed.state, listed.protocol_type, listed.members) == ("bb", "Stable", "consumer", 1)
+    (listed,) = await broker.groups.list_groups(None, 1)
+    assert (listed.state, listed.protocol_type, listed.partitions) == ("Empty", "", 1)
+    assert listed.expires_ms == NOW + RETENTION_MS
 
 
 async def test_groups_that_are_not_loaded_yet_are_not_left_out_in_silence() -> None:
@@ -391,8 +334,7 @@ async def test_groups_that_are_not_loaded_yet_are_not_left_out_in_silence() -> N
     broker.close()
 
 
-async def test_offsets_of_topics_that_members_read_are_not_deleted(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
     fs = ForgetfulFileSystem()
     subscription = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\xff\xff\xff\xff"
     async with running(fs) as broker:
@@ -412,18 +354,6 @@ async def test_offsets_of_topics_that_members_read_are_not_deleted(autojump_cloc
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------------
-
-
-async def test_what_was_committed_for_a_deleted_topic_is_forgotten() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        await commit(broker, "g", 5)
-        await broker.delete_topic(DeleteTopicRequest("t"))
-        await with_topic(broker)
-        assert committed(broker, "g") == -1
-    async with running(fs) as broker:
-        assert committed(broker, "g") == -1
 
 
 async def test_commits_of_a_recreated_topic_stay() -> None:
@@ -458,30 +388,26 @@ async def test_commits_of_a_recreated_topic_stay() -> None:
             assert broker.groups.committed(group, [("other", 0)])[0].offset == 5
 
 
-async def test_a_commit_for_a_topic_that_was_deleted_is_none_for_the_next_one_of_its_name() -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        former = broker.directory.registry.topics["t"].id
-        assert await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 5, topic_id=former)]) == [None]
-        await broker.delete_topic(DeleteTopicRequest("t"))
-        await with_topic(broker)
-        (refused,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6, topic_id=former)])
-        assert isinstance(refused, errors.InconsistentTopicIdError)
-        assert (refused.topic, refused.topic_id) == ("t", broker.directory.registry.topics["t"].id)
-        assert not refused.retriable
-        assert committed(broker, "g") == -1
+async def test_a_commit_for_a_topic_that_was_deleted_is_none_for_the_next_one_of_its_name(broker: Broker) -> None:
+    former = broker.directory.registry.topics["t"].id
+    assert await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 5, topic_id=former)]) == [None]
+    await broker.delete_topic(DeleteTopicRequest("t"))
+    await with_topic(broker)
+    (refused,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6, topic_id=former)])
+    assert isinstance(refused, errors.InconsistentTopicIdError)
+    assert (refused.topic, refused.topic_id) == ("t", broker.directory.registry.topics["t"].id)
+    assert not refused.retriable
+    assert committed(broker, "g") == -1
 
 
-async def test_a_commit_under_way_while_its_topic_is_deleted_is_not_one_of_the_next_topic() -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(commit, broker, "g", 5)
-            nursery.start_soon(broker.delete_topic, DeleteTopicRequest("t"))
-        await with_topic(broker)
-        assert committed(broker, "g") == -1
-        await trio.testing.wait_all_tasks_blocked()
-        assert committed(broker, "g") == -1
+async def test_a_commit_under_way_while_its_topic_is_deleted_is_not_one_of_the_next_topic(broker: Broker) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit, broker, "g", 5)
+        nursery.start_soon(broker.delete_topic, DeleteTopicRequest("t"))
+    await with_topic(broker)
+    assert committed(broker, "g") == -1
+    await trio.testing.wait_all_tasks_blocked()
+    assert committed(broker, "g") == -1
 
 
 async def test_offsets_of_a_topic_made_again_under_its_name_do_not_count_after_a_crash() -> None:
@@ -501,29 +427,7 @@ async def test_offsets_of_a_topic_made_again_under_its_name_do_not_count_after_a
 # --- After a crash ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_commit_beyond_the_end_of_a_log_that_lost_records_is_clamped(autojump_clock: object) -> None:
-    del autojump_clock
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        data = batch(*(b"w" for _ in range(5)))
-        append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(bytearray(data)))
-        await commit(broker, "g", 15)
-        await commit(broker, "g", 10, partition=1)
-    fs = fs.crash(POWER_LOSS)
-    async with running(fs, closes=False) as broker:
-        assert broker.directory.logs["t", 0].log_end_offset == 10
-        assert committed(broker, "g") == 10
-        assert committed(broker, "g", 1) == 10
-    fs = fs.crash(POWER_LOSS)
-    async with running(fs) as broker:
-        assert committed(broker, "g") == 10
-
-
-async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before_its_end_is_known(
-    autojump_clock: object,
-) -> None:
-    del autojump_clock
+async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before_its_end_is_known() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
         await with_topic(broker)
@@ -549,11 +453,8 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
     broker.close()
 
 
-async def test_a_clamped_offset_is_answered_when_durable(
-    autojump_clock: object,
-) -> None:
+async def test_a_clamped_offset_is_answered_when_durable() -> None:
     """An offset that is set back is answered when a second crash does not bring it forward."""
-    del autojump_clock
     fs = ForgetfulFileSystem()
     data = batch(*(b"w" for _ in range(5)))
     request = AppendRequest([AppendPartition("t", 0, len(data))], "os")
@@ -582,8 +483,7 @@ async def test_a_clamped_offset_is_answered_when_durable(
         assert committed(broker, "g") == 10
 
 
-async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_many_clamped_groups_do_not_fill_the_log() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
         await with_topic(broker, partitions=7)
@@ -607,8 +507,7 @@ async def test_many_clamped_groups_do_not_fill_the_log(autojump_clock: object) -
     assert (total["groups"], total["partitions"]) == (150, 1050)
 
 
-async def test_the_group_without_a_name_has_offsets_also_after_a_restart(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_the_group_without_a_name_has_offsets_also_after_a_restart() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -628,8 +527,7 @@ async def test_the_group_without_a_name_has_offsets_also_after_a_restart(autojum
 # --- Expiry -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_group_stays_without_its_last_offset_until_the_next_check(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_a_group_stays_without_its_last_offset_until_the_next_check() -> None:
     async with running(ForgetfulFileSystem(), None, "offsets.retention.check.interval.ms=60000") as broker:
         await with_topic(broker)
         await commit(broker, "g", 3)
@@ -641,8 +539,7 @@ async def test_a_group_stays_without_its_last_offset_until_the_next_check(autoju
             broker.groups.describe("g")
 
 
-async def test_offsets_of_an_empty_group_expire_and_then_the_group_does(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_offsets_of_an_empty_group_expire_and_then_the_group_does() -> None:
     clock = TogetherClock()
     fs = ForgetfulFileSystem()
     flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
@@ -671,10 +568,7 @@ async def test_offsets_of_an_empty_group_expire_and_then_the_group_does(autojump
 
 
 @pytest.mark.parametrize("minutes", [1, 10, 60])
-async def test_the_log_warns_once_before_offsets_expire_however_short_the_retention(
-    autojump_clock: object, minutes: int
-) -> None:
-    del autojump_clock
+async def test_the_log_warns_once_before_offsets_expire_however_short_the_retention(minutes: int) -> None:
     clock = TogetherClock()
     flags = [f"offsets.retention.minutes={minutes}", "offsets.retention.check.interval.ms=600000"]
     with capture_logs() as logged:
@@ -707,8 +601,7 @@ async def test_a_commit_under_way_while_the_one_before_expires_is_kept() -> None
         assert committed(broker, "g") == 2
 
 
-async def test_nothing_expires_right_after_the_wall_clock_jumped(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_nothing_expires_right_after_the_wall_clock_jumped() -> None:
     clock = TogetherClock()
     flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
     async with running(ForgetfulFileSystem(), clock, *flags) as broker:

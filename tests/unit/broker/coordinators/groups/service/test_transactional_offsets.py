@@ -206,8 +206,7 @@ async def test_thousands_of_offsets_of_a_transaction_end_in_turns() -> None:
 # --- Members ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_fenced_member_commits_nothing_in_a_transaction(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_a_fenced_member_commits_nothing_in_a_transaction() -> None:
     async with begun() as broker:
         member = await joined(broker, "g")
         offsets = [OffsetToCommit("t", 0, 3)]
@@ -256,8 +255,7 @@ async def test_offsets_that_are_deleted_do_not_come_back_with_the_transaction() 
         assert committed(broker, "g") == -1
 
 
-async def test_what_is_pending_does_not_expire(autojump_clock: object) -> None:
-    del autojump_clock
+async def test_what_is_pending_does_not_expire() -> None:
     clock = TogetherClock()
     flags = ["offsets.retention.minutes=1", "offsets.retention.check.interval.ms=1000"]
     async with running(ForgetfulFileSystem(), clock, *flags) as broker:

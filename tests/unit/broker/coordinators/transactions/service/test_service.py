@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import TransactionState
 from seglog_broker.coordinators.transactions.machine import ID_BYTES
@@ -59,17 +60,13 @@ async def test_records_of_a_transaction_are_stable_when_it_has_ended(version: in
         assert (await append(broker, following, b"x", sequence=2 * (version == 1))).error is None
 
 
-async def test_a_partition_takes_no_batch_before_it_is_part_of_the_transaction() -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0)
-        assert isinstance(
-            (await append(broker, producer, b"v", partition=1)).error, errors.InvalidTransactionStateError
-        )
-        assert not broker.transactions.has_partitions(KEY, producer, [(TOPIC, 1)])
-        await add(broker, producer, 1)
-        assert broker.transactions.has_partitions(KEY, producer, [(TOPIC, 0), (TOPIC, 1)])
-        assert (await append(broker, producer, b"v", partition=1)).error is None
+async def test_a_partition_takes_no_batch_before_it_is_part_of_the_transaction(broker: Broker) -> None:
+    producer = await begun(broker, 0)
+    assert isinstance((await append(broker, producer, b"v", partition=1)).error, errors.InvalidTransactionStateError)
+    assert not broker.transactions.has_partitions(KEY, producer, [(TOPIC, 1)])
+    await add(broker, producer, 1)
+    assert broker.transactions.has_partitions(KEY, producer, [(TOPIC, 0), (TOPIC, 1)])
+    assert (await append(broker, producer, b"v", partition=1)).error is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -98,89 +95,74 @@ async def test_a_decided_commit_is_completed_after_a_power_cut_and_one_that_is_n
         assert ends(broker, 0) == (5, 5)
 
 
-async def test_a_commit_makes_durable_what_it_covers() -> None:
+async def test_a_commit_makes_durable_what_it_covers(fs: ForgetfulFileSystem, broker: Broker) -> None:
     """With ack os the records would else be lost, of one partition perhaps, while the commit is not."""
-    fs = ForgetfulFileSystem()
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0, 1)
-        for partition in 0, 1:
-            await append(broker, producer, b"v", partition=partition, ack="os")
-        broker.transactions.markers.add = lambda *_: None  # type: ignore[method-assign]
-        await end(broker, producer)
-    async with coordinating(fs.crash(POWER_LOSS)) as broker:
-        await ended(broker)
-        assert [ends(broker, partition) for partition in (0, 1)] == [(2, 2), (2, 2)]
+    producer = await begun(broker, 0, 1)
+    for partition in 0, 1:
+        await append(broker, producer, b"v", partition=partition, ack="os")
+    broker.transactions.markers.add = lambda *_: None  # type: ignore[method-assign]
+    await end(broker, producer)
+    async with coordinating(fs.found_after(POWER_LOSS)) as again:
+        await ended(again)
+        assert [ends(again, partition) for partition in (0, 1)] == [(2, 2), (2, 2)]
 
 
-async def test_after_a_start_a_partition_takes_batches_of_the_transaction_that_it_was_added_to() -> None:
-    fs = ForgetfulFileSystem()
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 1, version=2)
-    async with coordinating(fs.crash(POWER_LOSS)) as broker:
-        assert (await append(broker, producer, b"v", partition=1)).error is None
-        assert isinstance((await append(broker, producer, b"v")).error, errors.InvalidTransactionStateError)
-
-
-async def test_a_new_producer_ends_what_the_one_before_has_open_also_after_a_start() -> None:
-    fs = ForgetfulFileSystem()
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        zombie = await begun(broker, 0)
-        await append(broker, zombie, b"v")
-    async with coordinating(fs.crash(POWER_LOSS)) as broker:
-        with pytest.raises(errors.ConcurrentTransactionsError):
-            await broker.transactions.init_producer(KEY, 60_000)
-        producer = await init_again(broker)
-        assert producer.epoch == 2
-        assert ends(broker) == (2, 2)
-        with pytest.raises(errors.ProducerFencedError):
-            await add(broker, zombie)
-        assert isinstance((await append(broker, zombie, b"v", sequence=1)).error, errors.InvalidProducerEpochError)
-
-
-async def test_a_transaction_that_nobody_ends_is_aborted_at_its_timeout(autojump_clock: object) -> None:
-    del autojump_clock
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0, timeout_ms=5_000)
-        await append(broker, producer, b"v")
-        await trio.sleep(4.9)
-        assert ends(broker) == (1, 0)
-        await trio.sleep(0.2)
-        assert await ended(broker) is S.COMPLETE_ABORT
-        assert ends(broker) == (2, 2)
-        with pytest.raises(errors.ProducerFencedError):
-            await end(broker, producer)
-
-
-async def test_a_marker_that_cannot_be_written_is_written_when_it_can(autojump_clock: object) -> None:
-    del autojump_clock
-    fs = ForgetfulFileSystem()
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0, 1)
-        for partition in 0, 1:
-            await append(broker, producer, b"v", partition=partition)
-        fs.inject(Fault("pwritev", f"{TOPIC}-1/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
-        await end(broker, producer)
-        await trio.sleep(20)
-        assert broker.transactions.describe(KEY).facts.state is S.PREPARE_COMMIT
-        assert broker.transactions.describe(KEY).held_up
-        assert ends(broker, 0) == (2, 2)  # others do not wait
-        assert ends(broker, 1) == (1, 0)
-        with pytest.raises(errors.ConcurrentTransactionsError):
-            await add(broker, producer)
-        fs.heal()
-        assert await ended(broker) is S.COMPLETE_COMMIT
-        assert ends(broker, 1) == (2, 2)
-
-
-async def test_a_marker_among_offsets_waits_until_groups_are_loaded_and_no_other_marker_does(
-    autojump_clock: object,
+async def test_after_a_start_a_partition_takes_batches_of_the_transaction_that_it_was_added_to(
+    fs: ForgetfulFileSystem, broker: Broker
 ) -> None:
-    del autojump_clock
+    producer = await begun(broker, 1, version=2)
+    async with coordinating(fs.found_after(POWER_LOSS)) as again:
+        assert (await append(again, producer, b"v", partition=1)).error is None
+        assert isinstance((await append(again, producer, b"v")).error, errors.InvalidTransactionStateError)
+
+
+async def test_a_new_producer_ends_what_the_one_before_has_open_also_after_a_start(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    zombie = await begun(broker, 0)
+    await append(broker, zombie, b"v")
+    async with coordinating(fs.found_after(POWER_LOSS)) as again:
+        with pytest.raises(errors.ConcurrentTransactionsError):
+            await again.transactions.init_producer(KEY, 60_000)
+        producer = await init_again(again)
+        assert producer.epoch == 2
+        assert ends(again) == (2, 2)
+        with pytest.raises(errors.ProducerFencedError):
+            await add(again, zombie)
+        assert isinstance((await append(again, zombie, b"v", sequence=1)).error, errors.InvalidProducerEpochError)
+
+
+async def test_a_transaction_that_nobody_ends_is_aborted_at_its_timeout(broker: Broker) -> None:
+    producer = await begun(broker, 0, timeout_ms=5_000)
+    await append(broker, producer, b"v")
+    await trio.sleep(4.9)
+    assert ends(broker) == (1, 0)
+    await trio.sleep(0.2)
+    assert await ended(broker) is S.COMPLETE_ABORT
+    assert ends(broker) == (2, 2)
+    with pytest.raises(errors.ProducerFencedError):
+        await end(broker, producer)
+
+
+async def test_a_marker_that_cannot_be_written_is_written_when_it_can(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    producer = await begun(broker, 0, 1)
+    for partition in 0, 1:
+        await append(broker, producer, b"v", partition=partition)
+    fs.inject(Fault("pwritev", f"{TOPIC}-1/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
+    await end(broker, producer)
+    await trio.sleep(20)
+    assert broker.transactions.describe(KEY).facts.state is S.PREPARE_COMMIT
+    assert broker.transactions.describe(KEY).held_up
+    assert ends(broker, 0) == (2, 2)  # others do not wait
+    assert ends(broker, 1) == (1, 0)
+    with pytest.raises(errors.ConcurrentTransactionsError):
+        await add(broker, producer)
+    fs.heal()
+    assert await ended(broker) is S.COMPLETE_COMMIT
+    assert ends(broker, 1) == (2, 2)
+
+
+async def test_a_marker_among_offsets_waits_until_groups_are_loaded_and_no_other_marker_does() -> None:
     fs = ForgetfulFileSystem()
     async with coordinating(fs, closes=False) as broker:
         await with_orders(broker)
@@ -211,85 +193,74 @@ async def test_a_marker_among_offsets_waits_until_groups_are_loaded_and_no_other
     broker.close()
 
 
-async def test_a_state_that_cannot_be_written_is_an_error_and_written_when_it_can(autojump_clock: object) -> None:
-    del autojump_clock
-    fs = ForgetfulFileSystem()
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0)
-        await append(broker, producer, b"v")
-        fs.inject(Fault("pwritev", f"{TRANSACTIONS_TOPIC}-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
-        with pytest.raises(errors.CoordinatorNotAvailableError):
-            await end(broker, producer)
-        await trio.sleep(5)
-        assert ends(broker) == (1, 0)
-        fs.heal()
-        await until(lambda: ends(broker) == (2, 2))
-        assert await ended(broker) is S.COMPLETE_COMMIT
-        await end(broker, producer)  # as it asks again
-
-
-async def test_a_deleted_topic_holds_up_no_end() -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0, 1)
-        await append(broker, producer, b"v")
-        await broker.delete_topic(DeleteTopicRequest(TOPIC))
+async def test_a_state_that_cannot_be_written_is_an_error_and_written_when_it_can(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    producer = await begun(broker, 0)
+    await append(broker, producer, b"v")
+    fs.inject(Fault("pwritev", f"{TRANSACTIONS_TOPIC}-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
+    with pytest.raises(errors.CoordinatorNotAvailableError):
         await end(broker, producer)
-        assert await ended(broker) is S.COMPLETE_COMMIT
+    await trio.sleep(5)
+    assert ends(broker) == (1, 0)
+    fs.heal()
+    await until(lambda: ends(broker) == (2, 2))
+    assert await ended(broker) is S.COMPLETE_COMMIT
+    await end(broker, producer)  # as it asks again
 
 
-async def test_the_topic_for_offsets_is_there_before_it_is_part_of_a_transaction() -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        producer = await broker.transactions.init_producer(KEY, 60_000)
-        await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
-        assert broker.partitions.partition(OFFSETS_TOPIC, 0).log.producers._expected[producer[0]].epoch == producer[1]
-        await end(broker, producer, commit=False)
-        assert await ended(broker) is S.COMPLETE_ABORT
+async def test_a_deleted_topic_holds_up_no_end(broker: Broker) -> None:
+    producer = await begun(broker, 0, 1)
+    await append(broker, producer, b"v")
+    await broker.delete_topic(DeleteTopicRequest(TOPIC))
+    await end(broker, producer)
+    assert await ended(broker) is S.COMPLETE_COMMIT
 
 
-async def test_a_bug_of_groups_ends_no_transaction_too_early_and_not_the_broker(autojump_clock: object) -> None:
-    del autojump_clock
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        producer = await broker.transactions.init_producer(KEY, 60_000)
-        await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
-        told = broker.groups.end_transaction
-
-        async def fail(partition: int, producer_id: int, *, is_commit: bool) -> None:
-            raise ZeroDivisionError(partition, producer_id, is_commit)
-
-        broker.groups.end_transaction = fail  # type: ignore[method-assign]
-        await end(broker, producer)
-        await trio.sleep(5)
-        assert broker.transactions.describe(KEY).facts.state is S.PREPARE_COMMIT
-        broker.groups.end_transaction = told  # type: ignore[method-assign]
-        assert await ended(broker) is S.COMPLETE_COMMIT
+async def test_the_topic_for_offsets_is_there_before_it_is_part_of_a_transaction(broker: Broker) -> None:
+    producer = await broker.transactions.init_producer(KEY, 60_000)
+    await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
+    assert broker.partitions.partition(OFFSETS_TOPIC, 0).log.producers._expected[producer[0]].epoch == producer[1]
+    await end(broker, producer, commit=False)
+    assert await ended(broker) is S.COMPLETE_ABORT
 
 
-async def test_an_operator_aborts_what_is_open() -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        with pytest.raises(errors.UnknownTransactionalIdError):
-            await broker.transactions.abort(KEY)
-        producer = await begun(broker, 0)
-        await append(broker, producer, b"v")
+async def test_a_bug_of_groups_ends_no_transaction_too_early_and_not_the_broker(broker: Broker) -> None:
+    producer = await broker.transactions.init_producer(KEY, 60_000)
+    await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
+    told = broker.groups.end_transaction
+
+    async def fail(partition: int, producer_id: int, *, is_commit: bool) -> None:
+        raise ZeroDivisionError(partition, producer_id, is_commit)
+
+    broker.groups.end_transaction = fail  # type: ignore[method-assign]
+    await end(broker, producer)
+    await trio.sleep(5)
+    assert broker.transactions.describe(KEY).facts.state is S.PREPARE_COMMIT
+    broker.groups.end_transaction = told  # type: ignore[method-assign]
+    assert await ended(broker) is S.COMPLETE_COMMIT
+
+
+async def test_an_operator_aborts_what_is_open(broker: Broker) -> None:
+    with pytest.raises(errors.UnknownTransactionalIdError):
         await broker.transactions.abort(KEY)
-        assert await ended(broker) is S.COMPLETE_ABORT
-        assert ends(broker) == (2, 2)
-        with pytest.raises(errors.InvalidTransactionStateError):
-            await broker.transactions.abort(KEY)
+    producer = await begun(broker, 0)
+    await append(broker, producer, b"v")
+    await broker.transactions.abort(KEY)
+    assert await ended(broker) is S.COMPLETE_ABORT
+    assert ends(broker) == (2, 2)
+    with pytest.raises(errors.InvalidTransactionStateError):
+        await broker.transactions.abort(KEY)
 
 
 @pytest.mark.parametrize("producer", [(-1, 0), (7, -1)])
-async def test_an_operators_marker_is_of_a_producer_or_refused(producer: tuple[int, int]) -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        failed = await broker.transactions.markers.write(TransactionEnd(*producer, 0, False, 1), [(TOPIC, 0)])
-        assert isinstance(failed[TOPIC, 0], errors.InvalidRequestError)
-        assert ends(broker) == (0, 0)
-        failed = await broker.transactions.markers.write(TransactionEnd(7, 0, 0, False, 1), [(TOPIC, 0), ("lost", 0)])
-        assert list(failed) == [("lost", 0)]
-        assert ends(broker) == (1, 1)
+async def test_an_operators_marker_is_of_a_producer_or_refused(producer: tuple[int, int], broker: Broker) -> None:
+    failed = await broker.transactions.markers.write(TransactionEnd(*producer, 0, False, 1), [(TOPIC, 0)])
+    assert isinstance(failed[TOPIC, 0], errors.InvalidRequestError)
+    assert ends(broker) == (0, 0)
+    failed = await broker.transactions.markers.write(TransactionEnd(7, 0, 0, False, 1), [(TOPIC, 0), ("lost", 0)])
+    assert list(failed) == [("lost", 0)]
+    assert ends(broker) == (1, 1)
 
 
 async def test_transactions_are_listed_by_state_producer_and_age() -> None:
@@ -310,47 +281,40 @@ async def test_transactions_are_listed_by_state_producer_and_age() -> None:
         assert await found(TransactionFilter([S.ONGOING], duration_ms_min=10_000)) == []
 
 
-async def test_while_a_snapshot_is_made_nothing_is_committed_and_all_else_goes_on(autojump_clock: object) -> None:
-    del autojump_clock
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        producer, other = await begun(broker, 0), await begun(broker, 1, key="other")
-        for each, partition in (producer, 0), (other, 1):
-            await append(broker, each, b"v", partition=partition)
-        async with broker.transactions.commits_held():
-            with pytest.raises(errors.ConcurrentTransactionsError, match="snapshot"):
-                await end(broker, producer)
-            assert broker.transactions.describe(KEY).facts.state is S.ONGOING
-            assert (await append(broker, producer, b"w", sequence=1)).error is None
-            await end(broker, other, commit=False, key="other")
-            await trio.sleep(10)
-            assert broker.transactions.describe("other").facts.state is S.PREPARE_ABORT
-            assert ends(broker, 1) == (1, 0), "no marker is written"
-        await end(broker, producer)
-        assert await ended(broker) is S.COMPLETE_COMMIT
-        assert await ended(broker, "other") is S.COMPLETE_ABORT
-        assert (ends(broker, 0), ends(broker, 1)) == ((3, 3), (2, 2))
+async def test_while_a_snapshot_is_made_nothing_is_committed_and_all_else_goes_on(broker: Broker) -> None:
+    producer, other = await begun(broker, 0), await begun(broker, 1, key="other")
+    for each, partition in (producer, 0), (other, 1):
+        await append(broker, each, b"v", partition=partition)
+    async with broker.transactions.commits_held():
+        with pytest.raises(errors.ConcurrentTransactionsError, match="snapshot"):
+            await end(broker, producer)
+        assert broker.transactions.describe(KEY).facts.state is S.ONGOING
+        assert (await append(broker, producer, b"w", sequence=1)).error is None
+        await end(broker, other, commit=False, key="other")
+        await trio.sleep(10)
+        assert broker.transactions.describe("other").facts.state is S.PREPARE_ABORT
+        assert ends(broker, 1) == (1, 0), "no marker is written"
+    await end(broker, producer)
+    assert await ended(broker) is S.COMPLETE_COMMIT
+    assert await ended(broker, "other") is S.COMPLETE_ABORT
+    assert (ends(broker, 0), ends(broker, 1)) == ((3, 3), (2, 2))
 
 
-async def test_a_commit_that_comes_while_a_snapshot_is_made_is_decided_after_it(autojump_clock: object) -> None:
-    del autojump_clock
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        producer = await begun(broker, 0)
-        async with trio.open_nursery() as nursery, broker.transactions.commits_held():
-            nursery.start_soon(end, broker, producer)
-            await trio.sleep(ENDED_SECONDS / 2)
-            assert broker.transactions.describe(KEY).facts.state is S.ONGOING
-        assert await ended(broker) is S.COMPLETE_COMMIT
+async def test_a_commit_that_comes_while_a_snapshot_is_made_is_decided_after_it(broker: Broker) -> None:
+    producer = await begun(broker, 0)
+    async with trio.open_nursery() as nursery, broker.transactions.commits_held():
+        nursery.start_soon(end, broker, producer)
+        await trio.sleep(ENDED_SECONDS / 2)
+        assert broker.transactions.describe(KEY).facts.state is S.ONGOING
+    assert await ended(broker) is S.COMPLETE_COMMIT
 
 
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.soak
-async def test_ids_that_come_once_are_forgotten_when_memory_is_short(autojump_clock: object) -> None:
+async def test_ids_that_come_once_are_forgotten_when_memory_is_short() -> None:
     """Ten thousand ids that come once take no more than the limit, and none that is in use is forgotten."""
-    del autojump_clock
     async with coordinating(ForgetfulFileSystem(), "seglog.transactions.memory.bytes=2097152") as broker:
         await with_orders(broker)
         producer = await begun(broker, 0, timeout_ms=600_000)
@@ -428,24 +392,20 @@ async def test_an_id_that_nobody_uses_is_forgotten_and_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("transactional_id", ["", "n" * 32_768])
-async def test_an_id_that_is_none_is_refused(transactional_id: str) -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        with pytest.raises(errors.InvalidRequestError):
-            await broker.transactions.init_producer(transactional_id, 60_000)
+async def test_an_id_that_is_none_is_refused(transactional_id: str, broker: Broker) -> None:
+    with pytest.raises(errors.InvalidRequestError):
+        await broker.transactions.init_producer(transactional_id, 60_000)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-async def test_a_timeout_is_within_its_limits(timeout_ms: int) -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        with pytest.raises(errors.InvalidTransactionTimeoutError, match="900,000"):
-            await broker.transactions.init_producer(KEY, timeout_ms)
+async def test_a_timeout_is_within_its_limits(timeout_ms: int, broker: Broker) -> None:
+    with pytest.raises(errors.InvalidTransactionTimeoutError, match="900,000"):
+        await broker.transactions.init_producer(KEY, timeout_ms)
 
 
-async def test_an_unknown_producer_has_no_transaction() -> None:
-    async with coordinating(ForgetfulFileSystem()) as broker:
-        await with_orders(broker)
-        nobody = ProducerIdAndEpoch(7, 0)
-        with pytest.raises(errors.InvalidProducerIdMappingError):
-            await add(broker, nobody)
-        with pytest.raises(errors.InvalidProducerIdMappingError):
-            await end(broker, nobody)
+async def test_an_unknown_producer_has_no_transaction(broker: Broker) -> None:
+    nobody = ProducerIdAndEpoch(7, 0)
+    with pytest.raises(errors.InvalidProducerIdMappingError):
+        await add(broker, nobody)
+    with pytest.raises(errors.InvalidProducerIdMappingError):
+        await end(broker, nobody)
