@@ -9,20 +9,17 @@ from typing import Final
 
 import pytest
 
-from seglog.core.fetcher import Fetcher, PartitionPosition
-from seglog_broker.api.broker import Broker
-from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
 from tests import logs
 from tests.appends import append_request
 from tests.logs import LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit, read_around
+from tests.unit.simulation.test_damage_met_by_readers import Found, Reader, open_broker
 
 DIRECTORY: Final = "/data/t-0"
 CLOSED: Final = 12
@@ -30,18 +27,11 @@ CLOSED: Final = 12
 _BATCHES: Final = 3  # a segment, of two records each
 _CONFIG: Final = {"segment.ms": 1000, "index.interval.bytes": 0}
 
-Found = list[tuple[int, bytes | None]]
-
-
-def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return Broker.open(config, fs, clock or ManualClock(), InlineOffload())
-
 
 async def _written() -> tuple[dict[str, bytes], Found]:
     """Files of a cleanly stopped log directory, and its records."""
     fs, clock = ForgetfulFileSystem(), ManualClock()
-    broker = _open(fs, clock)
+    broker = open_broker(fs, clock)
     await broker.create_topic(CreateTopicRequest("t", 1, dict(_CONFIG)))
     records: Found = []
     for number in range(4 * _BATCHES):
@@ -62,27 +52,6 @@ async def _written() -> tuple[dict[str, bytes], Found]:
     return contents(fs), records
 
 
-async def _read(broker: Broker, start: int, end: int) -> tuple[Found, set[int]]:
-    """The records that a consumer gets until an error stops it, and the offsets reported as lost."""
-    fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)])
-    found: Found = []
-    try:
-        while not fetcher.is_finished:
-            request, generations = fetcher.request(0.0), fetcher.generations()
-            assert request is not None
-            with await broker.fetch(request) as answer:
-                payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
-                fetcher.take(answer.reply, memoryview(payload), request, generations, 0.0)
-            while (batch := fetcher.next_batch()) is not None:
-                found += [(record.offset, record.value) for record in batch.records()]
-                fetcher.finish(batch)
-    except SeglogError:
-        return found, set(range(fetcher.states[0].position, end))
-    return found, {
-        offset for gap in fetcher.new_gaps if gap.reason == "missing" for offset in range(gap.start, gap.end)
-    }
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".checksum", ".snapshot"])
 async def test_no_flipped_bit_of_a_closed_segment_gives_a_consumer_wrong_records(suffix: str) -> None:
@@ -94,13 +63,15 @@ async def test_no_flipped_bit_of_a_closed_segment_gives_a_consumer_wrong_records
             fs = ForgetfulFileSystem()
             fs.load(files)
             flip_bit(fs, path, position, bit)
-            broker = _open(fs)
+            broker = open_broker(fs)
             for start in (0, CLOSED + 3):
-                found, told = await _read(broker, start, len(records))
-                if not set(records[start:]) - {records[offset] for offset in told} <= set(found) <= set(records):
+                reader = Reader(start, len(records), 1 << 20)
+                await reader.read(broker)
+                told = {records[offset] for offset in reader.told}
+                if not set(records[start:]) - told <= set(reader.found) <= set(records):
                     wrong.add((position, bit))
                 if suffix != ".log":
-                    assert found == records[start:], f"byte {position}, bit {bit}: something was left out"
+                    assert reader.found == records[start:], f"byte {position}, bit {bit}: something was left out"
             broker.close()
     assert not wrong
 

@@ -24,6 +24,7 @@ from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit, read_around, verify
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
+from tests.unit.simulation.crashes import crash_points
 
 _TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -142,23 +143,9 @@ def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: forgetf
     _fill(log, written, 1, 36)
     _compact(fs, directory, log)  # so that there is a clean part too
     _fill(log, written, 2, 36)
-    points = 0
-
-    def crash_here(operation: forgetful.Operation) -> None:
-        nonlocal points
-        points += 1
-        if points % every:
-            return
-        try:
-            _check(fs.found_after(policy), written)
-        except BaseException as error:
-            error.add_note(f"at crash point {points}, before {operation}")
-            raise
-
-    fs.on_operation = crash_here
-    _compact(fs, directory, log)
-    fs.on_operation = None
-    assert points > 50
+    with crash_points(fs, lambda: _check(fs.found_after(policy), written), every) as points:
+        _compact(fs, directory, log)
+    assert points.visited > 50
     _check(fs.found_after(policy), written)
 
 

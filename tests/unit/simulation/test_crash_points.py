@@ -5,7 +5,7 @@ this point would leave it, and a new broker's log directory is opened on the cop
 far: after a kill everything appended (``os``), after a power cut everything flushed (``disk``), except what may have
 expired. The log must be sound, have a possible start, take further appends, and leave no stray file.
 
-`make test` visits every fourth of these points, `make soak` each.
+`make test` visits every eighth or ninth of these points, `make soak` each.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
 from tests.logs import ManualClock, append_one, batch, read_around, verify
 from tests.soundness import assert_directory_sound
+from tests.unit.simulation.crashes import crash_points
 
 _TOPIC_CONFIG = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
 
@@ -328,8 +329,8 @@ def _check_no_stray_files(fs: forgetful.ForgetfulFileSystem, directory: LogDirec
 @pytest.mark.parametrize(
     ("policy", "kept", "every"),
     [
-        pytest.param(forgetful.PROCESS_KILL, True, 4, id="process kill, every fourth"),
-        pytest.param(forgetful.POWER_LOSS, False, 4, id="power loss, every fourth"),
+        pytest.param(forgetful.PROCESS_KILL, True, 9, id="process kill, every ninth"),
+        pytest.param(forgetful.POWER_LOSS, False, 8, id="power loss, every eighth"),
         pytest.param(forgetful.PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.soak),
         pytest.param(forgetful.POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.soak),
         *(
@@ -344,19 +345,6 @@ def test_a_crash_before_any_operation_loses_nothing_promised(
 ) -> None:
     fs = forgetful.ForgetfulFileSystem()
     scenario = kind(fs)
-    points = 0
-
-    def crash_here(operation: forgetful.Operation) -> None:
-        nonlocal points
-        points += 1
-        if points % every:
-            return
-        try:
-            check(fs.found_after(policy), scenario.promises, kept=kept)
-        except BaseException as error:
-            error.add_note(f"at crash point {points}, before {operation}")
-            raise
-
-    fs.on_operation = crash_here
-    scenario.run()
-    assert points > 200
+    with crash_points(fs, lambda: check(fs.found_after(policy), scenario.promises, kept=kept), every) as points:
+        scenario.run()
+    assert points.visited > 200

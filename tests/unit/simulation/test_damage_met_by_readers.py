@@ -35,7 +35,7 @@ BATCH_READS: Final = 1
 Found = list[tuple[int, bytes | None]]
 
 
-def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
+def open_broker(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     return Broker.open(config, fs, clock or ManualClock(), InlineOffload())
 
@@ -51,7 +51,7 @@ class Written:
 
 async def _written(*, index_interval: int = 100) -> Written:
     fs, clock = ForgetfulFileSystem(), ManualClock()
-    broker = _open(fs, clock)
+    broker = open_broker(fs, clock)
     topic = {"segment.ms": 1000, "index.interval.bytes": index_interval}
     await broker.create_topic(CreateTopicRequest("t", 1, dict(topic)))
     places, records, offset = [], list[tuple[int, bytes | None]](), 0
@@ -72,7 +72,7 @@ async def _written(*, index_interval: int = 100) -> Written:
     return Written(contents(fs), places, records)
 
 
-class _Reader:
+class Reader:
     """A consumer that continues after damage, as with ``--skip-damaged``."""
 
     def __init__(self, start: int, end: int, partition_bytes: int, version: int = FetchRequest.version) -> None:
@@ -121,7 +121,7 @@ async def _sweep(broker: Broker, written: Written, broken: set[int], what: str, 
     end = len(written.records)
     for start in starts:
         for size in (BATCH_READS, 1 << 20):
-            reader = _Reader(start, end, size)
+            reader = Reader(start, end, size)
             await reader.read(broker)
             due = [record for record in written.records[start:] if record[0] not in broken]
             assert reader.found == due, f"{what}, from {start} in pieces of {size}"
@@ -153,7 +153,7 @@ async def test_a_flipped_bit_costs_readers_that_batch_and_no_other(number: int) 
     for place, bit in _flips(position):
         fs = ForgetfulFileSystem()
         fs.load(written.files)
-        broker = _open(fs)
+        broker = open_broker(fs)
         flip_bit(fs, path, place, bit)
         starts = iter([(0, first, behind - 1, min(behind, len(written.records) - 1))[count % 4]])
         what = f"byte {place - position}, bit {bit} of the batch at {first}"
@@ -175,9 +175,9 @@ async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:
                 for size in (BATCH_READS, 1 << 20) if start == changed else (BATCH_READS,):
                     fs = ForgetfulFileSystem()
                     fs.load(written.files)
-                    broker = _open(fs)
+                    broker = open_broker(fs)
                     flip_bit(fs, path, position + 7, bit)
-                    reader = _Reader(start, end, size)
+                    reader = Reader(start, end, size)
                     await reader.read(broker)
                     what = f"{first} became {changed}, read from {start} in pieces of {size}"
                     wrong = [record for record in reader.found if record not in written.records]
@@ -199,7 +199,7 @@ async def test_a_fetch_near_damage_is_told_where_to_continue() -> None:
         for place, bit in islice(_flips(position), number, None, 4):
             fs = ForgetfulFileSystem()
             fs.load(written.files)
-            broker = _open(fs)
+            broker = open_broker(fs)
             flip_bit(fs, path, place, bit)
             for offset in range(max(0, first - 2), min(end, behind + 2)):
                 asked = FetchRequest([FetchPartition("t", 0, offset, max_bytes=1, verify=True)], max_wait_ms=0)
@@ -249,7 +249,7 @@ async def test_readers_get_all_undamaged_records() -> None:
         chance = random.Random(seed * 1_000_003 + round_)
         fs = ForgetfulFileSystem()
         fs.load(written.files)
-        broker = _open(fs)
+        broker = open_broker(fs)
         broken = _damage(fs, written, chance)
         starts = iter([0, chance.randrange(len(written.records))])
         await _sweep(broker, written, broken, f"round {round_} of seed {seed}, lost {sorted(broken)}", starts)

@@ -20,30 +20,19 @@ from seglog.cli.pictures.text import lines_of as drawn
 from seglog.cli.segment_table import lines_of
 from seglog.core.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
-from seglog_broker.server import TASKS
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from tests.appends import append_request
 from tests.logs import batch_of_size
 from tests.support import REPOSITORY
+from tests.unit.broker.tasks.living_broker import START_MS, LoopClock, living
 
-EPOCH_MS: Final = 1_700_000_000_000
 MINUTE: Final = 60.0
 CHECK_MINUTES: Final = 5
 PHASES: Final = range(20)
 TOPIC: Final = {"retention.ms": 600_000, "segment.bytes": 16_384, "file.delete.delay.ms": 60_000}
 BATCHES: Final = 16
 """Of 1,024 bytes: one segment."""
-
-
-class LoopClock(Clock):
-    """Wall time that passes with the loop's time."""
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + round(trio.current_time() * 1000)
 
 
 class WatchedFileSystem(ForgetfulFileSystem):
@@ -113,22 +102,16 @@ class Running(NamedTuple):
 
 
 @asynccontextmanager
-async def running(phase_ms: int, **topic: int) -> AsyncGenerator[Running, None]:
+async def running(phase_ms: int) -> AsyncGenerator[Running, None]:
     """Its checks come ``phase_ms`` after full intervals of five minutes."""
     flags = [
         f"log.retention.check.interval.ms={CHECK_MINUTES * 60_000}",
         f"log.initial.task.delay.ms={phase_ms}",
     ]
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
     fs = WatchedFileSystem()
-    broker = Broker.open(config, fs, LoopClock(), InlineOffload())
-    await broker.create_topic(messages.CreateTopicRequest("commits", 1, {**TOPIC, **topic}))
-    async with trio.open_nursery() as nursery:
-        for task in TASKS.values():
-            nursery.start_soon(task, broker)
+    async with living(fs, LoopClock(), *flags) as broker:
+        await broker.create_topic(messages.CreateTopicRequest("commits", 1, {**TOPIC}))
         yield Running(broker, fs)
-        nursery.cancel_scope.cancel()
-    broker.close()
 
 
 def minutes_now() -> float:
@@ -138,7 +121,7 @@ def minutes_now() -> float:
 def minutes_of(moment_ms: int | None) -> float:
     """Minutes from the start to a time of the broker's clock."""
     assert moment_ms is not None
-    return (moment_ms - EPOCH_MS) / 60_000
+    return (moment_ms - START_MS) / 60_000
 
 
 async def at_minutes(moments: list[float], work: Callable[[], Awaitable[None]]) -> None:

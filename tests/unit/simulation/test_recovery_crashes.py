@@ -11,6 +11,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.log.recovery_job import recover_partition
 from seglog_broker.testing import forgetful
 from tests.logs import ManualClock, append_one, batch
+from tests.unit.simulation.crashes import crash_points
 from tests.unit.simulation.test_crash_points import Promises, Scenario, Shortening, check, config, write_checkpoints
 
 
@@ -26,7 +27,7 @@ def _opened_behind(fs: forgetful.ForgetfulFileSystem) -> LogDirectory:
 @pytest.mark.parametrize(
     ("policy", "kept", "every"),
     [
-        pytest.param(forgetful.POWER_LOSS, False, 4, id="power loss, every fourth"),
+        pytest.param(forgetful.POWER_LOSS, False, 11, id="power loss, every eleventh"),
         pytest.param(forgetful.PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.soak),
         pytest.param(forgetful.POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.soak),
         pytest.param(forgetful.RANDOM(7), False, 1, id="random", marks=pytest.mark.soak),
@@ -38,28 +39,16 @@ def test_any_state_after_a_crash_is_also_recovered_while_the_broker_serves(
 ) -> None:
     fs = forgetful.ForgetfulFileSystem()
     scenario = kind(fs)
-    points = recovered = 0
+    recovered = 0
 
-    def crash_here(operation: forgetful.Operation) -> None:
-        nonlocal points, recovered
-        points += 1
-        if points % every:
-            return
+    def opened(found: forgetful.ForgetfulFileSystem) -> LogDirectory:
+        nonlocal recovered
+        directory = _opened_behind(found)
+        recovered += not directory.report.clean
+        return directory
 
-        def opened(found: forgetful.ForgetfulFileSystem) -> LogDirectory:
-            nonlocal recovered
-            directory = _opened_behind(found)
-            recovered += not directory.report.clean
-            return directory
-
-        try:
-            check(fs.found_after(policy), scenario.promises, kept=kept, opened=opened)
-        except BaseException as error:
-            error.add_note(f"before {operation}")
-            raise
-
-    fs.on_operation = crash_here
-    scenario.run()
+    with crash_points(fs, lambda: check(fs.found_after(policy), scenario.promises, kept=kept, opened=opened), every):
+        scenario.run()
     assert recovered > 100 // every
 
 
@@ -94,23 +83,12 @@ def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
     after: int, every: int, policy: forgetful.CrashPolicy
 ) -> None:
     fs, promises = _left_by(Scenario, after)
-    points = 0
-
-    def crash_here(operation: forgetful.Operation) -> None:
-        nonlocal points
-        points += 1
-        if points % every:
-            return
-        try:
-            check(fs.found_after(policy), promises, kept=policy is forgetful.PROCESS_KILL, opened=_opened_behind)
-        except BaseException as error:
-            error.add_note(f"at crash point {points}, before {operation}")
-            raise
-
-    fs.on_operation = crash_here
-    directory = _opened_behind(fs)
-    fs.on_operation = None
-    assert points > 30
+    kept = policy is forgetful.PROCESS_KILL
+    with crash_points(
+        fs, lambda: check(fs.found_after(policy), promises, kept=kept, opened=_opened_behind), every
+    ) as points:
+        directory = _opened_behind(fs)
+    assert points.visited > 30
     for key, log in directory.logs.items():
         promises.durable[key] = log.log_end_offset  # what is served is on the disk
     check(fs.found_after(forgetful.POWER_LOSS), promises, kept=False, opened=_opened_behind)

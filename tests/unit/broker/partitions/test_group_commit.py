@@ -1,7 +1,7 @@
 """Group commit: which acks share a round, and that an error in one partition does not affect the others."""
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -80,6 +80,10 @@ class HeldRounds(InlineOffload):
     def let_one_go(self) -> None:
         self._gates.pop(0).set()
 
+    async def end_one(self) -> None:
+        self.let_one_go()
+        await wait_all_tasks_blocked()
+
 
 class Running:
     """A broker on a forgetful disk with one topic, and the requests to it."""
@@ -132,6 +136,18 @@ class Running:
         ]
 
 
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with Running() as running:
+        yield running
+
+
+async def begin(nursery: trio.Nursery, work: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+    """Start a task, and wait until it waits."""
+    nursery.start_soon(work, *arguments)
+    await wait_all_tasks_blocked()
+
+
 async def error_of(pending: OneAppend) -> SeglogError | None:
     return (await pending.wait()).partitions[0].error
 
@@ -139,48 +155,39 @@ async def error_of(pending: OneAppend) -> SeglogError | None:
 async def test_acks_requested_during_a_round_share_the_next_one_across_partitions() -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         running.offload.is_holding = True
-        nursery.start_soon(running.append(0).wait)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.append(0).wait)
         for number in range(20):
-            nursery.start_soon(running.append(number % PARTITIONS).wait)
-        await wait_all_tasks_blocked()
+            await begin(nursery, running.append(number % PARTITIONS).wait)
         assert running.offload.rounds == 1
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
+        await running.offload.end_one()
         assert running.synced == ["t-0"]
         assert running.offload.rounds == 2
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
+        await running.offload.end_one()
         assert running.offload.rounds == 2
         assert sorted(running.synced[1:]) == ["t-0", "t-1", "t-2", "t-3", "t-4"]
 
 
-async def test_one_request_for_many_partitions_takes_one_round() -> None:
-    async with Running() as running:
-        reply = await running.append(*range(PARTITIONS)).wait()
-        assert [item.error for item in reply.partitions] == [None] * PARTITIONS
-        assert running.offload.rounds == 1
+async def test_one_request_for_many_partitions_takes_one_round(running: Running) -> None:
+    reply = await running.append(*range(PARTITIONS)).wait()
+    assert [item.error for item in reply.partitions] == [None] * PARTITIONS
+    assert running.offload.rounds == 1
 
 
-async def test_pipelined_requests_share_a_round() -> None:
+async def test_pipelined_requests_share_a_round(running: Running) -> None:
     """Pipelined requests for many partitions share a round though one task waits for each in turn."""
-    async with Running() as running:
-        queue = [running.append(number) for number in range(PARTITIONS)]
-        for pending in queue:
-            assert await error_of(pending) is None
-        assert running.offload.rounds == 1
+    queue = [running.append(number) for number in range(PARTITIONS)]
+    for pending in queue:
+        assert await error_of(pending) is None
+    assert running.offload.rounds == 1
 
 
 async def test_a_round_that_covers_an_offset_serves_later_waiters_too() -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         first, second = running.append(0), running.append(0)
         running.offload.is_holding = True
-        nursery.start_soon(first.wait)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(second.wait)
-        await wait_all_tasks_blocked()
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
+        await begin(nursery, first.wait)
+        await begin(nursery, second.wait)
+        await running.offload.end_one()
         assert running.offload.rounds == 1
         assert second.reply is not None
 
@@ -189,8 +196,7 @@ async def test_a_round_that_covers_an_offset_serves_later_waiters_too() -> None:
 async def test_a_cancelled_waiter_does_not_stop_the_round_for_the_others(who: str) -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         running.offload.is_holding = True
-        nursery.start_soon(running.append(0).wait)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.append(0).wait)
         scopes = {name: trio.CancelScope() for name in ("leader", "follower")}
         left = dict.fromkeys(scopes, False)
 
@@ -200,41 +206,37 @@ async def test_a_cancelled_waiter_does_not_stop_the_round_for_the_others(who: st
             left[name] = True
 
         for number, name in enumerate(scopes, 1):
-            nursery.start_soon(wait, name, running.append(number))
-            await wait_all_tasks_blocked()
+            await begin(nursery, wait, name, running.append(number))
         scopes[who].cancel()
         await wait_all_tasks_blocked()
         assert left == {"leader": False, "follower": who == "follower"}, "who leads stays until the round is over"
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
+        await running.offload.end_one()
+        await running.offload.end_one()
         assert left == {"leader": True, "follower": True}
         assert [running.broker.partitions["t", number].log.durable_end_offset for number in range(3)] == [1, 1, 1]
 
 
-async def test_a_failed_fsync_is_an_error_for_its_partition() -> None:
+async def test_a_failed_fsync_is_an_error_for_its_partition(running: Running) -> None:
     """A failed fsync is an error for all that wait for that partition and for no other."""
-    async with Running() as running:
-        running.fs.inject(Fault("fdatasync", "t-2/00000000000000000000.log", error=errno.EIO))
-        pending = [running.append(number % PARTITIONS) for number in range(3 * PARTITIONS)]
-        errors: list[SeglogError | None] = [None] * len(pending)
+    running.fs.inject(Fault("fdatasync", "t-2/00000000000000000000.log", error=errno.EIO))
+    pending = [running.append(number % PARTITIONS) for number in range(3 * PARTITIONS)]
+    errors: list[SeglogError | None] = [None] * len(pending)
 
-        async def wait(number: int) -> None:
-            errors[number] = await error_of(pending[number])
+    async def wait(number: int) -> None:
+        errors[number] = await error_of(pending[number])
 
-        with capture_logs() as logged:
-            async with trio.open_nursery() as nursery:
-                for number in range(len(pending)):
-                    nursery.start_soon(wait, number)
-        assert running.offload.rounds == 1
-        for number, error in enumerate(errors):
-            if number % PARTITIONS == 2:
-                assert isinstance(error, PartitionReadOnlyError)
-                assert (error.retriable, error.topic, error.partition) == (False, "t", 2)
-            else:
-                assert error is None
-        assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
+    with capture_logs() as logged:
+        async with trio.open_nursery() as nursery:
+            for number in range(len(pending)):
+                nursery.start_soon(wait, number)
+    assert running.offload.rounds == 1
+    for number, error in enumerate(errors):
+        if number % PARTITIONS == 2:
+            assert isinstance(error, PartitionReadOnlyError)
+            assert (error.retriable, error.topic, error.partition) == (False, "t", 2)
+        else:
+            assert error is None
+    assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
 
 
 async def test_a_flush_waits_for_earlier_records() -> None:
@@ -260,34 +262,29 @@ async def test_a_flush_shares_the_next_round_and_waits_for_no_later_append() -> 
     async with Running() as running, trio.open_nursery() as nursery:
         running.append(1, ack="os")
         running.offload.is_holding = True
-        nursery.start_soon(running.append(0).wait)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.append(0).wait)
         results: list[messages.FlushResult] = []
 
         async def flush() -> None:
             results.extend(await running.flush(1))
 
-        nursery.start_soon(flush)
-        await wait_all_tasks_blocked()
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
+        await begin(nursery, flush)
+        await running.offload.end_one()
         running.append(1, ack="os")
         assert results == []
-        running.offload.let_one_go()
-        await wait_all_tasks_blocked()
+        await running.offload.end_one()
         assert results == [messages.FlushResult("t", 1, durable=1)]
 
 
-async def test_an_error_of_one_partition_in_a_flush_is_that_partitions_result() -> None:
-    async with Running() as running:
-        running.append(0, 1, 2, ack="os")
-        running.fs.inject(Fault("fdatasync", "t-1/00000000000000000000.log", error=errno.EIO))
-        before, failed, after, missing = await running.flush(0, 1, 2, PARTITIONS)
-        assert (before.durable, after.durable) == (1, 1)
-        assert isinstance(failed.error, PartitionReadOnlyError)
-        assert isinstance(missing.error, UnknownPartitionError)
-        [unknown] = await running.flush(0, topic="nope")
-        assert isinstance(unknown.error, UnknownTopicError)
+async def test_an_error_of_one_partition_in_a_flush_is_that_partitions_result(running: Running) -> None:
+    running.append(0, 1, 2, ack="os")
+    running.fs.inject(Fault("fdatasync", "t-1/00000000000000000000.log", error=errno.EIO))
+    before, failed, after, missing = await running.flush(0, 1, 2, PARTITIONS)
+    assert (before.durable, after.durable) == (1, 1)
+    assert isinstance(failed.error, PartitionReadOnlyError)
+    assert isinstance(missing.error, UnknownPartitionError)
+    [unknown] = await running.flush(0, topic="nope")
+    assert isinstance(unknown.error, UnknownTopicError)
 
 
 @pytest.mark.parametrize("is_failing", [False, True])
@@ -297,8 +294,7 @@ async def test_a_duplicate_waits_for_the_fsync_of_the_first_one_and_fails_with_i
         if is_failing:
             running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
         running.offload.is_holding = True
-        nursery.start_soon(running.append(0, data=data).wait)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.append(0, data=data).wait)
         again = running.append(0, data=data)
         assert running.broker.metrics.duplicates == 1
         assert again.reply is None
@@ -348,40 +344,36 @@ async def test_a_retriable_error_is_reported_to_all_waiters_and_the_next_round_s
         assert running.broker.hello().problems == []
 
 
-async def test_too_few_descriptors_fail_an_fsync() -> None:
+async def test_too_few_descriptors_fail_an_fsync(running: Running) -> None:
     """No file is opened there, so whatever the errno is, the pages are in doubt."""
-    async with Running() as running:
-        running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.ENOMEM))
-        assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
+    running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.ENOMEM))
+    assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
 
 
-async def test_a_read_only_partition_takes_no_part_in_a_round_and_delays_no_other() -> None:
-    async with Running() as running:
-        pending = running.append(0, 1)
-        running.broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
-        reply = await pending.wait()
-        assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
-        assert reply.partitions[1].error is None
-        assert [name for name in running.synced if name == "t-1"]
+async def test_a_read_only_partition_takes_no_part_in_a_round_and_delays_no_other(running: Running) -> None:
+    pending = running.append(0, 1)
+    running.broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
+    reply = await pending.wait()
+    assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
+    assert reply.partitions[1].error is None
+    assert [name for name in running.synced if name == "t-1"]
 
 
-async def test_a_topic_deleted_while_its_round_runs_is_unknown_to_those_who_wait() -> None:
-    async with Running() as running:
-        errors: list[SeglogError | None] = []
+async def test_a_topic_deleted_while_its_round_runs_is_unknown_to_those_who_wait(running: Running) -> None:
+    errors: list[SeglogError | None] = []
 
-        async def wait(pending: OneAppend) -> None:
-            errors.append(await error_of(pending))
+    async def wait(pending: OneAppend) -> None:
+        errors.append(await error_of(pending))
 
-        running.offload.is_holding = True
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait, running.append(0))
-            await wait_all_tasks_blocked()
-            nursery.start_soon(wait, running.append(1))  # for the round after it
-            await wait_all_tasks_blocked()
-            await running.broker.delete_topic(messages.DeleteTopicRequest("t"))
-            running.offload.let_one_go()
-        assert [type(error) for error in errors] == [UnknownTopicError] * 2
-        assert running.offload.rounds == 1, "nothing was left to sync"
+    running.offload.is_holding = True
+    async with trio.open_nursery() as nursery:
+        await begin(nursery, wait, running.append(0))
+        nursery.start_soon(wait, running.append(1))  # for the round after it
+        await wait_all_tasks_blocked()
+        await running.broker.delete_topic(messages.DeleteTopicRequest("t"))
+        running.offload.let_one_go()
+    assert [type(error) for error in errors] == [UnknownTopicError] * 2
+    assert running.offload.rounds == 1, "nothing was left to sync"
 
 
 async def test_a_checkpoint_and_a_round_never_sync_the_same_log_at_once() -> None:
@@ -389,36 +381,32 @@ async def test_a_checkpoint_and_a_round_never_sync_the_same_log_at_once() -> Non
         running.roll(0)
         partition = running.broker.partitions["t", 0]
         running.offload.is_holding = True
-        nursery.start_soon(running.broker.checkpoints.sync, partition)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.broker.checkpoints.sync, partition)
         pending = running.append(0)
         nursery.start_soon(pending.wait)
-        nursery.start_soon(running.append(1).wait)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.append(1).wait)
         assert (running.offload.checkpoints, running.offload.rounds) == (1, 1), "the other partition does not wait"
         running.roll(0)  # so that there is something to sync for the second one, too, and a later record for a round
         last = running.append(0)
         nursery.start_soon(last.wait)
         nursery.start_soon(running.broker.checkpoints.sync, partition)
         while running.offload.waiting:  # the log asserts that they do not meet
-            running.offload.let_one_go()
-            await wait_all_tasks_blocked()
+            await running.offload.end_one()
         assert (running.offload.checkpoints, running.offload.rounds) == (2, 2)
         assert pending.reply is not None
         assert last.reply is not None
         assert partition.log.durable_end_offset == partition.log.log_end_offset
 
 
-async def test_a_flush_that_a_bug_ends_counts_as_failed() -> None:
-    async with Running() as running:
-        pending = running.append(0)
-        running.offload.breaks = True
-        with pytest.raises(ZeroDivisionError):
-            await pending.wait()
-        running.offload.breaks = False
-        assert pending.reply is None
-        assert await error_of(running.append(1, 0)) is None
-        assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
+async def test_a_flush_that_a_bug_ends_counts_as_failed(running: Running) -> None:
+    pending = running.append(0)
+    running.offload.breaks = True
+    with pytest.raises(ZeroDivisionError):
+        await pending.wait()
+    running.offload.breaks = False
+    assert pending.reply is None
+    assert await error_of(running.append(1, 0)) is None
+    assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
 
 
 # --- A failed fsync is final, wherever it fails -----------------------------------------------------------------------
@@ -520,18 +508,17 @@ async def test_a_failed_fsync_during_a_stop() -> None:
     running.broker.close()
 
 
-async def test_a_stop_with_a_read_only_partition_is_not_called_clean() -> None:
+async def test_a_stop_with_a_read_only_partition_is_not_called_clean(running: Running) -> None:
     """Its files may lack bytes that were written: a start must read and verify them."""
-    async with Running() as running:
-        await fails_in_a_round(running)
-        with capture_logs() as logged:
-            running.broker.close()
-        assert [entry["event"] for entry in logged if entry["log_level"] == "error"] == ["stop_not_clean"]
-        assert not running.fs.exists("/data/.kafka_cleanshutdown")
-        assert b"t 0 1" not in running.fs.snapshot()["/data/recovery-point-offset-checkpoint"]
-        running.broker = running.open()
-        log = running.broker.partitions["t", 0].log
-        assert (log.durable_end_offset, log.log_end_offset) == (0, 1)
+    await fails_in_a_round(running)
+    with capture_logs() as logged:
+        running.broker.close()
+    assert [entry["event"] for entry in logged if entry["log_level"] == "error"] == ["stop_not_clean"]
+    assert not running.fs.exists("/data/.kafka_cleanshutdown")
+    assert b"t 0 1" not in running.fs.snapshot()["/data/recovery-point-offset-checkpoint"]
+    running.broker = running.open()
+    log = running.broker.partitions["t", 0].log
+    assert (log.durable_end_offset, log.log_end_offset) == (0, 1)
 
 
 async def test_an_fsync_that_fails_while_a_start_recovers_is_final_too() -> None:
@@ -581,70 +568,64 @@ async def test_the_task_that_leads_a_round_ends_it_also_if_it_is_cancelled() -> 
         with trio.CancelScope(shield=True):
             await wait_all_tasks_blocked()
             assert pending.reply is None
-            running.offload.let_one_go()
-            await wait_all_tasks_blocked()
+            await running.offload.end_one()
             assert pending.reply is not None
 
 
-async def test_after_an_error_that_nobody_expected_the_next_round_runs() -> None:
-    async with Running() as running:
+async def test_after_an_error_that_nobody_expected_the_next_round_runs(running: Running) -> None:
+    def broken() -> Flush:
+        raise ZeroDivisionError
 
-        def broken() -> Flush:
-            raise ZeroDivisionError
-
-        first = running.broker.partitions["t", 0]
-        failing = running.append(0)
-        prepare, first.log.prepare_flush = first.log.prepare_flush, broken
-        with pytest.raises(ZeroDivisionError):
-            running.broker.sync_now()
-        first.want_durable()
-        with pytest.raises(ZeroDivisionError):
-            await failing.wait()
-        first.log.prepare_flush = prepare
-        assert await error_of(running.append(0)) is None
+    first = running.broker.partitions["t", 0]
+    failing = running.append(0)
+    prepare, first.log.prepare_flush = first.log.prepare_flush, broken
+    with pytest.raises(ZeroDivisionError):
+        running.broker.sync_now()
+    first.want_durable()
+    with pytest.raises(ZeroDivisionError):
+        await failing.wait()
+    first.log.prepare_flush = prepare
+    assert await error_of(running.append(0)) is None
 
 
-async def test_a_bug_in_noting_an_outcome_is_an_error_for_its_partition_and_the_round_ends() -> None:
-    async with Running() as running:
-        log = running.broker.partitions["t", 0].log
-        finish = log.finish_flush
-        noted: list[Flush] = []
+async def test_a_bug_in_noting_an_outcome_is_an_error_for_its_partition_and_the_round_ends(running: Running) -> None:
+    log = running.broker.partitions["t", 0].log
+    finish = log.finish_flush
+    noted: list[Flush] = []
 
-        def broken(flush: Flush, error: OSError | None) -> None:
-            noted.append(flush)
-            raise ZeroDivisionError
+    def broken(flush: Flush, error: OSError | None) -> None:
+        noted.append(flush)
+        raise ZeroDivisionError
 
-        log.finish_flush = broken
-        failing, other = running.append(0), running.append(1)
-        with capture_logs() as said:
-            assert isinstance(await error_of(failing), StorageError)
-        assert await error_of(other) is None
-        assert [line["event"] for line in said if line["log_level"] == "error"] == ["flush_outcome_not_noted"]
-        log.finish_flush = finish
-        finish(noted.pop(), None)
-        assert await error_of(running.append(0, 1)) is None
+    log.finish_flush = broken
+    failing, other = running.append(0), running.append(1)
+    with capture_logs() as said:
+        assert isinstance(await error_of(failing), StorageError)
+    assert await error_of(other) is None
+    assert [line["event"] for line in said if line["log_level"] == "error"] == ["flush_outcome_not_noted"]
+    log.finish_flush = finish
+    finish(noted.pop(), None)
+    assert await error_of(running.append(0, 1)) is None
 
 
 # --- On the loop ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_round_on_the_loop_has_ended_when_it_returns() -> None:
-    async with Running() as running:
-        first, second = running.append(0), running.append(1)
-        assert first.reply is None
-        running.broker.sync_now()
-        assert first.reply is not None
-        assert second.reply is not None, "the round is for all that wait"
-        assert running.synced == ["t-0", "t-1"]
-        running.broker.sync_now()
-        assert running.synced == ["t-0", "t-1"], "nothing waits any more"
+async def test_a_round_on_the_loop_has_ended_when_it_returns(running: Running) -> None:
+    first, second = running.append(0), running.append(1)
+    assert first.reply is None
+    running.broker.sync_now()
+    assert first.reply is not None
+    assert second.reply is not None, "the round is for all that wait"
+    assert running.synced == ["t-0", "t-1"]
+    running.broker.sync_now()
+    assert running.synced == ["t-0", "t-1"], "nothing waits any more"
 
 
 async def test_no_round_begins_on_the_loop_while_another_is_under_way() -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         running.offload.is_holding = True
-        nursery.start_soon(running.append(0).wait)
-        await wait_all_tasks_blocked()
+        await begin(nursery, running.append(0).wait)
         late = running.append(0)
         running.broker.sync_now()
         assert late.reply is None
@@ -653,30 +634,28 @@ async def test_no_round_begins_on_the_loop_while_another_is_under_way() -> None:
         assert await error_of(late) is None
 
 
-async def test_a_failed_sync_on_the_loop_is_the_answer_to_those_who_wait_for_it() -> None:
-    async with Running() as running:
-        failing, fine = running.append(0), running.append(1)
-        running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
-        running.broker.sync_now()
-        assert isinstance(await error_of(failing), PartitionReadOnlyError)
-        assert await error_of(fine) is None
+async def test_a_failed_sync_on_the_loop_is_the_answer_to_those_who_wait_for_it(running: Running) -> None:
+    failing, fine = running.append(0), running.append(1)
+    running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    running.broker.sync_now()
+    assert isinstance(await error_of(failing), PartitionReadOnlyError)
+    assert await error_of(fine) is None
 
 
-async def test_after_a_slow_sync_the_loop_waits_for_none_for_a_while(mock_clock: MockClock) -> None:
-    async with Running() as running:
-        first = running.append(0)
-        running.fs.on_operation = lambda _: mock_clock.jump(0.1)
-        running.broker.sync_now()
-        running.fs.on_operation = None
-        assert first.reply is not None
-        second = running.append(0)
-        running.broker.sync_now()
-        assert second.reply is None
-        assert await error_of(second) is None, "a task syncs it"
-        mock_clock.jump(0.1 * PAUSE_FACTOR)
-        third = running.append(0)
-        running.broker.sync_now()
-        assert third.reply is not None
+async def test_after_a_slow_sync_the_loop_waits_for_none_for_a_while(mock_clock: MockClock, running: Running) -> None:
+    first = running.append(0)
+    running.fs.on_operation = lambda _: mock_clock.jump(0.1)
+    running.broker.sync_now()
+    running.fs.on_operation = None
+    assert first.reply is not None
+    second = running.append(0)
+    running.broker.sync_now()
+    assert second.reply is None
+    assert await error_of(second) is None, "a task syncs it"
+    mock_clock.jump(0.1 * PAUSE_FACTOR)
+    third = running.append(0)
+    running.broker.sync_now()
+    assert third.reply is not None
 
 
 async def test_the_loop_waits_for_rounds_while_nobody_else_is_served(mock_clock: MockClock) -> None:

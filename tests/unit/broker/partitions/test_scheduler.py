@@ -126,7 +126,6 @@ class Resting(InlineOffload):
         self.rests += 1
 
 
-@pytest.mark.trio
 async def test_work_that_nobody_waits_for_lets_syncs_go_first() -> None:
     fs, offload = ForgetfulFileSystem(), Resting()
     config, _ = load_config(None, "", {}, ["log.dir=/data"])

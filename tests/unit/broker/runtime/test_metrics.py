@@ -1,9 +1,11 @@
 """The broker's metrics: each changes when it should, and each plain name of the last release is there."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TypeVar, TypeVarTuple, get_args
 
+import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
@@ -21,6 +23,12 @@ from tests.unit.broker.brokers import open_broker
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with closing(open_broker()) as broker:
+        yield broker
 
 
 async def append(broker: Broker, *batches: bytes, ack: messages.Ack = "os") -> None:
@@ -57,8 +65,7 @@ NAMES = (
 """Without a label: those that the last release told."""
 
 
-def test_the_names_are_those_of_the_last_release() -> None:
-    broker = open_broker()
+def test_the_names_are_those_of_the_last_release(broker: Broker) -> None:
     counts = broker.metrics.listener("native")
     labels = {"requests": list(messages.REQUESTS), "appends": list(get_args(messages.Ack)), "errors": [*errors.BY_CODE]}
     for api in labels["requests"]:
@@ -67,14 +74,12 @@ def test_the_names_are_those_of_the_last_release() -> None:
     counts.errors.update(labels["errors"])
     labelled = {f"{name}_{label.lower()}_total" for name, values in labels.items() for label in values}
     assert {*NAMES.split(), *labelled} == set(numbers(broker))
-    broker.close()
 
 
 # --- Appends, fetches, flushes ----------------------------------------------------------------------------------------
 
 
-async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: object) -> None:
-    broker = open_broker()
+async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: object, broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 1))
     encoded = batch(b"v")
     before = numbers(broker)
@@ -96,11 +101,9 @@ async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: obj
         "appends_total": 1,
         "append_bytes_total": len(encoded),
     }, "a refused batch is not counted"
-    broker.close()
 
 
-async def test_acks_that_share_a_flush_count_it_once() -> None:
-    broker = open_broker()
+async def test_acks_that_share_a_flush_count_it_once(broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 1))
     encoded = batch(b"v")
     request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "disk")
@@ -109,7 +112,6 @@ async def test_acks_that_share_a_flush_count_it_once() -> None:
         for one in pending:
             nursery.start_soon(one.wait)
     assert numbers(broker)["fsyncs_total"] == 1
-    broker.close()
 
 
 class SlowDisk(InlineOffload):
@@ -135,18 +137,17 @@ async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:
     broker.close()
 
 
-async def test_rolled_segments_are_counted() -> None:
-    broker = open_broker()
+async def test_rolled_segments_are_counted(broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 1, {"segment.bytes": 1024}))
     for _ in range(50):
         await append(broker, batch(b"v"))
     rolled = numbers(broker)["segments_rolled_total"]
     assert rolled == len(broker.partitions["t", 0].log.segments) - 1 > 2
-    broker.close()
 
 
-async def test_waiting_fetches_are_counted_while_they_wait_and_that_they_did(autojump_clock: object) -> None:
-    broker = open_broker()
+async def test_waiting_fetches_are_counted_while_they_wait_and_that_they_did(
+    autojump_clock: object, broker: Broker
+) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 2))
     both = messages.FetchRequest(
         [messages.FetchPartition("t", 0, 0), messages.FetchPartition("t", 1, 0)], max_wait_ms=1000
@@ -163,14 +164,12 @@ async def test_waiting_fetches_are_counted_while_they_wait_and_that_they_did(aut
         assert numbers(broker)["fetches_waiting"] == 3, "one each, although each waits for two partitions"
     after = numbers(broker)
     assert (after["fetches_waiting"], after["fetches_waited_total"]) == (0, 3)
-    broker.close()
 
 
 # --- How it is right now ----------------------------------------------------------------------------------------------
 
 
-async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now() -> None:
-    broker = open_broker()
+async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now(broker: Broker) -> None:
     before = numbers(broker)
     assert (before["topics"], before["partitions"], before["uptime_seconds"]) == (0, 0, 0)
     await broker.create_topic(messages.CreateTopicRequest("t", 3))
@@ -185,7 +184,6 @@ async def test_topics_partitions_open_files_and_uptime_are_as_they_are_now() -> 
     assert moved(before, numbers(broker)) == {"uptime_seconds": 1.5}
     clock.now -= 10_000
     assert numbers(broker)["uptime_seconds"] == 0, "a wall clock may go back; the uptime is never negative"
-    broker.close()
 
 
 def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
@@ -225,7 +223,6 @@ async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none() -> None:
     stopwatch.now += 5
     await trio.testing.wait_all_tasks_blocked()
     assert numbers(broker)["loop_stall_seconds"] == 0.25, "nobody watches a loop whose broker has ended"
-    broker.close()
 
 
 def test_the_time_between_two_turns_is_no_stall() -> None:

@@ -20,7 +20,6 @@ from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSyst
 from seglog_broker.testing.offload import InlineOffload
 
 
-@pytest.mark.trio
 async def test_calls_run_in_threads_and_bring_back_results_and_errors() -> None:
     offload = Offload()
     loop = threading.get_ident()
@@ -31,7 +30,6 @@ async def test_calls_run_in_threads_and_bring_back_results_and_errors() -> None:
             await run(int, "seven")
 
 
-@pytest.mark.trio
 async def test_cold_reads_and_maintenance_do_not_hold_up_an_fsync() -> None:
     offload = Offload()
     gate = threading.Event()
@@ -44,7 +42,6 @@ async def test_cold_reads_and_maintenance_do_not_hold_up_an_fsync() -> None:
         gate.set()
 
 
-@pytest.mark.trio
 async def test_addresses_that_wait_for_a_place_take_turns() -> None:
     places, order = Places(1), list[str]()
     leaving = trio.CancelScope()
@@ -65,7 +62,6 @@ async def test_addresses_that_wait_for_a_place_take_turns() -> None:
             pass
 
 
-@pytest.mark.trio
 async def test_a_cancelled_fsync_is_waited_for_and_its_outcome_known() -> None:
     offload = Offload()
     began, gate = threading.Event(), threading.Event()
@@ -91,7 +87,6 @@ async def test_a_cancelled_fsync_is_waited_for_and_its_outcome_known() -> None:
     assert outcomes == ["synced"]
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("offload", [Offload(), InlineOffload()], ids=["threads", "inline"])
 async def test_a_call_cancelled_before_it_began_does_not_happen(offload: Offload) -> None:
     happened: list[int] = []
@@ -102,7 +97,6 @@ async def test_a_call_cancelled_before_it_began_does_not_happen(offload: Offload
     assert happened == []
 
 
-@pytest.mark.trio
 async def test_inline_runs_on_the_loop_and_no_virtual_time_passes(autojump_clock: MockClock) -> None:
     offload = InlineOffload()
     before = trio.current_time()
@@ -208,7 +202,6 @@ async def test_inline_rounds_run_on_the_loop_and_say_what_failed(begins_syncs: b
     assert (found["/0"], found["/2"]) == (b"some bytes", b"some bytes")
 
 
-@pytest.mark.trio
 async def test_the_loop_rests_while_a_sync_is_awaited_and_only_then() -> None:
     offload = Offload()
     with assert_no_checkpoints():

@@ -1,8 +1,8 @@
 """The memory budget for large requests: never exceeded, the oldest request first, and one can always be completed."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +18,12 @@ async def take(share: request_memory.Share, size: int, order: list[int]) -> None
     order.append(size)
 
 
+async def begin(nursery: trio.Nursery, work: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+    """Start a task, and wait until it waits."""
+    nursery.start_soon(work, *arguments)
+    await wait_all_tasks_blocked()
+
+
 async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_completed() -> None:
     memory = request_memory.RequestMemory(200)
     assert memory.request_bytes_max == 100, "half is kept for one request at a time"
@@ -29,10 +35,8 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
     await take_share(third, 70)  # of what is kept
     assert (memory.used, memory.waits) == (160, 0)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take, second, 40, order)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(take, first, 39, order)
-        await wait_all_tasks_blocked()
+        await begin(nursery, take, second, 40, order)
+        await begin(nursery, take, first, 39, order)
         assert (order, memory.waiting) == ([], 2), "until the third is done no other request gets any of that"
         await take_share(third, 30)
         assert memory.used == 190
@@ -59,8 +63,7 @@ async def test_connections_receive_less_at_a_time_while_memory_is_short() -> Non
     first, second = memory.begin(), memory.begin()
     await take_share(first, 90)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take_share, second, 120)
-        await wait_all_tasks_blocked()
+        await begin(nursery, take_share, second, 120)
         assert memory.receive_bytes_max == RECEIVE_BYTES, "another waits"
         first.close()
     assert memory.receive_bytes_max == request_memory.RECEIVE_BYTES_MAX
@@ -73,10 +76,8 @@ async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -
     await take_share(shares[0], 90)
     await take_share(shares[1], 90)  # may be finished
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take, shares[2], 50, order)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(take, shares[3], 1, order)
-        await wait_all_tasks_blocked()
+        await begin(nursery, take, shares[2], 50, order)
+        await begin(nursery, take, shares[3], 1, order)
         assert order == [], "1 would fit, but 50 came first"
         shares[1].close()
         await wait_all_tasks_blocked()
@@ -94,10 +95,8 @@ async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pas
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as inner:
-                inner.start_soon(take, impatient, 90, order)
-                await wait_all_tasks_blocked()
-                nursery.start_soon(take, patient, 30, order)
-                await wait_all_tasks_blocked()
+                await begin(inner, take, impatient, 90, order)
+                await begin(nursery, take, patient, 30, order)
                 assert order == []
                 scope.cancel()
         await wait_all_tasks_blocked()
@@ -111,8 +110,7 @@ async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
     await take_share(finishing, 100)
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(take, waiting, 80, [])
-            await wait_all_tasks_blocked()
+            await begin(nursery, take, waiting, 80, [])
             scope.cancel()
             finishing.close()  # before the other has noticed
     assert (memory.used, memory.waiting) == (180, 0)
@@ -150,8 +148,7 @@ async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(au
     assert not slow.is_too_slow(60), "it disturbs no other connection"
     waiting = memory.begin()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take, waiting, 10, [])
-        await wait_all_tasks_blocked()
+        await begin(nursery, take, waiting, 10, [])
         assert slow.is_too_slow(60)
         assert not slow.is_too_slow(1000 * request_memory.PACE_BYTES), "so much in 1000 seconds is not slow"
         assert not waiting.is_too_slow(0), "it waits for memory, not for its peer"
@@ -159,8 +156,7 @@ async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(au
         other.close()
         await wait_all_tasks_blocked()
         another = memory.begin()
-        nursery.start_soon(take, another, 100, [])
-        await wait_all_tasks_blocked()
+        await begin(nursery, take, another, 100, [])
         assert memory.waiting == 1
         assert not waiting.is_too_slow(10), "the time in which it had to wait does not count"
         await trio.sleep(request_memory.GRACE_SECONDS + 0.1)
@@ -175,7 +171,6 @@ LIMIT = 2_000
 Peer = tuple[int, int, bool]  # bytes of its request, bytes it sends at a time, whether it stops for good half way
 
 
-@pytest.mark.trio
 @given(
     st.lists(st.tuples(st.integers(1, LIMIT // 2), st.integers(1, 400), st.booleans()), max_size=25),
     st.randoms(use_true_random=False),

@@ -36,7 +36,6 @@ async def asked_by(number: signal.Signals, *, has_file: bool, leaves: bool = Fal
     return asked
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     ("number", "has_file", "leaves", "stops", "reloads"),
     [
@@ -55,13 +54,11 @@ async def test_the_action_depends_on_signal_file_and_terminal(
     assert (asked.stops, asked.reloads) == (stops, reloads)
 
 
-@pytest.mark.trio
 async def test_without_a_terminal_from_the_start_a_hangup_asks_for_a_reload() -> None:
     asked = await asked_by(signal.SIGHUP, has_file=True, terminal=False)
     assert (asked.stops, asked.reloads) == (0, 1)
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("has_file", [False, True])
 async def test_under_nohup_a_terminal_that_is_closed_stops_nothing(has_file: bool) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -72,7 +69,6 @@ async def test_under_nohup_a_terminal_that_is_closed_stops_nothing(has_file: boo
     assert asked.stops == 0
 
 
-@pytest.mark.trio
 async def test_hangups_that_come_before_the_loop_are_kept_for_it() -> None:
     asked = Asked()
     with Signals(lambda: True) as caught:
@@ -84,7 +80,6 @@ async def test_hangups_that_come_before_the_loop_are_kept_for_it() -> None:
     assert (asked.stops, asked.reloads) == (0, 1)
 
 
-@pytest.mark.trio
 async def test_hangups_never_end_the_process_at_once() -> None:
     """Hangups never end the process there and then and a first stop after them neither."""
     asked = Asked()

@@ -32,8 +32,6 @@ from tests.unit.broker.coordinators.groups.service.running import (
 )
 from tests.unit.broker.coordinators.held_topic import FAILED
 
-pytestmark = pytest.mark.trio
-
 
 def heartbeat(member_id: str, epoch: int, **changes: object) -> ConsumerHeartbeat:
     request = ConsumerHeartbeat(member_id, epoch, client_id="app", client_host="/1.2.3.4")

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
@@ -10,8 +9,6 @@ from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceTy
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from tests.unit.broker.coordinators.groups.service.running import TogetherClock, running, with_topic
-
-pytestmark = pytest.mark.trio
 
 FLAGS: Final = ("group.consumer.min.session.timeout.ms=1000", "group.consumer.min.heartbeat.interval.ms=100")
 

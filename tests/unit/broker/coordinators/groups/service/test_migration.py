@@ -23,8 +23,6 @@ from tests.unit.broker.coordinators.groups.service.simulated_consumers import (
     Ownership,
 )
 
-pytestmark = pytest.mark.trio
-
 JOINS = ConsumerHeartbeat("new", 0, rebalance_timeout_ms=20_000, topics=[TOPIC], owned={})
 
 

@@ -67,108 +67,105 @@ def is_unstable(broker: Broker, group: str, partition: int = 0) -> bool:
 
 
 @asynccontextmanager
-async def begun(fs: ForgetfulFileSystem | None = None, *flags: str) -> AsyncIterator[Broker]:
+async def begun(*flags: str) -> AsyncIterator[Broker]:
     """A broker with group g, which has committed offset 1, and a transaction that may commit for it."""
-    async with running(fs or ForgetfulFileSystem(), None, *flags, closes=fs is None) as broker:
+    async with running(ForgetfulFileSystem(), None, *flags) as broker:
         await with_topic(broker)
-        await commit(broker, "g", 1)
-        begin(broker, "g")
+        await prepare(broker)
         yield broker
 
 
-@pytest.mark.parametrize(("is_commit", "counts"), [(True, 5), (False, 1)])
-async def test_what_a_transaction_commits_counts_when_it_is_committed(is_commit: bool, counts: int) -> None:
-    async with begun() as broker:
-        await commit_in(broker, "g", 4)
-        await commit_in(broker, "g", 5)
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == (1, True)
-        assert not is_unstable(broker, "g", 1)
-        await end(broker, "g", is_commit=is_commit)
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == (counts, False)
+async def prepare(broker: Broker) -> None:
+    await commit(broker, "g", 1)
+    begin(broker, "g")
+
+
+@pytest.fixture
+async def broker(broker: Broker) -> Broker:
+    """One as in ``begun``."""
+    await prepare(broker)
+    return broker
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-async def test_a_restart_reads_what_a_transaction_has_committed(is_commit: bool) -> None:
-    fs = ForgetfulFileSystem()
-    async with begun(fs) as broker:
-        await commit_in(broker, "g", 5)
-    async with running(fs := fs.crash(POWER_LOSS), closes=False) as broker:
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == (1, True)
-        await end(broker, "g", is_commit=is_commit)
+async def test_a_restart_reads_what_a_transaction_has_committed(
+    is_commit: bool, fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit_in(broker, "g", 5)
+    async with running(fs := fs.found_after(POWER_LOSS), closes=False) as again:
+        assert (committed(again, "g"), is_unstable(again, "g")) == (1, True)
+        await end(again, "g", is_commit=is_commit)
         after = (5 if is_commit else 1, False)
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == after
-    async with running(fs.crash(POWER_LOSS)) as broker:
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == after
+        assert (committed(again, "g"), is_unstable(again, "g")) == after
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert (committed(again, "g"), is_unstable(again, "g")) == after
 
 
-async def test_what_was_not_begun_is_refused_and_leaves_nothing() -> None:
-    async with begun() as broker:
-        for transaction, error in (
-            (ProducerIdAndEpoch(8, 0), errors.InvalidTransactionStateError),
-            (ProducerIdAndEpoch(7, 1), errors.InvalidTransactionStateError),
-            (ProducerIdAndEpoch(7, -1), errors.InvalidProducerEpochError),
-        ):
-            offsets = [OffsetToCommit("t", 0, 5), OffsetToCommit("t", 1, 5)]
-            results = await broker.groups.commit("g", Committer(), offsets, transaction)
-            assert [type(result) for result in results] == [error, error]
-            assert not is_unstable(broker, "g")
-        await commit_in(broker, "g", 6)
-        await end(broker, "g", is_commit=True)
-        (late,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 7)], PRODUCER)
-        assert isinstance(late, errors.InvalidTransactionStateError)
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == (6, False)
+async def test_what_was_not_begun_is_refused_and_leaves_nothing(broker: Broker) -> None:
+    for transaction, error in (
+        (ProducerIdAndEpoch(8, 0), errors.InvalidTransactionStateError),
+        (ProducerIdAndEpoch(7, 1), errors.InvalidTransactionStateError),
+        (ProducerIdAndEpoch(7, -1), errors.InvalidProducerEpochError),
+    ):
+        offsets = [OffsetToCommit("t", 0, 5), OffsetToCommit("t", 1, 5)]
+        results = await broker.groups.commit("g", Committer(), offsets, transaction)
+        assert [type(result) for result in results] == [error, error]
+        assert not is_unstable(broker, "g")
+    await commit_in(broker, "g", 6)
+    await end(broker, "g", is_commit=True)
+    (late,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 7)], PRODUCER)
+    assert isinstance(late, errors.InvalidTransactionStateError)
+    assert (committed(broker, "g"), is_unstable(broker, "g")) == (6, False)
 
 
-async def test_what_others_write_at_the_same_time_is_not_refused_with_it() -> None:
+async def test_what_others_write_at_the_same_time_is_not_refused_with_it(broker: Broker) -> None:
     """They share a request to the log."""
-    async with begun() as broker:
-        results: dict[str, list[errors.SeglogError | None]] = {}
+    results: dict[str, list[errors.SeglogError | None]] = {}
 
-        async def commit_one(name: str, group: str, transaction: ProducerIdAndEpoch | None) -> None:
-            offsets = [OffsetToCommit("t", 0, 9)]
-            results[name] = await broker.groups.commit(group, Committer(), offsets, transaction)
+    async def commit_one(name: str, group: str, transaction: ProducerIdAndEpoch | None) -> None:
+        offsets = [OffsetToCommit("t", 0, 9)]
+        results[name] = await broker.groups.commit(group, Committer(), offsets, transaction)
 
-        async with trio.open_nursery() as nursery:
-            for number in range(10):
-                nursery.start_soon(commit_one, f"plain {number}", "g", None)
-                nursery.start_soon(commit_one, f"begun {number}", "g", PRODUCER)
-                nursery.start_soon(commit_one, f"other {number}", "g", ProducerIdAndEpoch(8, 3))
-        refused = {name for name, (error,) in results.items() if error is not None}
-        assert refused == {f"other {number}" for number in range(10)}
-        await end(broker, "g", is_commit=True)
-        assert committed(broker, "g") == 9
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(commit_one, f"plain {number}", "g", None)
+            nursery.start_soon(commit_one, f"begun {number}", "g", PRODUCER)
+            nursery.start_soon(commit_one, f"other {number}", "g", ProducerIdAndEpoch(8, 3))
+    refused = {name for name, (error,) in results.items() if error is not None}
+    assert refused == {f"other {number}" for number in range(10)}
+    await end(broker, "g", is_commit=True)
+    assert committed(broker, "g") == 9
 
 
-async def test_the_marker_may_be_called_back_for_before_the_commit() -> None:
+async def test_the_marker_may_be_called_back_for_before_the_commit(broker: Broker) -> None:
     """It is behind the commit in the log, so what it says holds for it."""
-    async with begun() as broker:
-        log = partition_of(broker, "g").log
-        before = log.log_end_offset
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(commit_in, broker, "g", 5)
-            while log.log_end_offset == before:
-                await trio.lowlevel.checkpoint()
-            assert is_unstable(broker, "g"), "it is about to be"
-            partition_of(broker, "g").append_marker(TransactionEnd(*PRODUCER, 0, is_commit=True, transaction_version=1))
-            await broker.groups.end_transaction(broker.groups.partition_of("g"), 7, is_commit=True)
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == (5, False)
+    log = partition_of(broker, "g").log
+    before = log.log_end_offset
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_in, broker, "g", 5)
+        while log.log_end_offset == before:
+            await trio.lowlevel.checkpoint()
+        assert is_unstable(broker, "g"), "it is about to be"
+        partition_of(broker, "g").append_marker(TransactionEnd(*PRODUCER, 0, is_commit=True, transaction_version=1))
+        await broker.groups.end_transaction(broker.groups.partition_of("g"), 7, is_commit=True)
+    assert (committed(broker, "g"), is_unstable(broker, "g")) == (5, False)
 
 
-async def test_a_commit_that_could_not_be_written_leaves_the_former_one_pending() -> None:
-    fs = ForgetfulFileSystem()
-    async with begun(fs) as broker:
-        await commit_in(broker, "g", 5)
-        number = broker.groups.partition_of("g")
-        fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-{number}/00000000000000000000.log", error=errno.ENOSPC))
-        (failed,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6)], PRODUCER)
-        assert isinstance(failed, errors.CoordinatorNotAvailableError)
-        assert is_unstable(broker, "g")
-        await end(broker, "g", is_commit=True)
-        assert (committed(broker, "g"), is_unstable(broker, "g")) == (5, False)
+async def test_a_commit_that_could_not_be_written_leaves_the_former_one_pending(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit_in(broker, "g", 5)
+    number = broker.groups.partition_of("g")
+    fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-{number}/00000000000000000000.log", error=errno.ENOSPC))
+    (failed,) = await broker.groups.commit("g", Committer(), [OffsetToCommit("t", 0, 6)], PRODUCER)
+    assert isinstance(failed, errors.CoordinatorNotAvailableError)
+    assert is_unstable(broker, "g")
+    await end(broker, "g", is_commit=True)
+    assert (committed(broker, "g"), is_unstable(broker, "g")) == (5, False)
 
 
 async def test_a_transaction_ends_in_one_partition_of_the_topic_and_not_in_others() -> None:
-    async with begun(None, "offsets.topic.num.partitions=3") as broker:
+    async with begun("offsets.topic.num.partitions=3") as broker:
         number = broker.groups.partition_of("g")
         other = next(name for name in map(str, range(100)) if broker.groups.partition_of(name) != number)
         begin(broker, other)
@@ -181,78 +178,67 @@ async def test_a_transaction_ends_in_one_partition_of_the_topic_and_not_in_other
         assert (committed(broker, other), is_unstable(broker, other)) == (6, False)
 
 
-async def test_thousands_of_offsets_of_a_transaction_end_in_turns() -> None:
-    async with begun() as broker:
-        await broker.create_topic(CreateTopicRequest("many", 1_000))
-        offsets = [OffsetToCommit("many", number, number) for number in range(1_000)]
-        assert await broker.groups.commit("g", Committer(), offsets, PRODUCER) == [None] * 1_000
-        await write_marker(broker, "g", is_commit=True)
-        left: list[int] = []
+async def test_thousands_of_offsets_of_a_transaction_end_in_turns(broker: Broker) -> None:
+    await broker.create_topic(CreateTopicRequest("many", 1_000))
+    offsets = [OffsetToCommit("many", number, number) for number in range(1_000)]
+    assert await broker.groups.commit("g", Committer(), offsets, PRODUCER) == [None] * 1_000
+    await write_marker(broker, "g", is_commit=True)
+    left: list[int] = []
 
-        async def watch() -> None:
-            while True:
-                left.append(sum(found.is_unstable for found in broker.groups.committed("g", [("many", 999)])))
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
+    async def watch() -> None:
+        while True:
+            left.append(sum(found.is_unstable for found in broker.groups.committed("g", [("many", 999)])))
             await trio.lowlevel.checkpoint()
-            await broker.groups.end_transaction(broker.groups.partition_of("g"), 7, is_commit=True)
-            nursery.cancel_scope.cancel()
-        assert left.count(1) >= 2, "others ran while it ended"
-        assert [found.offset for found in broker.groups.committed("g", [("many", 0), ("many", 999)])] == [0, 999]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await trio.lowlevel.checkpoint()
+        await broker.groups.end_transaction(broker.groups.partition_of("g"), 7, is_commit=True)
+        nursery.cancel_scope.cancel()
+    assert left.count(1) >= 2, "others ran while it ended"
+    assert [found.offset for found in broker.groups.committed("g", [("many", 0), ("many", 999)])] == [0, 999]
 
 
 # --- Members ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_fenced_member_commits_nothing_in_a_transaction() -> None:
-    async with begun() as broker:
-        member = await joined(broker, "g")
-        offsets = [OffsetToCommit("t", 0, 3)]
-        for committer, error in (
-            (Committer(member.member_id, 0), errors.IllegalGenerationError),
-            (Committer("another", 1), errors.UnknownMemberError),
-        ):
-            with pytest.raises(error):
-                await broker.groups.commit("g", committer, offsets, PRODUCER)
-        assert not is_unstable(broker, "g")
-        assert await broker.groups.commit("g", Committer(member.member_id, 1), offsets, PRODUCER) == [None]
-        assert await broker.groups.commit("g", Committer(), offsets, PRODUCER) == [None], "old producers name no member"
+async def test_a_fenced_member_commits_nothing_in_a_transaction(broker: Broker) -> None:
+    member = await joined(broker, "g")
+    offsets = [OffsetToCommit("t", 0, 3)]
+    for committer, error in (
+        (Committer(member.member_id, 0), errors.IllegalGenerationError),
+        (Committer("another", 1), errors.UnknownMemberError),
+    ):
+        with pytest.raises(error):
+            await broker.groups.commit("g", committer, offsets, PRODUCER)
+    assert not is_unstable(broker, "g")
+    assert await broker.groups.commit("g", Committer(member.member_id, 1), offsets, PRODUCER) == [None]
+    assert await broker.groups.commit("g", Committer(), offsets, PRODUCER) == [None], "old producers name no member"
 
 
-async def test_a_group_that_is_not_there_has_no_generation() -> None:
-    async with begun() as broker:
-        begin(broker, "new")
-        offsets = [OffsetToCommit("t", 0, 3)]
-        with pytest.raises(errors.IllegalGenerationError):
-            await broker.groups.commit("new", Committer("m", 3), offsets, PRODUCER)
-        await commit_in(broker, "new", 3)
-        described, _ = broker.groups.describe("new")
-        assert described.state == "Empty"
+async def test_a_group_that_is_not_there_has_no_generation(broker: Broker) -> None:
+    begin(broker, "new")
+    offsets = [OffsetToCommit("t", 0, 3)]
+    with pytest.raises(errors.IllegalGenerationError):
+        await broker.groups.commit("new", Committer("m", 3), offsets, PRODUCER)
+    await commit_in(broker, "new", 3)
+    described, _ = broker.groups.describe("new")
+    assert described.state == "Empty"
 
 
 # --- Offsets that go --------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_group_gets_nothing_of_a_transaction_that_is_committed_later() -> None:
-    fs = ForgetfulFileSystem()
-    async with begun(fs) as broker:
-        await commit_in(broker, "g", 5, 2)
-        assert await broker.groups.delete(["g"]) == [None]
-        assert not is_unstable(broker, "g", 2)
-        await end(broker, "g", is_commit=True)
-        assert not broker.groups.has("g")
-    async with running(fs.crash(POWER_LOSS)) as broker:
-        assert not broker.groups.has("g")
-
-
-async def test_offsets_that_are_deleted_do_not_come_back_with_the_transaction() -> None:
-    async with begun() as broker:
-        await commit_in(broker, "g", 5)
-        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        await end(broker, "g", is_commit=True)
-        assert committed(broker, "g") == -1
+async def test_a_deleted_group_gets_nothing_of_a_transaction_that_is_committed_later(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit_in(broker, "g", 5, 2)
+    assert await broker.groups.delete(["g"]) == [None]
+    assert not is_unstable(broker, "g", 2)
+    await end(broker, "g", is_commit=True)
+    assert not broker.groups.has("g")
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert not again.groups.has("g")
 
 
 async def test_what_is_pending_does_not_expire() -> None:
@@ -270,33 +256,32 @@ async def test_what_is_pending_does_not_expire() -> None:
         assert not broker.groups.has("g")
 
 
-async def test_a_topic_that_is_deleted_meanwhile_has_no_offsets_when_it_is_made_again() -> None:
-    async with begun() as broker:
-        await commit_in(broker, "g", 5)
-        await broker.delete_topic(DeleteTopicRequest("t"))
-        await with_topic(broker)
-        await end(broker, "g", is_commit=True)
-        assert committed(broker, "g") == -1
+async def test_a_topic_that_is_deleted_meanwhile_has_no_offsets_when_it_is_made_again(broker: Broker) -> None:
+    await commit_in(broker, "g", 5)
+    await broker.delete_topic(DeleteTopicRequest("t"))
+    await with_topic(broker)
+    await end(broker, "g", is_commit=True)
+    assert committed(broker, "g") == -1
 
 
-async def test_what_a_power_cut_took_is_not_skipped_when_the_transaction_is_committed() -> None:
+async def test_what_a_power_cut_took_is_not_skipped_when_the_transaction_is_committed(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
     """The records behind offset 10 that the transaction has read were not durable: others get their offsets."""
-    fs = ForgetfulFileSystem()
-    async with begun(fs) as broker:
-        await commit_in(broker, "g", 500)
-    async with running(fs := fs.crash(POWER_LOSS), closes=False) as broker:
-        await end(broker, "g", is_commit=True)
+    await commit_in(broker, "g", 500)
+    async with running(fs := fs.found_after(POWER_LOSS), closes=False) as again:
+        await end(again, "g", is_commit=True)
         await trio.testing.wait_all_tasks_blocked()
-        assert committed(broker, "g") == 10
-    async with running(fs.crash(POWER_LOSS)) as broker:
-        assert committed(broker, "g") == 10
+        assert committed(again, "g") == 10
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert committed(again, "g") == 10
 
 
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_pending_counts_against_the_memory_of_committed_offsets() -> None:
-    async with begun(None, "seglog.offsets.memory.bytes=1MiB") as broker:
+    async with begun("seglog.offsets.memory.bytes=1MiB") as broker:
         await broker.create_topic(CreateTopicRequest("many", 300))
         offsets = [OffsetToCommit("many", number, 1, metadata="x" * 4_000) for number in range(300)]
         results = await broker.groups.commit("g", Committer(), offsets, PRODUCER)

@@ -22,7 +22,7 @@ from tests.unit.broker.coordinators.transactions.service.running import (
 )
 
 SMALL: Final = ("log.cleaner.min.cleanable.ratio=0.01",)
-ENDED: Final = 40
+ENDED: Final = 20
 """Transactions that end; each writes some records to either topic."""
 
 

@@ -1,6 +1,7 @@
 """Transactions, served: what partitions take, what a restart or a power cut leaves, a full disk, and floods."""
 
 import errno
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
 
@@ -38,6 +39,7 @@ from tests.unit.broker.coordinators.transactions.service.running import (
 )
 
 S = TransactionState
+NOBODY = ProducerIdAndEpoch(7, 0)
 
 
 @each_case("version", [1, 2])
@@ -391,21 +393,21 @@ async def test_an_id_that_nobody_uses_is_forgotten_and_begins_anew() -> None:
         assert (await broker.transactions.init_producer("idle", 60_000)).producer_id > idle.producer_id
 
 
-@pytest.mark.parametrize("transactional_id", ["", "n" * 32_768])
-async def test_an_id_that_is_none_is_refused(transactional_id: str, broker: Broker) -> None:
-    with pytest.raises(errors.InvalidRequestError):
-        await broker.transactions.init_producer(transactional_id, 60_000)
-
-
-@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-async def test_a_timeout_is_within_its_limits(timeout_ms: int, broker: Broker) -> None:
-    with pytest.raises(errors.InvalidTransactionTimeoutError, match="900,000"):
-        await broker.transactions.init_producer(KEY, timeout_ms)
-
-
-async def test_an_unknown_producer_has_no_transaction(broker: Broker) -> None:
-    nobody = ProducerIdAndEpoch(7, 0)
-    with pytest.raises(errors.InvalidProducerIdMappingError):
-        await add(broker, nobody)
-    with pytest.raises(errors.InvalidProducerIdMappingError):
-        await end(broker, nobody)
+@each_case(
+    ("call", "error"),
+    [
+        (lambda ids: ids.init_producer("", 60_000), errors.InvalidRequestError),
+        (lambda ids: ids.init_producer("n" * 32_768, 60_000), errors.InvalidRequestError),
+        *(
+            (lambda ids, ms=ms: ids.init_producer(KEY, ms), errors.InvalidTransactionTimeoutError)
+            for ms in (0, -1, 900_001)
+        ),
+        (lambda ids: ids.add_partitions(KEY, NOBODY, [(TOPIC, 0)], version=1), errors.InvalidProducerIdMappingError),
+        (lambda ids: ids.end(KEY, NOBODY, is_commit=True, version=1), errors.InvalidProducerIdMappingError),
+    ],
+)
+async def test_bad_requests_are_typed_errors(
+    call: Callable[[object], Awaitable[object]], error: type[errors.SeglogError], broker: Broker
+) -> None:
+    with pytest.raises(error):
+        await call(broker.transactions)
