@@ -130,7 +130,7 @@ def _check(found: forgetful.ForgetfulFileSystem, written: Written) -> None:
 @pytest.mark.parametrize(
     ("policy", "every"),
     [
-        pytest.param(forgetful.POWER_LOSS, 4, id="power loss, every fourth"),
+        pytest.param(forgetful.POWER_LOSS, 6, id="power loss, every sixth"),
         pytest.param(forgetful.POWER_LOSS, 1, id="power loss", marks=pytest.mark.soak),
         pytest.param(forgetful.PROCESS_KILL, 1, id="process kill", marks=pytest.mark.soak),
         *(pytest.param(forgetful.RANDOM(seed), 1, id=f"random {seed}", marks=pytest.mark.soak) for seed in range(4)),

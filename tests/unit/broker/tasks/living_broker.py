@@ -14,6 +14,7 @@ from seglog_broker.security.tls import ServerTls
 from seglog_broker.server import TASKS
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
@@ -148,8 +149,12 @@ async def fetch(broker: Broker, offset: int, topic: str = "t") -> messages.Fetch
         return answer.reply.partitions[0]
 
 
+def log_of(broker: Broker, partition: int = 0) -> PartitionLog:
+    return broker.partitions["t", partition].log
+
+
 def bases(broker: Broker, partition: int = 0) -> list[int]:
-    return [segment.base_offset for segment in broker.partitions["t", partition].log.segments]
+    return [segment.base_offset for segment in log_of(broker, partition).segments]
 
 
 def names(fs: FileSystem, directory: str = "t-0") -> set[str]:

@@ -11,7 +11,9 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_protocol.errors import PartitionReadOnlyError, StorageError
 from seglog_protocol.messages import DeleteTopicRequest
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic
+from tests.unit.broker.tasks.living_broker import with_topic
+
+ONLY = ()
 
 
 class Work:
@@ -38,92 +40,82 @@ async def two_partitions(broker: Broker) -> tuple[Partition, Partition]:
     [OSError(errno.EIO, "it broke"), StorageError("it broke"), PartitionReadOnlyError("it broke")],
     ids=["OSError", "StorageError", "read-only"],
 )
-async def test_a_disk_that_fails_marks_the_partition_until_the_task_succeeds_there(error: Exception) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        first, second = await two_partitions(broker)
-        boundary, work = TaskBoundary("sweep"), Work(error)
-        with capture_logs() as logged:
-            assert not await boundary.run(first, work)
-            assert not await boundary.run(first, work), "it is tried again"
-        assert [entry["event"] for entry in logged] == ["task_postponed"], "but told once"
-        assert (logged[0]["task"], logged[0]["topic"], logged[0]["partition"]) == ("sweep", "t", 0)
-        assert list(first.problems) == ["sweep"]
-        assert second.problems == {}
-        assert any("t-0: sweep is held up" in problem and "it broke" in problem for problem in broker.hello().problems)
-        work.error = None
-        assert await boundary.run(first, work)
-        assert first.problems == {}
-        assert broker.hello().problems == []
+async def test_a_disk_that_fails_marks_the_partition_until_the_task_succeeds_there(
+    error: Exception, broker: Broker
+) -> None:
+    first, second = await two_partitions(broker)
+    boundary, work = TaskBoundary("sweep"), Work(error)
+    with capture_logs() as logged:
+        assert not await boundary.run(first, work)
+        assert not await boundary.run(first, work), "it is tried again"
+    assert [entry["event"] for entry in logged] == ["task_postponed"], "but told once"
+    assert (logged[0]["task"], logged[0]["topic"], logged[0]["partition"]) == ("sweep", "t", 0)
+    assert list(first.problems) == ["sweep"]
+    assert second.problems == {}
+    assert any("t-0: sweep is held up" in problem and "it broke" in problem for problem in broker.hello().problems)
+    work.error = None
+    assert await boundary.run(first, work)
+    assert first.problems == {}
+    assert broker.hello().problems == []
 
 
-async def test_a_new_reason_is_logged_again() -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        first, _ = await two_partitions(broker)
-        boundary = TaskBoundary("sweep")
-        with capture_logs() as logged:
-            for error in (OSError(errno.EIO, "a"), OSError(errno.ENOSPC, "b"), OSError(errno.EIO, "a")):
-                await boundary.run(first, Work(error))
-        assert len(logged) == 3
+async def test_a_new_reason_is_logged_again(broker: Broker) -> None:
+    first, _ = await two_partitions(broker)
+    boundary = TaskBoundary("sweep")
+    with capture_logs() as logged:
+        for error in (OSError(errno.EIO, "a"), OSError(errno.ENOSPC, "b"), OSError(errno.EIO, "a")):
+            await boundary.run(first, Work(error))
+    assert len(logged) == 3
 
 
-async def test_a_bug_stops_its_task_for_its_partition() -> None:
+async def test_a_bug_stops_its_task_for_its_partition(broker: Broker) -> None:
     """A bug stops the task for that partition and for no other and stops no other task."""
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        first, second = await two_partitions(broker)
-        boundary, work = TaskBoundary("sweep"), Work(ZeroDivisionError("a bug"))
-        with capture_logs() as logged:
-            assert not await boundary.run(first, work)
-        assert [(entry["event"], entry["log_level"]) for entry in logged] == [("task_failed", "error")]
-        assert logged[0]["exc_info"], "with its traceback"
-        work.error = None
-        assert not await boundary.run(first, work), "not even when it would succeed"
-        assert await boundary.run(second, work)
-        assert work.done == [0, 1]
-        [problem] = broker.hello().problems
-        assert "until the broker is restarted" in problem
-        assert await TaskBoundary("other").run(first, work)
+    first, second = await two_partitions(broker)
+    boundary, work = TaskBoundary("sweep"), Work(ZeroDivisionError("a bug"))
+    with capture_logs() as logged:
+        assert not await boundary.run(first, work)
+    assert [(entry["event"], entry["log_level"]) for entry in logged] == [("task_failed", "error")]
+    assert logged[0]["exc_info"], "with its traceback"
+    work.error = None
+    assert not await boundary.run(first, work), "not even when it would succeed"
+    assert await boundary.run(second, work)
+    assert work.done == [0, 1]
+    [problem] = broker.hello().problems
+    assert "until the broker is restarted" in problem
+    assert await TaskBoundary("other").run(first, work)
 
 
-async def test_two_tasks_mark_a_partition_each_for_itself() -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        first, _ = await two_partitions(broker)
-        one, two = TaskBoundary("one"), TaskBoundary("two")
-        await one.run(first, Work(OSError("x")))
-        await two.run(first, Work(OSError("y")))
-        await one.run(first, Work())
-        assert first.problems == {"two": "y"}
+async def test_two_tasks_mark_a_partition_each_for_itself(broker: Broker) -> None:
+    first, _ = await two_partitions(broker)
+    one, two = TaskBoundary("one"), TaskBoundary("two")
+    await one.run(first, Work(OSError("x")))
+    await two.run(first, Work(OSError("y")))
+    await one.run(first, Work())
+    assert first.problems == {"two": "y"}
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), KeyError("gone")])
 async def test_the_outcome_for_a_partition_that_was_deleted_meanwhile_is_not_reported(
-    error: Exception,
+    error: Exception, broker: Broker
 ) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        first, _ = await two_partitions(broker)
-        boundary = TaskBoundary("sweep")
+    first, _ = await two_partitions(broker)
+    boundary = TaskBoundary("sweep")
 
-        async def deleted_meanwhile(_: Partition) -> None:
-            await broker.delete_topic(DeleteTopicRequest("t"))
-            raise error
+    async def deleted_meanwhile(_: Partition) -> None:
+        await broker.delete_topic(DeleteTopicRequest("t"))
+        raise error
 
-        with capture_logs() as logged:
-            assert not await boundary.run(first, deleted_meanwhile)
-            assert not await boundary.run(first, Work()), "and it is not begun again"
-        assert [entry["event"] for entry in logged] == ["topic_deleted"]
-        assert first.problems == {}
+    with capture_logs() as logged:
+        assert not await boundary.run(first, deleted_meanwhile)
+        assert not await boundary.run(first, Work()), "and it is not begun again"
+    assert [entry["event"] for entry in logged] == ["topic_deleted"]
+    assert first.problems == {}
 
 
-async def test_a_cancellation_is_no_failure() -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        first, _ = await two_partitions(broker)
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await TaskBoundary("sweep").run(first, Work())
-        assert scope.cancelled_caught
-        assert first.problems == {}
+async def test_a_cancellation_is_no_failure(broker: Broker) -> None:
+    first, _ = await two_partitions(broker)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await TaskBoundary("sweep").run(first, Work())
+    assert scope.cancelled_caught
+    assert first.problems == {}

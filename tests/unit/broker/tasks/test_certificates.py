@@ -52,7 +52,7 @@ def loaded(pem: Path) -> ServerTls:
 
 
 async def test_an_end_that_is_near_is_told_once_a_day(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, authority: trustme.CA, pem: Path
+    clock: LoopClock, fs: TimedDisk, authority: trustme.CA, pem: Path
 ) -> None:
     """From thirty days before on, in the log and by hello; as an error once it has come."""
     issue(authority, pem, days=32)
@@ -103,12 +103,7 @@ async def reloaded(broker: Any, sources: ConfigSources) -> list[Any]:
 
 @pytest.mark.parametrize("with_file", [False, True])
 async def test_a_reload_takes_the_certificate_that_is_there_now(
-    autojump_clock: object,
-    clock: LoopClock,
-    fs: TimedDisk,
-    authority: trustme.CA,
-    pem: Path,
-    with_file: bool,
+    clock: LoopClock, fs: TimedDisk, authority: trustme.CA, pem: Path, with_file: bool
 ) -> None:
     """Also where the broker has no configuration file."""
     issue(authority, pem, days=40)
@@ -127,12 +122,7 @@ async def test_a_reload_takes_the_certificate_that_is_there_now(
 
 @pytest.mark.parametrize("with_file", [False, True])
 async def test_a_certificate_that_cannot_be_used_changes_nothing(
-    autojump_clock: object,
-    clock: LoopClock,
-    fs: TimedDisk,
-    authority: trustme.CA,
-    pem: Path,
-    with_file: bool,
+    clock: LoopClock, fs: TimedDisk, authority: trustme.CA, pem: Path, with_file: bool
 ) -> None:
     issue(authority, pem, days=40)
     sources = sources_of(pem, '"num.partitions" = 7\n' if with_file else None)

@@ -17,11 +17,13 @@ from tests.unit.broker.tasks.living_broker import (
     append,
     living,
     log_name,
+    log_of,
     with_topic,
 )
 
 EVERY_MINUTE = "log.flush.offset.checkpoint.interval.ms=60000"
 ONLY = ("checkpoints",)
+FLAGS = (EVERY_MINUTE,)
 
 
 def remembered(broker: Broker, partition: int = 0) -> PartitionState:
@@ -31,43 +33,37 @@ def remembered(broker: Broker, partition: int = 0) -> PartitionState:
     return PartitionState.load(fs.found_after(POWER_LOSS), f"/data/t-{partition}")
 
 
-async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await with_topic(broker, segment_bytes=1024)
-        append(broker, 9)
-        assert remembered(broker) == PartitionState()
-        await trio.sleep(61)
-        state = broker.partitions["t", 0].log.state
-        assert (remembered(broker).rolls, list(state.rolls)) == (state.rolls, [0, 4])
-        assert not any(segment.log.is_dirty for segment in broker.partitions["t", 0].log.segments[:-1])
-        points = fs.found_after(POWER_LOSS).snapshot()["/data/recovery-point-offset-checkpoint"]
-        assert b"t 0 8" in points
-        fs.operations.clear()
-        await trio.sleep(60)
-        assert not [operation for operation in fs.operations if "t-0" in operation.path], "nothing new"
+async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(fs: TimedDisk, broker: Broker) -> None:
+    await with_topic(broker, segment_bytes=1024)
+    append(broker, 9)
+    assert remembered(broker) == PartitionState()
+    await trio.sleep(61)
+    state = log_of(broker).state
+    assert (remembered(broker).rolls, list(state.rolls)) == (state.rolls, [0, 4])
+    assert not any(segment.log.is_dirty for segment in log_of(broker).segments[:-1])
+    points = fs.found_after(POWER_LOSS).snapshot()["/data/recovery-point-offset-checkpoint"]
+    assert b"t 0 8" in points
+    fs.operations.clear()
+    await trio.sleep(60)
+    assert not [operation for operation in fs.operations if "t-0" in operation.path], "nothing new"
 
 
-async def test_a_state_that_cannot_be_saved(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_a_state_that_cannot_be_saved(fs: TimedDisk, broker: Broker) -> None:
     """A state that cannot be saved is reported and saved at the next checkpoint and others are saved."""
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2)
-        append(broker)
-        append(broker, partition=1)
-        fs.inject(Fault("pwritev", "t-0/seglog-partition.json.tmp", error=errno.ENOSPC))
-        with capture_logs() as logged:
-            await trio.sleep(61)
-        assert [(entry["event"], entry["partition"]) for entry in logged] == [("task_postponed", 0)]
-        assert (remembered(broker), remembered(broker, 1).first_append_ms is not None) == (PartitionState(), True)
-        await trio.sleep(60)
-        assert remembered(broker).first_append_ms is not None
-        assert broker.hello().problems == []
+    await with_topic(broker, partitions=2)
+    append(broker)
+    append(broker, partition=1)
+    fs.inject(Fault("pwritev", "t-0/seglog-partition.json.tmp", error=errno.ENOSPC))
+    with capture_logs() as logged:
+        await trio.sleep(61)
+    assert [(entry["event"], entry["partition"]) for entry in logged] == [("task_postponed", 0)]
+    assert (remembered(broker), remembered(broker, 1).first_append_ms is not None) == (PartitionState(), True)
+    await trio.sleep(60)
+    assert remembered(broker).first_append_ms is not None
+    assert broker.hello().problems == []
 
 
-async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(clock: LoopClock, fs: TimedDisk) -> None:
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker)
@@ -76,14 +72,14 @@ async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(
         offload.hold()
         await trio.sleep(2)
         assert offload.held == 1
-        broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
+        log_of(broker).state_file.mark_read_only("an fsync failed")
         assert remembered(broker) == PartitionState()
         offload.let_go()
         await trio.sleep(1)
         assert remembered(broker).read_only == "an fsync failed"
 
 
-async def test_a_waiting_state_of_a_recreated_topic(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_a_waiting_state_of_a_recreated_topic(clock: LoopClock, fs: TimedDisk) -> None:
     """A topic that is deleted and made again while a state waits is not touched by it."""
     async with living(fs, clock, EVERY_MINUTE, tasks=("checkpoints", "deletions")) as broker:
         await with_topic(broker, segment_bytes=1024)
@@ -103,7 +99,7 @@ async def test_a_waiting_state_of_a_recreated_topic(autojump_clock: object, cloc
 
 
 async def test_a_checkpoint_of_very_many_partitions_without_changes_takes_few_turns_and_counts_no_sync(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
     partitions = 1000
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -118,4 +114,4 @@ async def test_a_checkpoint_of_very_many_partitions_without_changes_takes_few_tu
         append(broker, 9)
         await trio.sleep(60)
         assert broker.metrics.fsyncs == before + 1, "the partition that has closed segments"
-        assert not any(segment.log.is_dirty for segment in broker.partitions["t", 0].log.segments[:-1])
+        assert not any(segment.log.is_dirty for segment in log_of(broker).segments[:-1])

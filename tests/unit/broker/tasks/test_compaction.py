@@ -39,12 +39,14 @@ from tests.unit.broker.tasks.living_broker import (
     bases,
     fetch,
     living,
+    log_of,
     with_topic,
 )
 
 ONLY = ("compaction", "deletions")
 SHORT = ("log.segment.delete.delay.ms=100", "log.flush.offset.checkpoint.interval.ms=30000")
 BACKOFF = "log.cleaner.backoff.ms=1000"
+FLAGS = (BACKOFF,)
 COMPACT: Final[dict[str, Any]] = {
     "cleanup_policy": "compact",
     "segment_bytes": 1024,
@@ -97,6 +99,12 @@ def offload() -> CleaningOffload:
     return CleaningOffload()
 
 
+@pytest.fixture
+async def broker(empty: Broker) -> Broker:
+    await with_topic(empty, **COMPACT)
+    return empty
+
+
 def send(broker: Broker, encoded: bytes, topic: str = "t", partition: int = 0) -> messages.AppendResult:
     request = messages.AppendRequest([messages.AppendPartition(topic, partition, len(encoded))], "os")
     reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
@@ -133,13 +141,13 @@ def fill(broker: Broker, segments: int = 3, keys: int = 4, *, topic: str = "t", 
         number += 1
 
 
-def latest(broker: Broker, topic: str = "t", partition: int = 0) -> Latest:
+def latest(broker: Broker) -> Latest:
     """Key -> last value, as a reader finds them."""
-    return {r.key: (r.offset, r.value) for r in read_around(broker.partitions[topic, partition].log)}
+    return {r.key: (r.offset, r.value) for r in read_around(log_of(broker))}
 
 
 def offsets_found(broker: Broker) -> list[int]:
-    return [record.offset for record in read_around(broker.partitions["t", 0].log)]
+    return [record.offset for record in read_around(log_of(broker))]
 
 
 def files(fs: FileSystem, directory: str = "/data/t-0") -> set[str]:
@@ -150,7 +158,7 @@ def files(fs: FileSystem, directory: str = "/data/t-0") -> set[str]:
 
 def is_compacted(broker: Broker) -> bool:
     """Whether every key is there once below the active segment."""
-    log = broker.partitions["t", 0].log
+    log = log_of(broker)
     keys = [r.key for r in read_around(log) if r.offset < log.active.base_offset]
     return len(keys) == len(set(keys))
 
@@ -165,9 +173,7 @@ def checkpoint(fs: FileSystem) -> dict[str, int]:
 # --- Which, and when --------------------------------------------------------------------------------------------------
 
 
-async def test_the_dirtiest_partition_comes_first(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
+async def test_the_dirtiest_partition_comes_first(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
     """The partition with the largest dirty share comes first and one below the ratio not at all."""
     config = {**COMPACT, "min_cleanable_dirty_ratio": "0.3"}
     async with living(fs, clock, BACKOFF, "log.cleaner.threads=1", offload=offload, tasks=ONLY) as broker:
@@ -180,24 +186,21 @@ async def test_the_dirtiest_partition_comes_first(
         offload.jobs.clear()
         for partition, segments in enumerate((3, 1, 9)):
             fill(broker, segments, partition=partition)
-        ratios = [broker.partitions["t", number].log.cleaning.find_cleanable().dirty_ratio for number in range(3)]
+        ratios = [log_of(broker, number).cleaning.find_cleanable().dirty_ratio for number in range(3)]
         assert ratios[2] > ratios[0] > 0.3 > ratios[1] > 0
         await trio.sleep(5)
         assert [job.directory for job in offload.jobs] == ["/data/t-2", "/data/t-0"]
 
 
-async def test_topics_without_compaction_are_left_alone(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, segment_bytes=1024, min_cleanable_dirty_ratio=0)
-        fill(broker)
-        await trio.sleep(100)
-        assert offload.jobs == []
+async def test_topics_without_compaction_are_left_alone(offload: CleaningOffload, empty: Broker) -> None:
+    await with_topic(empty, segment_bytes=1024, min_cleanable_dirty_ratio=0)
+    fill(empty)
+    await trio.sleep(100)
+    assert offload.jobs == []
 
 
 async def test_very_many_partitions_without_compaction_take_few_turns_of_each_look(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     partitions, seconds = 1000, 10
     async with living(fs, clock, BACKOFF, "log.cleaner.threads=1", offload=offload, tasks=ONLY) as broker:
@@ -209,7 +212,7 @@ async def test_very_many_partitions_without_compaction_take_few_turns_of_each_lo
 
 
 async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     with capture_logs() as logged:
         async with living(fs, clock, "log.cleaner.enable=false", offload=offload, tasks=ONLY) as broker:
@@ -221,7 +224,7 @@ async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
 
 
 async def test_several_cleaners_never_take_the_same_partition(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     flags = (BACKOFF, "log.cleaner.threads=3")
     async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
@@ -238,7 +241,7 @@ async def test_several_cleaners_never_take_the_same_partition(
 
 
 async def test_a_cleaner_that_comes_too_late_for_the_first_takes_the_next_at_once(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     """Checking a cold log takes time, in which another cleaner takes the partition that both have chosen."""
     async with living(fs, clock, BACKOFF, offload=offload, tasks=()) as broker:
@@ -256,7 +259,7 @@ async def test_a_cleaner_that_comes_too_late_for_the_first_takes_the_next_at_onc
 
 
 async def test_the_rate_is_shared_by_the_cleaners_and_unlimited_unless_set(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     flags = (BACKOFF, "log.cleaner.threads=2", "log.cleaner.dedupe.buffer.size=4194304")
     async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
@@ -275,7 +278,7 @@ async def test_the_rate_is_shared_by_the_cleaners_and_unlimited_unless_set(
 
 
 async def test_short_rounds_of_many_topics_keep_to_the_rate_together(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     rate = 1000
     limited = (BACKOFF, f"log.cleaner.io.max.bytes.per.second={rate}")
@@ -303,81 +306,72 @@ async def test_short_rounds_of_many_topics_keep_to_the_rate_together(
 
 
 async def test_the_pause_after_failures_doubles_and_begins_anew_after_a_success(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        fill(broker)
-        expected = latest(broker)
-        log = broker.partitions["t", 0].log
-        offload.errors = [WorkerError(DIED, "killed") for _ in range(4)]
-        await trio.sleep(10)
-        assert "killed" in str(log.state.cleaner.last_error)
-        assert [problem for problem in broker.hello().problems if "compaction" in problem and "killed" in problem]
-        assert not is_compacted(broker)
-        await trio.sleep(10)
-        pauses = [late - early for early, late in zip(offload.begun, offload.begun[1:], strict=False)]
-        assert pauses == [1, 2, 4, 8]
-        assert is_compacted(broker)
-        assert latest(broker) == expected
-        assert log.state.cleaner.last_error is None
-        assert broker.hello().problems == []
-        metrics = broker.metrics
-        assert metrics.compactions == {"failed": 4, "done": 1}
-        assert metrics.compaction_read_bytes > metrics.compaction_written_bytes > 0
-        offload.begun.clear()
-        fill(broker)
-        offload.errors = [WorkerError(DIED, "killed again")]
-        await trio.sleep(10)
-        assert offload.begun[1] - offload.begun[0] == 1
+    fill(broker)
+    expected = latest(broker)
+    log = log_of(broker)
+    offload.errors = [WorkerError(DIED, "killed") for _ in range(4)]
+    await trio.sleep(10)
+    assert "killed" in str(log.state.cleaner.last_error)
+    assert [problem for problem in broker.hello().problems if "compaction" in problem and "killed" in problem]
+    assert not is_compacted(broker)
+    await trio.sleep(10)
+    pauses = [late - early for early, late in zip(offload.begun, offload.begun[1:], strict=False)]
+    assert pauses == [1, 2, 4, 8]
+    assert is_compacted(broker)
+    assert latest(broker) == expected
+    assert log.state.cleaner.last_error is None
+    assert broker.hello().problems == []
+    metrics = broker.metrics
+    assert metrics.compactions == {"failed": 4, "done": 1}
+    assert metrics.compaction_read_bytes > metrics.compaction_written_bytes > 0
+    offload.begun.clear()
+    fill(broker)
+    offload.errors = [WorkerError(DIED, "killed again")]
+    await trio.sleep(10)
+    assert offload.begun[1] - offload.begun[0] == 1
 
 
-async def test_the_pause_has_a_longest_length_however_often_it_fails(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_the_pause_has_a_longest_length_however_often_it_fails(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=()) as broker:
         await with_topic(broker, **COMPACT)
         fill(broker)
-        partition = broker.partitions["t", 0]
         rounds = compaction_of(broker)
         for _ in range(2000):
-            rounds._note_outcome(partition, succeeded=False)
+            rounds._note_outcome(broker.partitions["t", 0], succeeded=False)
         assert not await rounds.clean_next()
         await trio.sleep(RETRY_SECONDS_MAX)
         assert await rounds.clean_next()
         assert is_compacted(broker)
 
 
-async def test_one_partition_that_fails_holds_up_no_other(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2, **COMPACT)
-        fs.inject(Fault("pwritev", lambda path: "t-0" in path and "cleaned" in path, error=errno.EIO, sticky=True))
-        for partition in range(2):
-            fill(broker, partition=partition)
-        await trio.sleep(5)
-        assert checkpoint(fs).keys() == {"t-1"}
-        assert files(fs) == set()
-        fs.heal()
-        await trio.sleep(10)
-        assert checkpoint(fs).keys() == {"t-0", "t-1"}
+async def test_one_partition_that_fails_holds_up_no_other(fs: TimedDisk, empty: Broker) -> None:
+    await with_topic(empty, partitions=2, **COMPACT)
+    fs.inject(Fault("pwritev", lambda path: "t-0" in path and "cleaned" in path, error=errno.EIO, sticky=True))
+    for partition in range(2):
+        fill(empty, partition=partition)
+    await trio.sleep(5)
+    assert checkpoint(fs).keys() == {"t-1"}
+    assert files(fs) == set()
+    fs.heal()
+    await trio.sleep(10)
+    assert checkpoint(fs).keys() == {"t-0", "t-1"}
 
 
 async def test_a_bug_in_a_round_costs_that_partition_its_compaction_and_nothing_else(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, empty: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2, **COMPACT)
-        offload.errors = [RuntimeError("a bug")]
-        for partition in range(2):
-            fill(broker, partition=partition)
-        with capture_logs() as logged:
-            await trio.sleep(60)
-        assert [entry["event"] for entry in logged if entry.get("exc_info")] == ["task_failed"]
-        assert len(checkpoint(fs)) == 1
-        assert len(offload.jobs) == 2
-        assert files(fs) == set()
+    await with_topic(empty, partitions=2, **COMPACT)
+    offload.errors = [RuntimeError("a bug")]
+    for partition in range(2):
+        fill(empty, partition=partition)
+    with capture_logs() as logged:
+        await trio.sleep(60)
+    assert [entry["event"] for entry in logged if entry.get("exc_info")] == ["task_failed"]
+    assert len(checkpoint(fs)) == 1
+    assert len(offload.jobs) == 2
+    assert files(fs) == set()
 
 
 def _of_compaction(path: str) -> bool:
@@ -402,13 +396,13 @@ FULL = [
 
 @pytest.mark.parametrize("fault", FULL, ids=[f"{f.operation} {n}" for n, f in enumerate(FULL)])
 async def test_whatever_fails_once_is_tried_again_and_in_the_end_the_log_is_compacted(
-    fault: Fault, autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fault: Fault, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, *SHORT, offload=offload, tasks=(*ONLY, "checkpoints")) as broker:
         await with_topic(broker, **COMPACT)
         fill(broker, 6)
         expected = latest(broker)
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         fs.inject(fault)
         await trio.sleep(0.99)
         assert latest(broker) == expected
@@ -424,12 +418,10 @@ async def test_whatever_fails_once_is_tried_again_and_in_the_end_the_log_is_comp
         found = fs.found_after(PROCESS_KILL)
     async with living(found, clock, tasks=()) as again:
         assert latest(again) == expected
-        verify(found, again.partitions["t", 0].log)
+        verify(found, log_of(again))
 
 
-async def test_a_swap_neither_completed_nor_undone(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
+async def test_a_swap_neither_completed_nor_undone(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
     """A swap that can be neither completed nor undone loses no record and the next start completes it."""
     for nth in range(4, 15):  # behind the three renames of promoting
         disk = TimedDisk(clock)
@@ -443,7 +435,7 @@ async def test_a_swap_neither_completed_nor_undone(
             disk.heal()
             await trio.sleep(100)
             put(broker, b"later")
-            expected |= {b"later": (broker.partitions["t", 0].log.log_end_offset - 1, b"")}
+            expected |= {b"later": (log_of(broker).log_end_offset - 1, b"")}
             crashed = disk.found_after(POWER_LOSS if nth % 2 else PROCESS_KILL)
         for found in (crashed, disk):
             async with living(found, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -454,61 +446,57 @@ async def test_a_swap_neither_completed_nor_undone(
                 await trio.sleep(100)
                 assert is_compacted(broker)
                 assert files(found) == set()
-                verify(found, broker.partitions["t", 0].log)
+                verify(found, log_of(broker))
 
 
 async def test_no_record_goes_before_the_later_one_that_replaces_it_survives_a_power_cut(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        put(broker, b"old key", b"first")
-        fill(broker, 1)
-        await wait_durable(broker.partitions["t", 0], broker.partitions["t", 0].log.log_end_offset)
-        for number in range(PER_SEGMENT):
-            put(broker, b"new key %d" % number)
-        at = put(broker, b"old key", b"second")  # in a segment of which nothing else is dropped: it is not rewritten
-        for number in range(PER_SEGMENT):
-            put(broker, b"other key %d" % number)
-        offload.let_cleaners_go()
-        await trio.sleep(5)
-        assert offload.jobs[-1].upper_bound > at
-        found = fs.found_after(POWER_LOSS)
-    async with living(found, clock, tasks=()) as broker:
-        assert latest(broker)[b"old key"] == (at, b"second")
+    offload.hold_cleaners()
+    put(broker, b"old key", b"first")
+    fill(broker, 1)
+    await wait_durable(broker.partitions["t", 0], log_of(broker).log_end_offset)
+    for number in range(PER_SEGMENT):
+        put(broker, b"new key %d" % number)
+    at = put(broker, b"old key", b"second")  # in a segment of which nothing else is dropped: it is not rewritten
+    for number in range(PER_SEGMENT):
+        put(broker, b"other key %d" % number)
+    offload.let_cleaners_go()
+    await trio.sleep(5)
+    assert offload.jobs[-1].upper_bound > at
+    found = fs.found_after(POWER_LOSS)
+    async with living(found, clock, tasks=()) as again:
+        assert latest(again)[b"old key"] == (at, b"second")
 
 
 # --- Others at work on the same partition -----------------------------------------------------------------------------
 
 
 async def test_a_policy_changed_while_the_cleaner_runs_leaves_everything_as_it_was(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        fill(broker)
-        await trio.sleep(3)
-        before = fs.snapshot()
-        logs = {path: data for path, data in before.items() if path.endswith(".log")}
-        await alter(broker, cleanup_policy="delete")
-        with capture_logs() as logged:
-            offload.let_cleaners_go()
-            await trio.sleep(30)
-        assert [entry["reason"] for entry in logged if entry["event"] == "compaction_discarded"]
-        assert {path: data for path, data in fs.snapshot().items() if path.endswith(".log")} == logs
-        assert files(fs) == set()
-        assert checkpoint(fs) == {}
-        assert len(offload.jobs) == 1
-        assert broker.hello().problems == []
-        await alter(broker, cleanup_policy="compact")
-        await trio.sleep(5)
-        assert is_compacted(broker)
+    offload.hold_cleaners()
+    fill(broker)
+    await trio.sleep(3)
+    before = fs.snapshot()
+    logs = {path: data for path, data in before.items() if path.endswith(".log")}
+    await alter(broker, cleanup_policy="delete")
+    with capture_logs() as logged:
+        offload.let_cleaners_go()
+        await trio.sleep(30)
+    assert [entry["reason"] for entry in logged if entry["event"] == "compaction_discarded"]
+    assert {path: data for path, data in fs.snapshot().items() if path.endswith(".log")} == logs
+    assert files(fs) == set()
+    assert checkpoint(fs) == {}
+    assert len(offload.jobs) == 1
+    assert broker.hello().problems == []
+    await alter(broker, cleanup_policy="compact")
+    await trio.sleep(5)
+    assert is_compacted(broker)
 
 
 async def test_a_topic_is_deleted_after_its_cleaner_has_left(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     """A topic is deleted after its cleaner has left and one of the same name is another."""
     flags = (BACKOFF, "log.segment.delete.delay.ms=5000")
@@ -537,49 +525,43 @@ async def test_a_topic_is_deleted_after_its_cleaner_has_left(
         assert [name for name in fs.list_directory("/data") if name.endswith("-delete")] == []
         assert is_compacted(broker)
         assert latest(broker) == expected
-        verify(fs, broker.partitions["t", 0].log)
+        verify(fs, log_of(broker))
 
 
-async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        fill(broker)
-        offload.hold()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(save_state, broker.partitions["t", 0], broker.offload)
-            await wait_all_tasks_blocked()
-            with trio.move_on_after(0.5) as scope:
-                await broker.delete_topic(messages.DeleteTopicRequest("t"))
-            assert scope.cancelled_caught
-            offload.let_go()
-        await trio.sleep(5)
-        assert is_compacted(broker)
+async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(offload: CleaningOffload, broker: Broker) -> None:
+    fill(broker)
+    offload.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(save_state, broker.partitions["t", 0], broker.offload)
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(0.5) as scope:
+            await broker.delete_topic(messages.DeleteTopicRequest("t"))
+        assert scope.cancelled_caught
+        offload.let_go()
+    await trio.sleep(5)
+    assert is_compacted(broker)
 
 
 async def test_a_deletion_that_the_disk_refuses_leaves_the_topic_to_be_compacted(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        fill(broker)
-        await trio.sleep(3)
-        fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO, sticky=True))
-        with pytest.raises(Exception, match="could not be deleted"):
-            await broker.delete_topic(messages.DeleteTopicRequest("t"))
-        assert offload.running == [], "its round had to end for that"
-        assert files(fs) == set()
-        fs.heal()
-        offload.let_cleaners_go()
-        await trio.sleep(5)
-        assert is_compacted(broker)
-        assert broker.hello().problems == []
+    offload.hold_cleaners()
+    fill(broker)
+    await trio.sleep(3)
+    fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO, sticky=True))
+    with pytest.raises(Exception, match="could not be deleted"):
+        await broker.delete_topic(messages.DeleteTopicRequest("t"))
+    assert offload.running == [], "its round had to end for that"
+    assert files(fs) == set()
+    fs.heal()
+    offload.let_cleaners_go()
+    await trio.sleep(5)
+    assert is_compacted(broker)
+    assert broker.hello().problems == []
 
 
 async def test_a_broker_that_stops_while_the_cleaner_runs_leaves_nothing_of_it(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **COMPACT)
@@ -598,7 +580,7 @@ async def test_a_broker_that_stops_while_the_cleaner_runs_leaves_nothing_of_it(
 
 
 async def test_files_that_a_stopping_broker_could_not_remove_are_removed_by_the_next_start(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **COMPACT)
@@ -615,60 +597,55 @@ async def test_files_that_a_stopping_broker_could_not_remove_are_removed_by_the_
 
 
 async def test_appends_rolls_and_fetches_go_on_during_a_round(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        fill(broker, 4)
-        await trio.sleep(3)
-        before = offsets_found(broker)
-        fill(broker, 2)
-        assert (await fetch(broker, 0)).error is None
-        end = broker.partitions["t", 0].log.log_end_offset
-        assert offsets_found(broker) == [*before, *range(len(before), end)]
-        expected = latest(broker)
-        offload.let_cleaners_go()
-        await trio.sleep(10)
-        assert is_compacted(broker)
-        assert latest(broker) == expected
-        verify(fs, broker.partitions["t", 0].log)
-        assert put(broker, b"next") == end
+    offload.hold_cleaners()
+    fill(broker, 4)
+    await trio.sleep(3)
+    before = offsets_found(broker)
+    fill(broker, 2)
+    assert (await fetch(broker, 0)).error is None
+    end = log_of(broker).log_end_offset
+    assert offsets_found(broker) == [*before, *range(len(before), end)]
+    expected = latest(broker)
+    offload.let_cleaners_go()
+    await trio.sleep(10)
+    assert is_compacted(broker)
+    assert latest(broker) == expected
+    verify(fs, log_of(broker))
+    assert put(broker, b"next") == end
 
 
 async def test_a_round_waits_for_a_truncation_that_is_in_progress(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, empty: Broker
 ) -> None:
     """As retention does when it waits for the disk."""
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **{**COMPACT, "cleanup_policy": "compact,delete"})
-        partition = broker.partitions["t", 0]
-        async with partition.maintenance:
-            fill(broker, 5, keys=100)
-            await trio.sleep(3)
-            assert partition.is_being_cleaned
-            assert offload.jobs == [], "what it is to do is not known yet"
-            doomed = partition.log.truncation.drop_oldest(2)
-            doomed.set_aside()
-            doomed.remove()
+    await with_topic(empty, **{**COMPACT, "cleanup_policy": "compact,delete"})
+    partition = empty.partitions["t", 0]
+    async with partition.maintenance:
+        fill(empty, 5, keys=100)
         await trio.sleep(3)
-        assert offload.jobs[0].segments[0].base_offset == 2 * PER_SEGMENT
-        assert partition.problems == {}
-        async with partition.maintenance:
-            fill(broker, 5)
-            await trio.sleep(3)
-            doomed = partition.log.truncation.drop_oldest(len(partition.log.segments) - 1)
-            doomed.set_aside()
-            doomed.remove()
-        await trio.sleep(30)
-        assert len(offload.jobs) == 1, "nothing was left to do"
-        assert partition.problems == {}
-        verify(fs, partition.log)
+        assert partition.is_being_cleaned
+        assert offload.jobs == [], "what it is to do is not known yet"
+        doomed = partition.log.truncation.drop_oldest(2)
+        doomed.set_aside()
+        doomed.remove()
+    await trio.sleep(3)
+    assert offload.jobs[0].segments[0].base_offset == 2 * PER_SEGMENT
+    assert partition.problems == {}
+    async with partition.maintenance:
+        fill(empty, 5)
+        await trio.sleep(3)
+        doomed = partition.log.truncation.drop_oldest(len(partition.log.segments) - 1)
+        doomed.set_aside()
+        doomed.remove()
+    await trio.sleep(30)
+    assert len(offload.jobs) == 1, "nothing was left to do"
+    assert partition.problems == {}
+    verify(fs, partition.log)
 
 
-async def test_retention_waits_for_compaction(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
+async def test_retention_waits_for_compaction(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
     """Retention leaves a partition alone while it is compacted and comes right after."""
     config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": 100_000}
     flags = (BACKOFF, "log.retention.check.interval.ms=10000")
@@ -678,12 +655,12 @@ async def test_retention_waits_for_compaction(
         fill(broker, 3)
         await trio.sleep(250)
         assert bases(broker)[0] == 0
-        assert broker.partitions["t", 0].log.log_start_offset == 0
+        assert log_of(broker).log_start_offset == 0
         fill(broker, 1)
-        end = broker.partitions["t", 0].log.log_end_offset
+        end = log_of(broker).log_end_offset
         offload.let_cleaners_go()
         await trio.sleep(1)
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         assert log.log_start_offset > 0
         assert log.log_end_offset == end
         result = await fetch(broker, 0)
@@ -693,7 +670,7 @@ async def test_retention_waits_for_compaction(
 
 
 async def test_a_clock_jump_during_a_round_expires_nothing_when_it_ends(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": 100_000_000}
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -705,19 +682,17 @@ async def test_a_clock_jump_during_a_round_expires_nothing_when_it_ends(
         offload.let_cleaners_go()
         await trio.sleep(3)
         assert is_compacted(broker)
-        assert broker.partitions["t", 0].log.log_start_offset == 0
+        assert log_of(broker).log_start_offset == 0
 
 
-async def test_truncation_during_a_round_holds(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
+async def test_truncation_during_a_round_holds(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
     config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": -1}
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **config)
         offload.hold_cleaners()
         fill(broker, 5, keys=7)
         await trio.sleep(3)
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 10)]))
         offload.let_cleaners_go()
         await trio.sleep(5)
@@ -729,11 +704,11 @@ async def test_truncation_during_a_round_holds(
         assert isinstance(result.error, OffsetOutOfRangeError)
         assert result.error.reason == "truncated"
     async with living(fs, clock, tasks=()) as broker:
-        assert broker.partitions["t", 0].log.log_start_offset == 10
+        assert log_of(broker).log_start_offset == 10
 
 
 async def test_a_slow_reader_finishes_with_the_bytes_it_was_promised(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     flags = (BACKOFF, "log.segment.delete.delay.ms=1000")
     async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
@@ -751,40 +726,34 @@ async def test_a_slow_reader_finishes_with_the_bytes_it_was_promised(
 
 
 async def test_a_partition_that_became_read_only_meanwhile_keeps_its_files(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        fill(broker, 4)
-        await trio.sleep(3)
-        fs.inject(Fault("fdatasync", ".log", error=errno.EIO))
-        offload.let_cleaners_go()
-        before = offsets_found(broker)
-        await trio.sleep(30)
-        assert broker.partitions["t", 0].log.state.read_only is not None
-        assert offsets_found(broker) == before
-        assert files(fs) == set()
-        assert len(offload.jobs) == 1
+    offload.hold_cleaners()
+    fill(broker, 4)
+    await trio.sleep(3)
+    fs.inject(Fault("fdatasync", ".log", error=errno.EIO))
+    offload.let_cleaners_go()
+    before = offsets_found(broker)
+    await trio.sleep(30)
+    assert log_of(broker).state.read_only is not None
+    assert offsets_found(broker) == before
+    assert files(fs) == set()
+    assert len(offload.jobs) == 1
 
 
 # --- What is in the records -------------------------------------------------------------------------------------------
 
 
-async def test_a_record_without_a_key_is_refused_by_its_index(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, tasks=()) as broker:
-        await with_topic(broker, **COMPACT)
-        records = [(START_MS, key, b"v", ()) for key in (b"a", b"b", None, b"c", None)]
-        result = send(broker, encode_batch(records))
-        assert isinstance(result.error, InvalidRecordError)
-        assert result.error.record == 2
-        assert broker.partitions["t", 0].log.log_end_offset == 0
+async def test_a_record_without_a_key_is_refused_by_its_index(broker: Broker) -> None:
+    records = [(START_MS, key, b"v", ()) for key in (b"a", b"b", None, b"c", None)]
+    result = send(broker, encode_batch(records))
+    assert isinstance(result.error, InvalidRecordError)
+    assert result.error.record == 2
+    assert log_of(broker).log_end_offset == 0
 
 
 async def test_keyless_records_go_when_a_topic_turns_compact_and_are_counted(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **{**COMPACT, "cleanup_policy": "delete"})
@@ -796,50 +765,45 @@ async def test_keyless_records_go_when_a_topic_turns_compact_and_are_counted(
             await trio.sleep(5)
         assert [entry["records"] for entry in logged if entry["event"] == "keyless_records_dropped"] == [4]
         assert [offset for offset in range(12) if offset % 3] == [o for o in offsets_found(broker) if o < 12]
-        assert broker.partitions["t", 0].log.state.cleaner.keyless_dropped == 4
+        assert log_of(broker).state.cleaner.keyless_dropped == 4
     async with living(fs, clock, tasks=()) as broker:
-        assert broker.partitions["t", 0].log.state.cleaner.keyless_dropped == 4
+        assert log_of(broker).state.cleaner.keyless_dropped == 4
 
 
 async def test_damage_inside_a_segment_stays_is_reported_and_still_skipped(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload, empty: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **{**COMPACT, "segment_bytes": 4096})
-        offload.hold_cleaners()
-        fill(broker, 2, keys=3)
-        log = broker.partitions["t", 0].log
-        [victim] = [batch for batch in log.segments[0].log.batches() if batch.header.base_offset == 7]
-        flip_bit(fs, log.segments[0].log_path, victim.end - 3)
-        bad = fs.snapshot()[log.segments[0].log_path][victim.position : victim.end]
-        with capture_logs() as logged:
-            offload.let_cleaners_go()
-            await trio.sleep(5)
-        [told] = [entry for entry in logged if entry["event"] == "damage_kept"]
-        assert (told["start_offset"], told["end_offset"]) == (7, 8)
-        [damage] = log.state.damaged
-        assert (damage.start_offset, damage.end_offset, damage.segment) == (7, 8, 0)
-        assert fs.snapshot()[log.segments[0].log_path][damage.position : damage.end_position] == bad
-        with pytest.raises(CorruptRecordError, match="offsets 7 to 7 are damaged") as caught:
-            log.read(7, 1000)
-        assert caught.value.next_offset == 8
-        result = await fetch(broker, 7)
-        assert isinstance(result.error, CorruptRecordError)
-        good = offsets_found(broker)
-        assert 7 not in good
-        verify(fs, log)
-        for policy in (PROCESS_KILL, POWER_LOSS):
-            found = fs.found_after(policy)
-            async with living(found, clock, tasks=()) as again:
-                assert [(d.start_offset, d.end_offset) for d in again.partitions["t", 0].log.state.damaged] == [(7, 8)]
-                kept = [offset for offset in good if offset < log.active.base_offset]
-                assert [o for o in offsets_found(again) if o < log.active.base_offset] == kept
-        await trio.sleep(100)
-        assert len(offload.jobs) == 1, "damage is no reason to begin again"
+    await with_topic(empty, **{**COMPACT, "segment_bytes": 4096})
+    offload.hold_cleaners()
+    fill(empty, 2, keys=3)
+    log = log_of(empty)
+    [victim] = [batch for batch in log.segments[0].log.batches() if batch.header.base_offset == 7]
+    flip_bit(fs, log.segments[0].log_path, victim.end - 3)
+    bad = fs.snapshot()[log.segments[0].log_path][victim.position : victim.end]
+    with capture_logs() as logged:
+        offload.let_cleaners_go()
+        await trio.sleep(5)
+    [told] = [entry for entry in logged if entry["event"] == "damage_kept"]
+    assert (told["start_offset"], told["end_offset"]) == (7, 8)
+    [damage] = log.state.damaged
+    assert (damage.start_offset, damage.end_offset, damage.segment) == (7, 8, 0)
+    assert fs.snapshot()[log.segments[0].log_path][damage.position : damage.end_position] == bad
+    error = (await fetch(empty, 7)).error
+    assert isinstance(error, CorruptRecordError)
+    assert (error.next_offset, error.message.count("offsets 7 to 7 are damaged")) == (8, 1)
+    good = offsets_found(empty)
+    assert 7 not in good
+    verify(fs, log)
+    async with living(fs.found_after(POWER_LOSS), clock, tasks=()) as again:
+        assert [(d.start_offset, d.end_offset) for d in log_of(again).state.damaged] == [(7, 8)]
+        kept = [offset for offset in good if offset < log.active.base_offset]
+        assert [o for o in offsets_found(again) if o < log.active.base_offset] == kept
+    await trio.sleep(100)
+    assert len(offload.jobs) == 1, "damage is no reason to begin again"
 
 
 async def test_a_tombstone_leaves_a_quiet_log_when_its_time_is_over(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     config = {**COMPACT, "delete_retention_ms": 50_000}
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -852,7 +816,7 @@ async def test_a_tombstone_leaves_a_quiet_log_when_its_time_is_over(
         await trio.sleep(20)
         assert latest(broker)[b"gone"] == (1, None)
         assert len(offload.jobs) == 1
-        due = broker.partitions["t", 0].log.state.cleaner.tombstones_due_ms
+        due = log_of(broker).state.cleaner.tombstones_due_ms
         assert due is not None
         crashed = fs.found_after(POWER_LOSS)
         await trio.sleep(20)
@@ -860,7 +824,7 @@ async def test_a_tombstone_leaves_a_quiet_log_when_its_time_is_over(
         await trio.sleep(20)
         assert b"gone" not in latest(broker)
         assert len(offload.jobs) == 2
-        assert broker.partitions["t", 0].log.state.cleaner.tombstones_due_ms is None
+        assert log_of(broker).state.cleaner.tombstones_due_ms is None
         await trio.sleep(1000)
         assert len(offload.jobs) == 2
     async with living(crashed, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -868,9 +832,7 @@ async def test_a_tombstone_leaves_a_quiet_log_when_its_time_is_over(
         assert b"gone" not in latest(broker), "when it is due was not forgotten in the crash"
 
 
-async def test_more_keys_than_memory(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
+async def test_more_keys_than_memory(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
     """More keys than memory takes several rounds which begin where the last one ended."""
     flags = (
         *(BACKOFF, "log.cleaner.threads=1", "log.cleaner.dedupe.buffer.size=1048577"),
@@ -890,18 +852,18 @@ async def test_more_keys_than_memory(
         assert firsts == sorted(set(firsts))
         assert set(firsts) - set(bases(broker)) - {0}, "some ended amid a segment"
         assert latest(broker) == expected
-        assert checkpoint(fs) == {"t-0": broker.partitions["t", 0].log.active.base_offset}
-        verify(fs, broker.partitions["t", 0].log)
+        assert checkpoint(fs) == {"t-0": log_of(broker).active.base_offset}
+        verify(fs, log_of(broker))
 
 
 async def test_results_of_compaction_survive_restarts(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **COMPACT)
         fill(broker, 4)
         await trio.sleep(5)
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         state = log.state.cleaner
         assert state.last_run_ms is not None
         assert 0 < state.bytes_after < state.bytes_before
@@ -911,7 +873,7 @@ async def test_results_of_compaction_survive_restarts(
         crashed = fs.found_after(POWER_LOSS)
     for found in (fs, crashed):
         async with living(found, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-            again = broker.partitions["t", 0].log
+            again = log_of(broker)
             assert again.state.cleaner == state
             assert again.cleaning.first_dirty_offset == log.cleaning.first_dirty_offset
             await trio.sleep(100)
@@ -919,49 +881,44 @@ async def test_results_of_compaction_survive_restarts(
 
 
 async def test_readers_are_told_what_was_compacted_and_find_their_way_around_it(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        for number in range(17):
-            put(broker, b"key %d" % (number % 3), b"%d" % number, timestamp=START_MS + 10 * number)
-        offload.let_cleaners_go()
-        await trio.sleep(5)
-        assert offsets_found(broker) == [12, 13, 14, 15, 16]
-        result = await fetch(broker, 0)
-        assert result.gaps == [messages.Gap(0, 12, "compacted")]
-        assert (result.earliest, result.latest) == (0, 17)
-        assert (await fetch(broker, 13)).gaps is None
-        [found] = (
-            await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS)]))
-        ).partitions
-        assert (found.offset, found.timestamp) == (12, START_MS + 120)
-        [found] = (
-            await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS + 121)]))
-        ).partitions
-        assert found.offset == 13
-        explained = broker.explain(messages.ExplainRequest("t", 0, offset=2))
-        assert explained.base_offset == 12
-        assert explained.segments == len(broker.partitions["t", 0].log.segments)
+    offload.hold_cleaners()
+    for number in range(17):
+        put(broker, b"key %d" % (number % 3), b"%d" % number, timestamp=START_MS + 10 * number)
+    offload.let_cleaners_go()
+    await trio.sleep(5)
+    assert offsets_found(broker) == [12, 13, 14, 15, 16]
+    result = await fetch(broker, 0)
+    assert result.gaps == [messages.Gap(0, 12, "compacted")]
+    assert (result.earliest, result.latest) == (0, 17)
+    assert (await fetch(broker, 13)).gaps is None
+    [found] = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS)]))).partitions
+    assert (found.offset, found.timestamp) == (12, START_MS + 120)
+    [found] = (
+        await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS + 121)]))
+    ).partitions
+    assert found.offset == 13
+    explained = broker.explain(messages.ExplainRequest("t", 0, offset=2))
+    assert explained.base_offset == 12
+    assert explained.segments == len(log_of(broker).segments)
 
 
 async def test_a_round_that_finds_nothing_to_drop_still_moves_the_checkpoint(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+    fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        fill(broker, 3, keys=1000)
-        before = offsets_found(broker)
-        await trio.sleep(60)
-        assert len(offload.jobs) == 1
-        assert offsets_found(broker) == before
-        assert checkpoint(fs) == {"t-0": broker.partitions["t", 0].log.active.base_offset}
+    fill(broker, 3, keys=1000)
+    before = offsets_found(broker)
+    await trio.sleep(60)
+    assert len(offload.jobs) == 1
+    assert offsets_found(broker) == before
+    assert checkpoint(fs) == {"t-0": log_of(broker).active.base_offset}
 
 
 # --- With real processes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trio(run=trio.run)
 async def test_a_cleaner_process_that_is_killed_costs_one_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -977,7 +934,7 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
         expected = latest(broker)
         rounds = compaction_of(broker)
         assert await rounds.clean_next()
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         assert "-9" in str(log.state.cleaner.last_error)
         assert len(bases(broker)) == 5
         assert not await rounds.clean_next(), "not at once"

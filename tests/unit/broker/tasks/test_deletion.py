@@ -13,10 +13,23 @@ from seglog_broker.tasks.expiry import RETRY_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest, FetchPartition, FetchRequest
-from tests.unit.broker.tasks import living_broker
+from tests.unit.broker.tasks.living_broker import (
+    HeldOffload,
+    LoopClock,
+    TimedDisk,
+    append,
+    bases,
+    fetch,
+    living,
+    log_name,
+    log_of,
+    names,
+    with_topic,
+)
 
 DELAY = "log.segment.delete.delay.ms=60000"
 ONLY = ("deletions",)
+FLAGS = (DELAY,)
 
 
 def directories(fs: ForgetfulFileSystem) -> list[str]:
@@ -34,10 +47,16 @@ async def grow(broker: Broker) -> None:
     await broker.alter_topic(AlterTopicRequest("t", partitions=2))
 
 
+@pytest.fixture
+async def broker(empty: Broker) -> Broker:
+    await with_topic(empty)
+    return empty
+
+
 # --- The queue --------------------------------------------------------------------------------------------------------
 
 
-async def test_deletions_are_done_by_due_time_and_then_in_order_of_arrival(autojump_clock: object) -> None:
+async def test_deletions_are_done_by_due_time_and_then_in_order_of_arrival() -> None:
     queue = PendingDeletions()
     for what, delay in (("a", 5.0), ("b", 1.0), ("c", 5.0), ("d", 0.0)):
         queue.add(PendingDeletion(what, lambda: None, None), delay)
@@ -47,7 +66,7 @@ async def test_deletions_are_done_by_due_time_and_then_in_order_of_arrival(autoj
     assert len(queue) == 0
 
 
-async def test_a_deletion_that_is_due_sooner_wakes_the_task_that_waits_for_a_later_one(autojump_clock: object) -> None:
+async def test_a_deletion_that_is_due_sooner_wakes_the_task_that_waits_for_a_later_one() -> None:
     queue = PendingDeletions()
     found: list[tuple[str, float]] = []
 
@@ -66,7 +85,7 @@ async def test_a_deletion_that_is_due_sooner_wakes_the_task_that_waits_for_a_lat
     assert found == [("now", 2), ("soon", 5), ("late", 101)]
 
 
-async def test_a_very_long_delay_is_possible(autojump_clock: object) -> None:
+async def test_a_very_long_delay_is_possible() -> None:
     queue = PendingDeletions()
     queue.add(PendingDeletion("never", lambda: None, None), (2**63 - 1) / 1000)
     with trio.move_on_after(10**8):
@@ -74,9 +93,7 @@ async def test_a_very_long_delay_is_possible(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize("is_due", [True, False])
-async def test_a_forgotten_deletion_is_never_done(
-    is_due: bool, autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
+async def test_a_forgotten_deletion_is_never_done(is_due: bool, clock: LoopClock, fs: TimedDisk) -> None:
     async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
         """The deletions done, and after how many seconds each; trio runs ready tasks in any order."""
         queue = PendingDeletions()
@@ -97,8 +114,8 @@ async def test_a_forgotten_deletion_is_never_done(
                 queue.forget([partition])
         return found[0]
 
-    async with living_broker.living(fs, clock, tasks=()) as broker:
-        await living_broker.with_topic(broker)
+    async with living(fs, clock, tasks=()) as broker:
+        await with_topic(broker)
         found = {await forget_after(turns, broker.partitions["t", 0]) for turns in range(4) for _ in range(20)}
     assert found == ({("kept", 5.0), ("forgotten", 0.0)} if is_due else {("kept", 5.0)})
 
@@ -107,91 +124,86 @@ async def test_a_forgotten_deletion_is_never_done(
 
 
 async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_delay_is_over(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+    fs: TimedDisk, empty: Broker
 ) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker, partitions=2)
-        living_broker.append(broker)
-        await delete(broker)
-        assert isinstance((await living_broker.fetch(broker, 0)).error, UnknownTopicError)
+    await with_topic(empty, partitions=2)
+    append(empty)
+    await delete(empty)
+    assert isinstance((await fetch(empty, 0)).error, UnknownTopicError)
+    assert directories(fs) == ["t-0 deleted", "t-1 deleted"]
+    with capture_logs() as logged:
+        await trio.sleep(59.9)
         assert directories(fs) == ["t-0 deleted", "t-1 deleted"]
-        with capture_logs() as logged:
-            await trio.sleep(59.9)
-            assert directories(fs) == ["t-0 deleted", "t-1 deleted"]
-            await trio.sleep(0.2)
+        await trio.sleep(0.2)
+    assert directories(fs) == []
+    assert [entry["event"] for entry in logged] == ["files_removed"] * 2
+
+
+async def test_a_reader_of_a_deleted_topic_finishes_after_its_files_are_gone(fs: TimedDisk, broker: Broker) -> None:
+    append(broker, 3)
+    with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
+        await delete(broker)
+        await trio.sleep(61)
         assert directories(fs) == []
-        assert [entry["event"] for entry in logged] == ["files_removed"] * 2
-
-
-async def test_a_reader_of_a_deleted_topic_finishes_after_its_files_are_gone(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker)
-        living_broker.append(broker, 3)
-        with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
-            await delete(broker)
-            await trio.sleep(61)
-            assert directories(fs) == []
-            [piece] = answer.slices
-            assert len(piece.file.pread(piece.size, piece.position)) == 3 * 256
-        assert not [path for path in fs.open_files if "t-0" in path]
+        [piece] = answer.slices
+        assert len(piece.file.pread(piece.size, piece.position)) == 3 * 256
+    assert not [path for path in fs.open_files if "t-0" in path]
 
 
 async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         for life in range(3):
-            await living_broker.with_topic(broker)
-            living_broker.append(broker, life + 1)
-            assert broker.partitions["t", 0].log.log_end_offset == life + 1
+            await with_topic(broker)
+            append(broker, life + 1)
+            assert log_of(broker).log_end_offset == life + 1
             await trio.sleep(20)
             if life < 2:
                 await delete(broker)
         assert directories(fs) == ["t-0", "t-0 deleted", "t-0 deleted"]
         await trio.sleep(41)
         assert directories(fs) == ["t-0"]
-        assert (await living_broker.fetch(broker, 2)).error is None
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        assert broker.partitions["t", 0].log.log_end_offset == 3
+        assert (await fetch(broker, 2)).error is None
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        assert log_of(broker).log_end_offset == 3
 
 
 async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_directory(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
-    async with living_broker.living(
+    async with living(
         fs, clock, DELAY, "log.retention.check.interval.ms=10000", tasks=("retention", "deletions")
     ) as broker:
-        await living_broker.with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        living_broker.append(broker, 9)
+        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        append(broker, 9)
         await trio.sleep(11)
-        assert living_broker.bases(broker) == [4, 8]
+        assert bases(broker) == [4, 8]
         assert len(broker.deletions) == 1
         await delete(broker)
         assert len(broker.deletions) == 1, "the directory instead of the segments"
-        await living_broker.with_topic(broker, segment_bytes=1024)
-        living_broker.append(broker, 9)
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 9)
         # What the removal of the old segments would find, if it came:
-        fs.open(f"/data/t-0/{living_broker.log_name(0, '.deleted')}", create=True).close()
+        fs.open(f"/data/t-0/{log_name(0, '.deleted')}", create=True).close()
         await trio.sleep(200)
-        assert living_broker.names(fs) == {
-            living_broker.log_name(0),
-            living_broker.log_name(0, ".deleted"),
-            living_broker.log_name(4),
-            living_broker.log_name(8),
+        assert names(fs) == {
+            log_name(0),
+            log_name(0, ".deleted"),
+            log_name(4),
+            log_name(8),
         }
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "in the thread"])
 async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
-    autojump_clock: object, moment: str, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+    moment: str, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    offload = living_broker.HeldOffload()
+    offload = HeldOffload()
     flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living_broker.living(fs, clock, *flags, offload=offload, tasks=("retention", "deletions")) as broker:
-        await living_broker.with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        living_broker.append(broker, 9)
+    async with living(fs, clock, *flags, offload=offload, tasks=("retention", "deletions")) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        append(broker, 9)
         await trio.sleep(11)
         partition = broker.partitions["t", 0]
         with capture_logs() as logged:
@@ -222,38 +234,35 @@ async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
 
 @pytest.mark.parametrize("what", ["create", "alter"])
 async def test_a_directory_that_could_be_neither_completed_nor_removed_is_removed_later(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk, what: str
+    fs: TimedDisk, what: str, empty: Broker
 ) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        if what == "alter":
-            await living_broker.with_topic(broker)
-        fs.inject(Fault("open", "t-1/00000000000000000000.log", error=errno.EMFILE, sticky=True))
-        fs.inject(Fault("remove_tree", "t-1", error=errno.EMFILE, sticky=True))
-        with pytest.raises(OutOfResourcesError, match="ulimit -n"):
-            await (living_broker.with_topic(broker, partitions=2) if what == "create" else grow(broker))
-        fs.heal()
-        kept = [] if what == "create" else ["t-0"]
-        assert directories(fs) == [*kept, "t-1 deleted"]
-        await trio.sleep(61)
-        assert directories(fs) == kept
+    if what == "alter":
+        await with_topic(empty)
+    fs.inject(Fault("open", "t-1/00000000000000000000.log", error=errno.EMFILE, sticky=True))
+    fs.inject(Fault("remove_tree", "t-1", error=errno.EMFILE, sticky=True))
+    with pytest.raises(OutOfResourcesError, match="ulimit -n"):
+        await (with_topic(empty, partitions=2) if what == "create" else grow(empty))
+    fs.heal()
+    kept = [] if what == "create" else ["t-0"]
+    assert directories(fs) == [*kept, "t-1 deleted"]
+    await trio.sleep(61)
+    assert directories(fs) == kept
 
 
-async def test_a_topic_whose_directory_cannot_be_renamed(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
+async def test_a_topic_whose_directory_cannot_be_renamed(clock: LoopClock, fs: TimedDisk) -> None:
     """A topic whose directory cannot be renamed is gone all the same and its files at the next start."""
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker, partitions=2)
-        living_broker.append(broker)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=2)
+        append(broker)
         fs.inject(Fault("rename", "/data/t-0", error=errno.EACCES, sticky=True))
         fs.inject(Fault("sync_directory", "/data", error=errno.EIO, nth=2))  # the first is the registry's
         await delete(broker)
-        assert isinstance((await living_broker.fetch(broker, 0)).error, UnknownTopicError)
+        assert isinstance((await fetch(broker, 0)).error, UnknownTopicError)
         assert directories(fs) == ["t-0", "t-1 deleted"]
         await trio.sleep(61)
         assert directories(fs) == ["t-0"]
         fs.heal()
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         assert broker.directory.registry.topics == {}
         assert directories(fs) == ["t-0 deleted"]
         await trio.sleep(61)
@@ -261,84 +270,71 @@ async def test_a_topic_whose_directory_cannot_be_renamed(
 
 
 async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_after_a_crash(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+    clock: LoopClock, fs: TimedDisk, broker: Broker
 ) -> None:
     """The new registry was in place when the sync failed: later appends must not be lost with it."""
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker)
-        fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
-        with pytest.raises(StorageError, match="could not be deleted"):
-            await delete(broker)
-        living_broker.append(broker)
-        broker.partitions["t", 0].log.flusher.flush()
-        for policy in (PROCESS_KILL, POWER_LOSS):
-            async with living_broker.living(fs.found_after(policy), clock, tasks=ONLY) as after:
-                assert after.partitions["t", 0].log.log_end_offset == 1
+    fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
+    with pytest.raises(StorageError, match="could not be deleted"):
+        await delete(broker)
+    append(broker)
+    log_of(broker).flusher.flush()
+    for policy in (PROCESS_KILL, POWER_LOSS):
+        async with living(fs.found_after(policy), clock, tasks=ONLY) as after:
+            assert log_of(after).log_end_offset == 1
 
 
 # --- Failure, retry, restart ------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_removal_is_logged_and_tried_again_a_minute_later(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker)
-        living_broker.append(broker)
-        fs.inject(Fault("remove_tree", error=errno.EBUSY))
-        await delete(broker)
-        with capture_logs() as logged:
-            await trio.sleep(60 + RETRY_SECONDS - 1)
-        assert [entry["event"] for entry in logged] == ["deletion_postponed"]
-        assert directories(fs) == ["t-0 deleted"]
-        with capture_logs() as logged:
-            await trio.sleep(2)
-        assert [entry["event"] for entry in logged] == ["files_removed"]
-        assert directories(fs) == []
+async def test_a_failed_removal_is_logged_and_tried_again_a_minute_later(fs: TimedDisk, broker: Broker) -> None:
+    append(broker)
+    fs.inject(Fault("remove_tree", error=errno.EBUSY))
+    await delete(broker)
+    with capture_logs() as logged:
+        await trio.sleep(60 + RETRY_SECONDS - 1)
+    assert [entry["event"] for entry in logged] == ["deletion_postponed"]
+    assert directories(fs) == ["t-0 deleted"]
+    with capture_logs() as logged:
+        await trio.sleep(2)
+    assert [entry["event"] for entry in logged] == ["files_removed"]
+    assert directories(fs) == []
 
 
-async def test_a_failed_removal_delays_no_other(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        for topic in ("bad", "good"):
-            await living_broker.with_topic(broker, topic)
-        fs.inject(Fault("remove_tree", lambda path: "bad-0" in path, error=errno.EACCES, sticky=True))
-        await delete(broker, "bad")
-        await delete(broker, "good")
-        await trio.sleep(1000)
-        assert directories(fs) == ["bad-0 deleted"]
-        fs.heal()
-        await trio.sleep(60)
-        assert directories(fs) == []
+async def test_a_failed_removal_delays_no_other(fs: TimedDisk, empty: Broker) -> None:
+    for topic in ("bad", "good"):
+        await with_topic(empty, topic)
+    fs.inject(Fault("remove_tree", lambda path: "bad-0" in path, error=errno.EACCES, sticky=True))
+    await delete(empty, "bad")
+    await delete(empty, "good")
+    await trio.sleep(1000)
+    assert directories(fs) == ["bad-0 deleted"]
+    fs.heal()
+    await trio.sleep(60)
+    assert directories(fs) == []
 
 
-async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker)
+async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(fs: TimedDisk, broker: Broker) -> None:
 
-        def broken() -> int:
-            raise ZeroDivisionError
+    def broken() -> int:
+        raise ZeroDivisionError
 
-        broker.deletions.add(PendingDeletion("what is broken", broken, None), 1)
-        await delete(broker)
-        with capture_logs() as logged:
-            await trio.sleep(200)
-        assert [entry["event"] for entry in logged] == ["deletion_failed", "files_removed"]
-        assert directories(fs) == []
+    broker.deletions.add(PendingDeletion("what is broken", broken, None), 1)
+    await delete(broker)
+    with capture_logs() as logged:
+        await trio.sleep(200)
+    assert [entry["event"] for entry in logged] == ["deletion_failed", "files_removed"]
+    assert directories(fs) == []
 
 
 async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_start(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await living_broker.with_topic(broker)
-        living_broker.append(broker)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker)
+        append(broker)
         await delete(broker)
         await trio.sleep(50)
-    async with living_broker.living(fs, clock, DELAY, tasks=ONLY) as broker:
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         assert broker.directory.registry.topics == {}
         await trio.sleep(59)
         assert directories(fs) == ["t-0 deleted"]
@@ -346,15 +342,13 @@ async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_sta
         assert directories(fs) == []
 
 
-async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(
-    autojump_clock: object, clock: living_broker.LoopClock, fs: living_broker.TimedDisk
-) -> None:
+async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(clock: LoopClock, fs: TimedDisk) -> None:
     flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living_broker.living(fs, clock, *flags, tasks=("retention", "deletions")) as broker:
-        await living_broker.with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        living_broker.append(broker, 9)
+    async with living(fs, clock, *flags, tasks=("retention", "deletions")) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        append(broker, 9)
         await trio.sleep(11)
-        assert living_broker.log_name(0, ".deleted") in living_broker.names(fs)
-    async with living_broker.living(fs, clock, *flags, tasks=ONLY) as broker:
-        assert living_broker.names(fs) == {living_broker.log_name(4), living_broker.log_name(8)}
-        assert (broker.partitions["t", 0].log.log_start_offset, len(broker.deletions)) == (4, 0)
+        assert log_name(0, ".deleted") in names(fs)
+    async with living(fs, clock, *flags, tasks=ONLY) as broker:
+        assert names(fs) == {log_name(4), log_name(8)}
+        assert (log_of(broker).log_start_offset, len(broker.deletions)) == (4, 0)

@@ -39,9 +39,7 @@ async def test_after_the_directory_is_replaced(clock: LoopClock, fs: TimedDisk) 
     assert changed <= {"/data/t-0/00000000000000000000.log"}, "no checkpoint, no mark, no sign of a clean stop"
 
 
-async def test_a_broker_whose_directory_is_replaced_stops_and_says_why(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_broker_whose_directory_is_replaced_stops_and_says_why(clock: LoopClock, fs: TimedDisk) -> None:
     with pytest.RaisesGroup(LogDirectoryError, flatten_subgroups=True) as caught:
         async with living(fs, clock, tasks=TASKS) as broker:
             await with_topic(broker)

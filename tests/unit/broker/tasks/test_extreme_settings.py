@@ -109,7 +109,7 @@ def check_tombstones(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("bits", [64, pytest.param(32, marks=pytest.mark.soak)])
-async def test_topics(autojump_clock: object, bits: int) -> None:
+async def test_topics(bits: int) -> None:
     cases = [case.values for case in extremes(TOPIC_KEYS) if bool(case.marks) is (bits == 32)]
     topics = {f"{name}_{value}".replace("_-", "_minus"): {**SMALL, name: value} for name, value in cases}
     with capture_logs() as logged:
@@ -119,7 +119,7 @@ async def test_topics(autojump_clock: object, bits: int) -> None:
 
 @pytest.mark.parametrize(("name", "value"), list(extremes(BROKER_KEYS)))
 @pytest.mark.soak
-async def test_a_broker(autojump_clock: object, name: str, value: int) -> None:
+async def test_a_broker(name: str, value: int) -> None:
     with capture_logs() as logged:
         try:
             await walk(LoopClock(), {"t": SMALL, "u": SMALL}, f"{name}={value}")

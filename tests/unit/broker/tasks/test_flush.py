@@ -35,15 +35,13 @@ class Steps(trio.abc.Instrument):
         self.of[task.name.rpartition(".")[2]] += 1
 
 
-async def test_of_very_many_partitions_few_are_looked_at_in_a_row(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=5 * PART_MAX)
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        await trio.sleep(10 * LOOK_SECONDS_MAX)
-        trio.lowlevel.remove_instrument(steps)
-        assert max(steps.of.values()) >= 9 * 5, steps.of
+async def test_of_very_many_partitions_few_are_looked_at_in_a_row(broker: Broker) -> None:
+    await with_topic(broker, partitions=5 * PART_MAX)
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    await trio.sleep(10 * LOOK_SECONDS_MAX)
+    trio.lowlevel.remove_instrument(steps)
+    assert max(steps.of.values()) >= 9 * 5, steps.of
 
 
 class SlowDisk(InlineOffload):
@@ -54,54 +52,45 @@ class SlowDisk(InlineOffload):
         return await super().commit(fs, flushes)
 
 
-async def test_without_flush_ms_and_flush_messages_nothing_is_synced_in_the_background(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker, 100)
-        await trio.sleep(600)
-        assert (durable(broker), broker.metrics.fsyncs) == (0, 0)
+async def test_without_flush_ms_and_flush_messages_nothing_is_synced_in_the_background(broker: Broker) -> None:
+    await with_topic(broker)
+    append(broker, 100)
+    await trio.sleep(600)
+    assert (durable(broker), broker.metrics.fsyncs) == (0, 0)
 
 
 @pytest.mark.parametrize("flush_ms", [100, 1000, 60_000])
 @pytest.mark.parametrize("phase", [0.0, 0.37, 0.99])
-async def test_flush_ms_bounds_the_age_of_what_is_not_synced(
-    autojump_clock: object, flush_ms: int, phase: float
-) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
-        await with_topic(broker, flush_ms=flush_ms)
-        await trio.sleep(2 + phase)
-        append(broker)
-        await trio.sleep(flush_ms / 1000 * 0.99)
-        assert durable(broker) == 0, "not sooner: syncing costs"
-        slack = min(flush_ms / 1000 / 2, LOOK_SECONDS_MAX)
-        await trio.sleep(2 * slack + 0.02 * flush_ms / 1000)
-        assert durable(broker) == 1
-        syncs = broker.metrics.fsyncs
-        await trio.sleep(10 * flush_ms / 1000)
-        assert broker.metrics.fsyncs == syncs, "nothing new, nothing synced"
+async def test_flush_ms_bounds_the_age_of_what_is_not_synced(flush_ms: int, phase: float, broker: Broker) -> None:
+    await with_topic(broker, flush_ms=flush_ms)
+    await trio.sleep(2 + phase)
+    append(broker)
+    await trio.sleep(flush_ms / 1000 * 0.99)
+    assert durable(broker) == 0, "not sooner: syncing costs"
+    slack = min(flush_ms / 1000 / 2, LOOK_SECONDS_MAX)
+    await trio.sleep(2 * slack + 0.02 * flush_ms / 1000)
+    assert durable(broker) == 1
+    syncs = broker.metrics.fsyncs
+    await trio.sleep(10 * flush_ms / 1000)
+    assert broker.metrics.fsyncs == syncs, "nothing new, nothing synced"
 
 
-async def test_flush_messages_syncs_at_once_when_so_many_wait_and_not_before(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2, flush_messages=10)
-        append(broker, 9)
-        append(broker, 9, partition=1)
-        await trio.sleep(100)
-        assert (durable(broker), durable(broker, 1)) == (0, 0)
-        append(broker)
-        await trio.sleep(0.001)
-        assert (durable(broker), durable(broker, 1)) == (10, 0)
-        append(broker, 25)
-        await trio.sleep(0.001)
-        assert durable(broker) == 35
+async def test_flush_messages_syncs_at_once_when_so_many_wait_and_not_before(broker: Broker) -> None:
+    await with_topic(broker, partitions=2, flush_messages=10)
+    append(broker, 9)
+    append(broker, 9, partition=1)
+    await trio.sleep(100)
+    assert (durable(broker), durable(broker, 1)) == (0, 0)
+    append(broker)
+    await trio.sleep(0.001)
+    assert (durable(broker), durable(broker, 1)) == (10, 0)
+    append(broker, 25)
+    await trio.sleep(0.001)
+    assert durable(broker) == 35
 
 
-async def test_records_appended_during_a_flush_are_synced_right_after_it(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, offload=SlowDisk(), tasks=ONLY) as broker:
+async def test_records_appended_during_a_flush_are_synced_right_after_it(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, offload=SlowDisk(), tasks=ONLY) as broker:
         await with_topic(broker, flush_messages=5)
         append(broker, 5)
         await trio.sleep(1)
@@ -112,36 +101,30 @@ async def test_records_appended_during_a_flush_are_synced_right_after_it(autojum
         assert durable(broker) == 10
 
 
-async def test_a_failed_background_sync_is_final_for_its_partition_and_reported(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2, flush_messages=1)
-        fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
-        with capture_logs() as logged:
-            append(broker)
-            append(broker, partition=1)
-            await trio.sleep(60)
-        assert durable(broker, 1) == 1
-        assert [entry["event"] for entry in logged] == ["partition_read_only", "task_postponed"]
-        assert any("t-0 is read-only" in problem for problem in broker.hello().problems)
-        assert broker.metrics.fsyncs == 2
+async def test_a_failed_background_sync_is_final_for_its_partition_and_reported(fs: TimedDisk, broker: Broker) -> None:
+    await with_topic(broker, partitions=2, flush_messages=1)
+    fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    with capture_logs() as logged:
+        append(broker)
+        append(broker, partition=1)
+        await trio.sleep(60)
+    assert durable(broker, 1) == 1
+    assert [entry["event"] for entry in logged] == ["partition_read_only", "task_postponed"]
+    assert any("t-0 is read-only" in problem for problem in broker.hello().problems)
+    assert broker.metrics.fsyncs == 2
 
 
-async def test_too_few_descriptors_are_waited_out(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, tasks=ONLY) as broker:
-        await with_topic(broker, segment_bytes=1024, flush_ms=1000)
-        append(broker, 5)
-        fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
-        await trio.sleep(3)
-        assert any("flush is held up" in problem for problem in broker.hello().problems)
-        await trio.sleep(3)
-        assert (durable(broker), broker.hello().problems) == (5, [])
+async def test_too_few_descriptors_are_waited_out(fs: TimedDisk, broker: Broker) -> None:
+    await with_topic(broker, segment_bytes=1024, flush_ms=1000)
+    append(broker, 5)
+    fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
+    await trio.sleep(3)
+    assert any("flush is held up" in problem for problem in broker.hello().problems)
+    await trio.sleep(3)
+    assert (durable(broker), broker.hello().problems) == (5, [])
 
 
-async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, offload=SlowDisk(), tasks=ONLY) as broker:
         await with_topic(broker, flush_messages=1)
         append(broker)
@@ -157,16 +140,14 @@ async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(
     assert not [path for path in fs.open_files if "t-0" in path]
 
 
-async def test_altered_limits_are_in_force_at_the_next_check(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker, 3)
-        await trio.sleep(10)
-        await alter(broker, flush_messages=3)
-        await trio.sleep(LOOK_SECONDS_MAX + 0.001)
-        assert durable(broker) == 3
-        append(broker)
-        await alter(broker, flush_messages=100, flush_ms=500)
-        await trio.sleep(2 * LOOK_SECONDS_MAX)
-        assert durable(broker) == 4
+async def test_altered_limits_are_in_force_at_the_next_check(broker: Broker) -> None:
+    await with_topic(broker)
+    append(broker, 3)
+    await trio.sleep(10)
+    await alter(broker, flush_messages=3)
+    await trio.sleep(LOOK_SECONDS_MAX + 0.001)
+    assert durable(broker) == 3
+    append(broker)
+    await alter(broker, flush_messages=100, flush_ms=500)
+    await trio.sleep(2 * LOOK_SECONDS_MAX)
+    assert durable(broker) == 4

@@ -16,7 +16,7 @@ def awake(broker: Broker) -> list[int]:
 
 
 async def test_the_longest_idle_writers_close_their_files_until_the_limit_holds(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, "seglog.handles.max=3", tasks=ONLY) as broker:
         await with_topic(broker, partitions=8)
@@ -35,9 +35,8 @@ async def test_the_longest_idle_writers_close_their_files_until_the_limit_holds(
         assert (await fetch(broker, 0)).size == 512
 
 
-async def test_within_the_limit_no_writer_is_closed(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, "seglog.handles.max=30", tasks=ONLY) as broker:
+async def test_within_the_limit_no_writer_is_closed(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, "seglog.handles.max=30", tasks=ONLY) as broker:
         await with_topic(broker, partitions=8)
         for number in range(8):
             append(broker, partition=number)

@@ -11,7 +11,7 @@ from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResul
 from tests.appends import append_request
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic
 
-TASKS = ("producer expiry",)
+ONLY = ("producer expiry",)
 FLAGS = ("producer.id.expiration.ms=60000", "producer.id.expiration.check.interval.ms=10000")
 
 
@@ -23,69 +23,48 @@ def append(broker: Broker, sequence: int, timestamp: int = -1) -> AppendResult:
     return reply.partitions[0]
 
 
-async def test_an_idle_producer_is_forgotten_at_the_next_check(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, *FLAGS, tasks=TASKS) as broker:
-        await with_topic(broker)
-        append(broker, 0, timestamp=5)
-        await trio.sleep(59)
-        assert append(broker, 0, timestamp=5).duplicate
-        producers = broker.partitions["t", 0].log.producers
-        await trio.sleep(0.5)
-        assert len(producers) == 1
-        with capture_logs() as logged:
-            await trio.sleep(10.6)
-        assert len(producers) == 0
-        assert [entry["event"] for entry in logged] == ["producers_expired"]
-        assert not append(broker, 0, timestamp=5).duplicate
+async def test_an_idle_producer_is_forgotten_at_the_next_check(broker: Broker) -> None:
+    await with_topic(broker)
+    append(broker, 0, timestamp=5)
+    await trio.sleep(59)
+    assert append(broker, 0, timestamp=5).duplicate
+    producers = broker.partitions["t", 0].log.producers
+    await trio.sleep(0.5)
+    assert len(producers) == 1
+    with capture_logs() as logged:
+        await trio.sleep(10.6)
+    assert len(producers) == 0
+    assert [entry["event"] for entry in logged] == ["producers_expired"]
+    assert not append(broker, 0, timestamp=5).duplicate
 
 
-async def test_no_producer_is_forgotten_at_a_check_that_follows_a_clock_jump(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, *FLAGS, tasks=TASKS) as broker:
-        await with_topic(broker)
-        append(broker, 0)
-        await trio.sleep(5)
-        clock.jump_ms = 3_600_000
-        await trio.sleep(6)
-        clock.jump_ms = 0
-        assert len(broker.partitions["t", 0].log.producers) == 1
-        await trio.sleep(10)
-        assert append(broker, 0).duplicate
+async def test_no_producer_is_forgotten_at_a_check_that_follows_a_clock_jump(clock: LoopClock, broker: Broker) -> None:
+    await with_topic(broker)
+    append(broker, 0)
+    await trio.sleep(5)
+    clock.jump_ms = 3_600_000
+    await trio.sleep(6)
+    clock.jump_ms = 0
+    assert len(broker.partitions["t", 0].log.producers) == 1
+    await trio.sleep(10)
+    assert append(broker, 0).duplicate
 
 
-async def test_a_repetition_gets_the_same_answer_and_is_counted_by_itself(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, *FLAGS, tasks=TASKS) as broker:
-        await with_topic(broker, message_timestamp_type="LogAppendTime")
-        first = append(broker, 0)
-        await trio.sleep(3)
-        again = append(broker, 0)
-        assert (again.base_offset, again.timestamp, again.ack) == (first.base_offset, first.timestamp, first.ack)
-        assert (first.duplicate, again.duplicate) == (False, True)
-        assert (broker.metrics.appends["os"], broker.metrics.duplicates) == (1, 1)
-
-
-async def test_a_repetition_waits_for_the_disk_as_the_first_one_does(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
-        await with_topic(broker)
-        encoded = encode_batch([(-1, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0)
-        request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
-        first, again = (append_request(broker, request, memoryview(bytearray(encoded))) for _ in range(2))
-        assert (first.reply, again.reply) == (None, None)
-        assert broker.partitions["t", 0].log.durable_end_offset == 0
-        reply = await again.wait()
-        assert (reply.partitions[0].base_offset, reply.partitions[0].duplicate) == (0, True)
-        assert broker.partitions["t", 0].log.durable_end_offset == 1
+async def test_a_repetition_gets_the_same_answer_and_is_counted_by_itself(broker: Broker) -> None:
+    await with_topic(broker, message_timestamp_type="LogAppendTime")
+    first = append(broker, 0)
+    await trio.sleep(3)
+    again = append(broker, 0)
+    assert (again.base_offset, again.timestamp, again.ack) == (first.base_offset, first.timestamp, first.ack)
+    assert (first.duplicate, again.duplicate) == (False, True)
+    assert (broker.metrics.appends["os"], broker.metrics.duplicates) == (1, 1)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch", "sequence"), [(-2, 0, 0), (7, 0, -1)])
 async def test_impossible_producer_ids_are_refused(
-    autojump_clock: object, producer_id: int, epoch: int, sequence: int
+    producer_id: int, epoch: int, sequence: int, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=()) as broker:
+    async with living(fs, clock, tasks=()) as broker:
         await with_topic(broker)
         encoded = encode_batch(
             [(-1, None, b"v", ())], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
@@ -98,7 +77,7 @@ async def test_impossible_producer_ids_are_refused(
 
 
 async def test_ids_are_given_once_also_to_many_concurrent_requests_and_after_a_restart(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
     seen: list[int] = []
 
@@ -112,7 +91,7 @@ async def test_ids_are_given_once_also_to_many_concurrent_requests_and_after_a_r
     assert sorted(seen) == [*range(5), *range(1000, 1005)]
 
 
-async def test_ids_begin_above_those_in_the_logs(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_ids_begin_above_those_in_the_logs(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=()) as broker:
         await with_topic(broker)
         append(broker, 0)

@@ -14,9 +14,8 @@ HOUR = 3_600.0
 
 
 @pytest.mark.soak
-async def test_a_quiet_day_writes_nothing_at_info(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock) as broker:
+async def test_a_quiet_day_writes_nothing_at_info(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 14)  # closed segments for the scrub, and an active one
         await with_topic(broker, "compacted", cleanup_policy="compact")
@@ -39,11 +38,9 @@ async def test_a_quiet_day_writes_nothing_at_info(autojump_clock: object) -> Non
 )
 @pytest.mark.soak
 async def test_a_problem_has_one_line_while_it_lasts_and_one_when_it_ends(
-    autojump_clock: object, operation: str, path: str, begins: str, ends: str
+    operation: str, path: str, begins: str, ends: str, clock: LoopClock, fs: TimedDisk
 ) -> None:
     """Each is something that the broker tries again every few seconds or minutes."""
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, "seglog.disk.ballast.bytes=4096", "log.initial.task.delay.ms=2000") as broker:
         for topic in ("t", "u"):
             await with_topic(broker, topic)
@@ -72,8 +69,7 @@ class BlindDisk(TimedDisk):
         return super().free_bytes(path)
 
 
-async def test_free_space_that_is_not_known_is_told_once(autojump_clock: object) -> None:
-    clock = LoopClock()
+async def test_free_space_that_is_not_known_is_told_once(clock: LoopClock, fs: TimedDisk) -> None:
     fs = BlindDisk(clock)
     async with living(fs, clock, tasks=("free space",)):
         with capture_logs() as logged:

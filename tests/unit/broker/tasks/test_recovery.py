@@ -1,10 +1,9 @@
 """Recovery while the broker serves: other partitions, errors meanwhile, the worker processes, and the end."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trio
@@ -33,8 +32,10 @@ from tests.logs import batch, flip_bit, read_around
 from tests.unit.broker.tasks import living_broker
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, fetch, with_topic
 
-living = partial(living_broker.living, in_line_bytes=0)
-"""No log is so small that it is recovered before the broker serves."""
+
+def living(fs: FileSystem, *flags: str, **changes: Any) -> AbstractAsyncContextManager[Broker]:
+    """A broker for which no log is so small that it recovers it before it serves."""
+    return living_broker.living(fs, LoopClock(), *flags, **{"in_line_bytes": 0, **changes})
 
 
 @dataclass
@@ -53,6 +54,10 @@ class Workers(InlineOffload):
 
     def let_go(self) -> None:
         self._gate.set()
+
+    async def finish(self) -> None:
+        self.let_go()
+        await wait_all_tasks_blocked()
 
     @asynccontextmanager
     async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator[pool.Workers]:
@@ -91,11 +96,11 @@ class _Worker(pool.Workers):
 async def killed(count: int = 6, *, partitions: int = 1) -> ForgetfulFileSystem:
     """A disk with a topic ``t``, unchanged since a clean stop, and ``big``, which was written to before the kill."""
     fs = TimedDisk(LoopClock())
-    async with living(fs, LoopClock(), tasks=()) as broker:
+    async with living(fs, tasks=()) as broker:
         await with_topic(broker)
         await with_topic(broker, "big", partitions, segment_bytes=1024)
         append(broker, 3)
-    async with living(fs, LoopClock(), tasks=()) as broker:
+    async with living(fs, tasks=()) as broker:
         for partition in range(partitions):
             append(broker, count + partition, topic="big", partition=partition)
         return fs.found_after(PROCESS_KILL)
@@ -107,24 +112,23 @@ async def error_of_append(broker: Broker, topic: str = "big") -> SeglogError | N
     return (await append_request(broker, request, memoryview(bytearray(encoded))).wait()).partitions[0].error
 
 
-async def test_partitions_that_need_no_recovery_are_served_while_others_are_recovered(autojump_clock: object) -> None:
+async def test_partitions_that_need_no_recovery_are_served_while_others_are_recovered() -> None:
     fs, workers = await killed(), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         assert set(broker.partitions) == {("t", 0)}
         assert workers.begun == ["big-0"]
         assert await error_of_append(broker, "t") is None
         assert (await fetch(broker, 0, "t")).latest == 4
         assert isinstance(await error_of_append(broker), PartitionRecoveringError)
-        workers.let_go()
-        await wait_all_tasks_blocked()
+        await workers.finish()
         assert await error_of_append(broker) is None
         assert (await fetch(broker, 0, "big")).latest == 7
         assert broker.partitions["big", 0].log.leader_epoch == 1
 
 
-async def test_every_request_to_a_recovering_partition_gets_a_retriable_error(autojump_clock: object) -> None:
+async def test_every_request_to_a_recovering_partition_gets_a_retriable_error() -> None:
     fs, workers = await killed(), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         found: list[SeglogError | None] = [await error_of_append(broker), (await fetch(broker, 0, "big")).error]
         offsets = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("big")]))).partitions
         found += [offsets[0].error]
@@ -138,9 +142,9 @@ async def test_every_request_to_a_recovering_partition_gets_a_retriable_error(au
             assert (error.topic, error.partition, error.read_bytes, error.bytes) == ("big", 0, 100, 1536)
 
 
-async def test_a_fetch_of_recovered_and_recovering_partitions_is_answered_at_once(autojump_clock: object) -> None:
+async def test_a_fetch_of_recovered_and_recovering_partitions_is_answered_at_once() -> None:
     fs, workers = await killed(), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         request = messages.FetchRequest(
             [messages.FetchPartition("big", 0, 0), messages.FetchPartition("t", 0, 0)], max_wait_ms=60_000
         )
@@ -152,10 +156,10 @@ async def test_a_fetch_of_recovered_and_recovering_partitions_is_answered_at_onc
         assert (served.error, served.latest) == (None, 3)
 
 
-async def test_progress_is_in_ping_in_the_metrics_and_in_the_log(autojump_clock: object) -> None:
+async def test_progress_is_in_ping_in_the_metrics_and_in_the_log() -> None:
     fs, workers = await killed(partitions=2), Workers()
     with capture_logs() as logged:
-        async with living(fs, LoopClock(), offload=workers) as broker:
+        async with living(fs, offload=workers) as broker:
             size = 6 * 256 + 7 * 256
             hello = broker.hello()
             assert hello.recovery == {"partitions": 2, "read_bytes": 200, "bytes": size}
@@ -163,8 +167,7 @@ async def test_progress_is_in_ping_in_the_metrics_and_in_the_log(autojump_clock:
             metrics = broker.read_metrics().metrics
             assert (metrics["partitions_recovering"], metrics["partitions"]) == (2, 1)
             assert metrics["recovery_ratio"] == round(200 / size, 4)
-            workers.let_go()
-            await wait_all_tasks_blocked()
+            await workers.finish()
             assert broker.hello().recovery is None
             metrics = broker.read_metrics().metrics
             assert (metrics["partitions_recovering"], metrics["partitions_recovered_total"]) == (0, 2)
@@ -180,7 +183,7 @@ async def test_progress_is_in_ping_in_the_metrics_and_in_the_log(autojump_clock:
     assert {line["end_offset"] for line in events[1:3]} == {6, 7}
 
 
-async def test_progress_of_a_partition_is_logged_only_now_and_then(autojump_clock: object) -> None:
+async def test_progress_of_a_partition_is_logged_only_now_and_then() -> None:
     class Slow(Workers):
         async def recover(self, fs: FileSystem, clock: Clock, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
             for _ in range(35):
@@ -190,42 +193,38 @@ async def test_progress_of_a_partition_is_logged_only_now_and_then(autojump_cloc
 
     fs = await killed()
     with capture_logs() as logged:
-        async with living(fs, LoopClock(), offload=Slow()) as broker:
+        async with living(fs, offload=Slow()) as broker:
             while broker.recoveries:  # noqa: ASYNC110 - it tells the log, and nobody else
                 await trio.sleep(1)
     told = [line for line in logged if line["event"] == "recovery_progress"]
     assert [line["read_bytes"] for line in told] == [100, 200, 300]
 
 
-async def test_as_many_as_are_configured_work_side_by_side_the_largest_first(autojump_clock: object) -> None:
+async def test_as_many_as_are_configured_work_side_by_side_the_largest_first() -> None:
     fs, workers = await killed(partitions=5), Workers()
-    async with living(fs, LoopClock(), "num.recovery.threads.per.data.dir=3", offload=workers) as broker:
+    async with living(fs, "num.recovery.threads.per.data.dir=3", offload=workers) as broker:
         assert workers.begun == ["big-4", "big-3", "big-2"]
-        workers.let_go()
-        await wait_all_tasks_blocked()
+        await workers.finish()
         assert workers.begun == ["big-4", "big-3", "big-2", "big-1", "big-0"]
         assert workers.most_at_work == 3
         assert len(broker.partitions) == 6
 
 
-async def test_recovered_partitions_are_in_the_checkpoint_and_not_read_after_another_crash(
-    autojump_clock: object,
-) -> None:
+async def test_recovered_partitions_are_in_the_checkpoint_and_not_read_after_another_crash() -> None:
     fs, workers = await killed(partitions=2), Workers()
-    async with living(fs, LoopClock(), offload=workers):
-        workers.let_go()
-        await wait_all_tasks_blocked()
+    async with living(fs, offload=workers):
+        await workers.finish()
         again = fs.found_after(POWER_LOSS)
-    async with living(again, LoopClock(), offload=Workers()) as broker:
+    async with living(again, offload=Workers()) as broker:
         assert len(broker.partitions) == 3
         assert not any(opened.recovery for opened in broker.directory.report.opened.values())
 
 
-async def test_background_tasks_leave_a_recovering_partition_alone(autojump_clock: object) -> None:
+async def test_background_tasks_leave_a_recovering_partition_alone() -> None:
     fs, workers = await killed(), Workers()
     before = {path: data for path, data in fs.snapshot().items() if "/big-0/" in path}
     flags = ("log.retention.ms=1000", "log.retention.check.interval.ms=1000", "log.roll.ms=1000")
-    async with living(fs, LoopClock(), *flags, offload=workers):
+    async with living(fs, *flags, offload=workers):
         fs.operations.clear()
         await trio.sleep(200)
         assert not [operation for operation in fs.operations if "/big-0" in operation.path]
@@ -235,15 +234,12 @@ async def test_background_tasks_leave_a_recovering_partition_alone(autojump_cloc
 # --- Processes that fail ----------------------------------------------------------------------------------------------
 
 
-async def test_a_process_that_dies_costs_another_attempt(
-    autojump_clock: object,
-) -> None:
+async def test_a_process_that_dies_costs_another_attempt() -> None:
     """A process that dies costs its partition another attempt and no other partition."""
     fs, workers = await killed(partitions=2), Workers(deaths={"big-0": 1})
     with capture_logs() as logged:
-        async with living(fs, LoopClock(), offload=workers) as broker:
-            workers.let_go()
-            await wait_all_tasks_blocked()
+        async with living(fs, offload=workers) as broker:
+            await workers.finish()
             assert set(broker.partitions) == {("t", 0), ("big", 0), ("big", 1)}
             assert workers.begun.count("big-0") == 2
             assert broker.hello().problems == []
@@ -251,43 +247,41 @@ async def test_a_process_that_dies_costs_another_attempt(
     assert (line["topic"], line["partition"]) == ("big", 0)
 
 
-async def test_a_partition_that_costs_two_processes_is_offline_and_named(autojump_clock: object) -> None:
+async def test_a_partition_that_costs_two_processes_is_offline_and_named() -> None:
     fs, workers = await killed(partitions=2), Workers(deaths={"big-0": 5})
-    async with living(fs, LoopClock(), offload=workers) as broker:
-        workers.let_go()
-        await wait_all_tasks_blocked()
+    async with living(fs, offload=workers) as broker:
+        await workers.finish()
         assert workers.begun.count("big-0") == 2
         assert isinstance(await error_of_append(broker), PartitionOfflineError)
         (problem,) = broker.hello().problems
         assert "big-0 is offline" in problem
         assert "status -9" in problem
         assert ("big", 1) in broker.partitions
-    async with living(fs, LoopClock(), offload=InlineOffload()) as broker:
+    async with living(fs, offload=InlineOffload()) as broker:
         assert len(read_around(broker.partitions["big", 0].log)) == 6, "the next start tries again"
 
 
-async def test_an_error_of_a_process_that_did_not_die_is_not_retried(autojump_clock: object) -> None:
+async def test_an_error_of_a_process_that_did_not_die_is_not_retried() -> None:
     fs, workers = await killed(), Workers(deaths={"big-0": 1}, kind=BUG)
-    async with living(fs, LoopClock(), offload=workers) as broker:
-        workers.let_go()
-        await wait_all_tasks_blocked()
+    async with living(fs, offload=workers) as broker:
+        await workers.finish()
         assert workers.begun == ["big-0"]
         assert isinstance(await error_of_append(broker), PartitionOfflineError)
 
 
-async def test_a_read_error_in_a_recovery_takes_only_that_partition_offline(autojump_clock: object) -> None:
+async def test_a_read_error_in_a_recovery_takes_only_that_partition_offline() -> None:
     fs = await killed(partitions=2)
     fs.inject(Fault("pread", lambda path: "/big-1/" in path and path.endswith(".log"), error=5, sticky=True))
-    async with living(fs, LoopClock()) as broker:
+    async with living(fs) as broker:
         assert set(broker.partitions) == {("t", 0), ("big", 0)}
         assert set(broker.directory.report.offline) == {("big", 1)}
 
 
-async def test_damage_found_by_a_process_is_skipped_by_readers_and_logged(autojump_clock: object) -> None:
+async def test_damage_found_by_a_process_is_skipped_by_readers_and_logged() -> None:
     fs = await killed()
     flip_bit(fs, "/data/big-0/00000000000000000000.log", 600)
     with capture_logs() as logged:
-        async with living(fs, LoopClock()) as broker:
+        async with living(fs) as broker:
             assert [r.offset for r in read_around(broker.partitions["big", 0].log)] == [0, 1, 3, 4, 5]
             assert "offsets 2 to 2 are damaged" in broker.hello().problems[0]
     (line,) = [line for line in logged if line["event"] == "partition_recovered" and line["topic"] == "big"]
@@ -297,9 +291,9 @@ async def test_damage_found_by_a_process_is_skipped_by_readers_and_logged(autoju
 # --- Topics meanwhile -------------------------------------------------------------------------------------------------
 
 
-async def test_a_topic_is_deleted_while_it_is_recovering(autojump_clock: object) -> None:
+async def test_a_topic_is_deleted_while_it_is_recovering() -> None:
     fs, workers = await killed(partitions=4), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         assert workers.begun == ["big-3", "big-2"]
         await broker.delete_topic(messages.DeleteTopicRequest("big"))
         assert workers.at_work == 0
@@ -313,21 +307,20 @@ async def test_a_topic_is_deleted_while_it_is_recovering(autojump_clock: object)
         assert not [name for name in fs.list_directory("/data") if "-delete" in name]
 
 
-async def test_a_failed_deletion_lets_the_recovery_continue(autojump_clock: object) -> None:
+async def test_a_failed_deletion_lets_the_recovery_continue() -> None:
     fs, workers = await killed(partitions=3), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         fs.inject(Fault("rename", "seglog-topics.json.tmp", error=5))
         fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=5))
         with pytest.raises(StorageError):
             await broker.delete_topic(messages.DeleteTopicRequest("big"))
         fs.heal()
-        workers.let_go()
-        await wait_all_tasks_blocked()
+        await workers.finish()
         assert {key for key in broker.partitions if key[0] == "big"} == {("big", number) for number in range(3)}
         assert not broker.recoveries
 
 
-async def test_a_cancelled_deletion_lets_the_recovery_continue(autojump_clock: object) -> None:
+async def test_a_cancelled_deletion_lets_the_recovery_continue() -> None:
     class Slow(Workers):
         async def recover(self, fs: FileSystem, clock: Clock, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
             try:
@@ -337,7 +330,7 @@ async def test_a_cancelled_deletion_lets_the_recovery_continue(autojump_clock: o
                     await trio.sleep(5)  # a process that takes its time to end
 
     fs, workers = await killed(), Slow()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         with trio.move_on_after(1) as impatient:
             await broker.delete_topic(messages.DeleteTopicRequest("big"))
         assert impatient.cancelled_caught
@@ -347,9 +340,9 @@ async def test_a_cancelled_deletion_lets_the_recovery_continue(autojump_clock: o
         assert not broker.recoveries
 
 
-async def test_a_topic_can_be_described_and_altered_while_it_is_recovering(autojump_clock: object) -> None:
+async def test_a_topic_can_be_described_and_altered_while_it_is_recovering() -> None:
     fs, workers = await killed(), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         (described,) = messages.decode_descriptions(
             (await broker.topics(messages.TopicsRequest(["big"], config=True)))[1]
         )
@@ -357,42 +350,40 @@ async def test_a_topic_can_be_described_and_altered_while_it_is_recovering(autoj
         await broker.alter_topic(messages.AlterTopicRequest("big", config={"segment.bytes": 2048}, partitions=2))
         await alter(broker, **{"retention.ms": 5000})
         assert set(broker.partitions) == {("t", 0), ("big", 1)}
-        workers.let_go()
-        await wait_all_tasks_blocked()
+        await workers.finish()
         assert broker.partitions["big", 0].log.config.segment_bytes == 2048
 
 
 # --- The end of it ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_in_the_middle_is_no_clean_stop_and_the_next_start_goes_on(autojump_clock: object) -> None:
+async def test_a_stop_in_the_middle_is_no_clean_stop_and_the_next_start_goes_on() -> None:
     fs, workers = await killed(partitions=2), Workers()
-    async with living(fs, LoopClock(), offload=workers):
+    async with living(fs, offload=workers):
         pass
     assert workers.at_work == 0
     assert not fs.exists("/data/.kafka_cleanshutdown")
-    async with living(fs, LoopClock()) as broker:
+    async with living(fs) as broker:
         assert [broker.partitions["big", number].log.log_end_offset for number in range(2)] == [6, 7]
     assert fs.exists("/data/.kafka_cleanshutdown")
 
 
-async def test_producer_ids_are_given_meanwhile_only_if_it_is_known_which_were(autojump_clock: object) -> None:
+async def test_producer_ids_are_given_meanwhile_only_if_it_is_known_which_were() -> None:
     fs, workers = await killed(), Workers()
-    async with living(fs, LoopClock(), offload=workers) as broker:
+    async with living(fs, offload=workers) as broker:
         with pytest.raises(PartitionRecoveringError):
             await broker.init_producer()
-        workers.let_go()
-        await wait_all_tasks_blocked()
+        await workers.finish()
         assert (await broker.init_producer()).producer_id == 0
         append(broker, topic="big")
         again, workers = fs.found_after(PROCESS_KILL), Workers()
-    async with living(again, LoopClock(), offload=workers) as broker:
+    async with living(again, offload=workers) as broker:
         assert len(broker.recoveries) == 1
         assert (await broker.init_producer()).producer_id == 1000
 
 
-async def test_little_is_read_before_the_broker_serves(autojump_clock: object) -> None:
+async def test_little_is_read_before_the_broker_serves() -> None:
     fs, workers = await killed(partitions=3), Workers()
-    async with living(fs, LoopClock(), offload=workers, in_line_bytes=2 * 128 * 1024 + 13 * 256) as broker:
+    async with living(fs, offload=workers, in_line_bytes=2 * 128 * 1024 + 13 * 256) as broker:
         assert set(broker.partitions) == {("t", 0), ("big", 0), ("big", 1)}, "the smallest two"
         assert workers.begun == ["big-2"]

@@ -66,9 +66,7 @@ async def read_through(broker: Broker, topic: str = "t") -> list[int]:
 
 @pytest.mark.parametrize("in_line_bytes", [IN_LINE_BYTES, 0], ids=["in line", "by a process"])
 @pytest.mark.parametrize("torn", [b"", b"torn" * 20])
-async def test_a_partition_without_room_for_its_recovery(
-    autojump_clock: object, torn: bytes, in_line_bytes: int
-) -> None:
+async def test_a_partition_without_room_for_its_recovery(torn: bytes, in_line_bytes: int) -> None:
     """A partition without room for its recovery can be read before it recovers by itself."""
     fs = await killed(torn=torn)
     fs.limit_free_bytes(0)
@@ -107,9 +105,7 @@ async def test_a_partition_without_room_for_its_recovery(
         assert await read_through(broker) == list(range(COUNT + 1))
 
 
-async def test_a_fetch_that_waits_through_a_recovery(
-    autojump_clock: object,
-) -> None:
+async def test_a_fetch_that_waits_through_a_recovery() -> None:
     """A fetch that waits at the end of a read only view gets records appended after the recovery."""
     fs = await killed()
     fs.limit_free_bytes(0)
@@ -133,9 +129,7 @@ async def test_a_fetch_that_waits_through_a_recovery(
         assert answered == [appended]
 
 
-async def test_a_partition_without_room_can_be_deleted(
-    autojump_clock: object,
-) -> None:
+async def test_a_partition_without_room_can_be_deleted() -> None:
     """A partition that waits for its recovery can be deleted, which makes room for the others."""
     fs = await killed()
     fs.limit_free_bytes(0)
@@ -157,9 +151,7 @@ async def test_a_partition_without_room_can_be_deleted(
         assert not [path for path in fs.open_files if "/t-0" in path]
 
 
-async def test_a_recovery_without_room_is_retried(
-    autojump_clock: object,
-) -> None:
+async def test_a_recovery_without_room_is_retried() -> None:
     """A recovery that finds no room though bytes are free is tried in growing distances."""
     fs = await killed()
     tries: list[float] = []
@@ -180,7 +172,7 @@ async def test_a_recovery_without_room_is_retried(
         assert append_error(broker) is None
 
 
-async def test_the_ballast_is_given_up_for_a_recovery(autojump_clock: object) -> None:
+async def test_the_ballast_is_given_up_for_a_recovery() -> None:
     fs = TimedDisk(LoopClock())
     flags = (*NO_MARKS, "seglog.disk.ballast.bytes=70000")
     async with living(fs, LoopClock(), *flags) as broker:
@@ -204,7 +196,7 @@ async def operations_of_a_start() -> list[Operation]:
 
 
 async def test_wherever_a_start_finds_no_room_everything_is_read_and_in_the_end_recovered(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     operations = await operations_of_a_start()
     assert len(operations) > 15
@@ -227,9 +219,7 @@ async def test_wherever_a_start_finds_no_room_everything_is_read_and_in_the_end_
             assert await read_through(broker, "idle") == list(range(3)), (name, path)
 
 
-async def test_a_start_with_a_half_deleted_topic_on_a_full_disk(
-    autojump_clock: object,
-) -> None:
+async def test_a_start_with_a_half_deleted_topic_on_a_full_disk() -> None:
     """A topic that was being deleted when the disk was full does not keep a broker from starting."""
     fs = await killed()
     async with living(fs, LoopClock(), tasks=()) as broker:

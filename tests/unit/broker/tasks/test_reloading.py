@@ -86,7 +86,7 @@ def test_values_that_contradict_unchanged_ones_are_refused() -> None:
 
 
 async def test_defaults_reach_topics_that_exist_and_their_own_values_stay(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
+    clock: LoopClock, fs: TimedDisk, tmp_path: Path
 ) -> None:
     async with living(fs, clock, FLAG, tasks=()) as broker:
         await with_topic(broker, "plain", partitions=2)
@@ -113,7 +113,7 @@ async def test_defaults_reach_topics_that_exist_and_their_own_values_stay(
     ],
 )
 async def test_with_a_mistake_anywhere_nothing_changes_and_the_place_is_logged(
-    text: str, autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
+    text: str, clock: LoopClock, fs: TimedDisk, tmp_path: Path
 ) -> None:
     async with living(fs, clock, FLAG, tasks=()) as broker:
         before = broker.config
@@ -130,9 +130,7 @@ async def test_with_a_mistake_anywhere_nothing_changes_and_the_place_is_logged(
         assert list(broker.problems) == [], "it is mended"
 
 
-async def test_a_file_that_is_gone_changes_nothing(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
-) -> None:
+async def test_a_file_that_is_gone_changes_nothing(clock: LoopClock, fs: TimedDisk, tmp_path: Path) -> None:
     async with living(fs, clock, FLAG, tasks=()) as broker:
         before = broker.config
         with capture_logs() as logged:
@@ -144,7 +142,7 @@ async def test_a_file_that_is_gone_changes_nothing(
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "too large"])
 async def test_what_is_no_configuration_file_any_more_is_not_waited_for(
-    kind: str, autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
+    kind: str, clock: LoopClock, fs: TimedDisk, tmp_path: Path
 ) -> None:
     path = tmp_path / "file"
     if kind == "pipe":
@@ -162,9 +160,7 @@ async def test_what_is_no_configuration_file_any_more_is_not_waited_for(
     assert ("larger than" if kind == "too large" else "not a regular file") in logged[0]["reason"]
 
 
-async def test_a_key_that_left_the_file_has_its_default_again(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk, tmp_path: Path
-) -> None:
+async def test_a_key_that_left_the_file_has_its_default_again(clock: LoopClock, fs: TimedDisk, tmp_path: Path) -> None:
     async with living(fs, clock, FLAG, tasks=()) as broker:
         await reloaded(broker, tmp_path / "file", '"num.partitions" = 7\n')
         assert broker.config.num_partitions == 7
@@ -173,7 +169,7 @@ async def test_a_key_that_left_the_file_has_its_default_again(
         assert broker.config.num_partitions == 1
 
 
-async def test_the_marks_of_a_full_disk_change_at_once(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_the_marks_of_a_full_disk_change_at_once(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=()) as broker:
         space = broker.directory.space
         assert not space.is_full
@@ -186,9 +182,7 @@ async def test_the_marks_of_a_full_disk_change_at_once(autojump_clock: object, c
 # --- Tasks that sleep -------------------------------------------------------------------------------------------------
 
 
-async def test_a_shorter_interval_brings_the_next_check_of_retention_forward(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_shorter_interval_brings_the_next_check_of_retention_forward(clock: LoopClock, fs: TimedDisk) -> None:
     flags = ("log.retention.check.interval.ms=86400000", "log.initial.task.delay.ms=1000")
     async with living(fs, clock, *flags, tasks=["retention"]) as broker:
         await with_topic(broker, segment_bytes=1024, retention_ms=10_000)
@@ -201,9 +195,7 @@ async def test_a_shorter_interval_brings_the_next_check_of_retention_forward(
         assert broker.metrics.segments_expired > 0
 
 
-async def test_the_scrub_is_switched_on_and_off_and_has_its_interval_changed(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_the_scrub_is_switched_on_and_off_and_has_its_interval_changed(clock: LoopClock, fs: TimedDisk) -> None:
     flags = ("seglog.scrub.bytes.per.second=0", "seglog.scrub.interval.ms=3600000")
     async with living(fs, clock, *flags, tasks=["scrubs"]) as broker:
         await with_topic(broker, segment_bytes=1024)
@@ -221,9 +213,7 @@ async def test_the_scrub_is_switched_on_and_off_and_has_its_interval_changed(
         assert broker.metrics.scrubbed_segments == 6
 
 
-async def test_checkpoints_and_forgotten_producers_follow_their_intervals(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_checkpoints_and_forgotten_producers_follow_their_intervals(clock: LoopClock, fs: TimedDisk) -> None:
     flags = (
         "log.initial.task.delay.ms=0",
         "log.flush.offset.checkpoint.interval.ms=86400000",
@@ -239,7 +229,7 @@ async def test_checkpoints_and_forgotten_producers_follow_their_intervals(
         assert broker.partitions["t", 0].log.durable_end_offset == 12
 
 
-async def test_a_longer_sleep_is_slept_on_and_a_shorter_one_ends(autojump_clock: object) -> None:
+async def test_a_longer_sleep_is_slept_on_and_a_shorter_one_ends() -> None:
     config, _ = load_config(None, "", {}, [])
     changes = LiveConfig(config)
     seconds = 100.0

@@ -36,12 +36,14 @@ from tests.unit.broker.tasks.living_broker import (
     fetch,
     living,
     log_name,
+    log_of,
     names,
     with_topic,
 )
 
 EVERY_MINUTE = "log.retention.check.interval.ms=60000"
 ONLY = ("retention", "deletions")
+FLAGS = (EVERY_MINUTE,)
 
 
 async def expiring(broker: Broker, *, partitions: int = 1, **config: str | int) -> None:
@@ -54,12 +56,16 @@ def events(logged: list[Any], name: str) -> list[Any]:
     return [entry for entry in logged if entry["event"] == name]
 
 
+@pytest.fixture
+async def broker(empty: Broker) -> Broker:
+    await expiring(empty)
+    return empty
+
+
 # --- The rhythm -------------------------------------------------------------------------------------------------------
 
 
-async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_they_take(
-    autojump_clock: object,
-) -> None:
+async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_they_take() -> None:
     times: list[float] = []
 
     class Slow(SegmentExpiry):
@@ -81,69 +87,58 @@ async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_t
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 17.3, 49.999, 59.9])
-async def test_a_segment_leaves_when_predicted(
-    autojump_clock: object, phase: float, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_segment_leaves_when_predicted(phase: float, clock: LoopClock, fs: TimedDisk, broker: Broker) -> None:
     """A segment leaves the log at the first check after the predicted time and the disk one delay later."""
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        await trio.sleep(phase)
-        append(broker, 5)
-        [first, _] = broker.partitions["t", 0].log.retention.judge_segments()
-        due = first[1].due_ms
-        assert due == clock.now_ms() + 10_000
-        seconds = (due - START_MS) / 1000
-        check = (int(seconds // 60) + 1) * 60
-        await trio.sleep_until(check - 0.001)
-        assert bases(broker) == [0, 4]
-        await trio.sleep_until(check + 0.001)
-        assert bases(broker) == [5], "the active segment was as old"
-        assert names(fs) == {log_name(0, ".deleted"), log_name(4, ".deleted"), log_name(5)}
-        await trio.sleep_until(check + 4.999)
-        assert log_name(0, ".deleted") in names(fs)
-        await trio.sleep_until(check + 5.001)
-        assert names(fs) == {log_name(5)}
+    await trio.sleep(phase)
+    append(broker, 5)
+    [first, _] = log_of(broker).retention.judge_segments()
+    due = first[1].due_ms
+    assert due == clock.now_ms() + 10_000
+    seconds = (due - START_MS) / 1000
+    check = (int(seconds // 60) + 1) * 60
+    await trio.sleep_until(check - 0.001)
+    assert bases(broker) == [0, 4]
+    await trio.sleep_until(check + 0.001)
+    assert bases(broker) == [5], "the active segment was as old"
+    assert names(fs) == {log_name(0, ".deleted"), log_name(4, ".deleted"), log_name(5)}
+    await trio.sleep_until(check + 4.999)
+    assert log_name(0, ".deleted") in names(fs)
+    await trio.sleep_until(check + 5.001)
+    assert names(fs) == {log_name(5)}
 
 
-async def test_a_segment_that_is_due_at_the_time_of_a_check_is_deleted_at_the_next_one(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        await trio.sleep(50)
-        append(broker)
-        await trio.sleep_until(60.001)
-        assert bases(broker) == [0]
-        await trio.sleep_until(120.001)
-        assert bases(broker) == [1]
+async def test_a_segment_that_is_due_at_the_time_of_a_check_is_deleted_at_the_next_one(broker: Broker) -> None:
+    await trio.sleep(50)
+    append(broker)
+    await trio.sleep_until(60.001)
+    assert bases(broker) == [0]
+    await trio.sleep_until(120.001)
+    assert bases(broker) == [1]
 
 
-async def test_expired_segments_are_counted_and_logged(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 6)
-        with capture_logs() as logged:
-            await trio.sleep(61)
-        assert (broker.metrics.segments_expired, broker.metrics.expired_bytes) == (2, 6 * 256)
-        assert broker.metrics.segments_rolled == 2, "one for size, one so that a segment is left"
-        assert [(e["base_offset"], e["bytes"], e["rule"]) for e in events(logged, "segment_expired")] == [
-            (0, 1024, "time"),
-            (4, 512, "time"),
-        ]
-        assert [entry["reason"] for entry in events(logged, "segment_rolled")] == ["retention"]
-        await trio.sleep(10)
-        assert broker.metrics.segments_expired == 2
+async def test_expired_segments_are_counted_and_logged(broker: Broker) -> None:
+    append(broker, 6)
+    with capture_logs() as logged:
+        await trio.sleep(61)
+    assert (broker.metrics.segments_expired, broker.metrics.expired_bytes) == (2, 6 * 256)
+    assert broker.metrics.segments_rolled == 2, "one for size, one so that a segment is left"
+    assert [(e["base_offset"], e["bytes"], e["rule"]) for e in events(logged, "segment_expired")] == [
+        (0, 1024, "time"),
+        (4, 512, "time"),
+    ]
+    assert [entry["reason"] for entry in events(logged, "segment_rolled")] == ["retention"]
+    await trio.sleep(10)
+    assert broker.metrics.segments_expired == 2
 
 
 # --- Clocks -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("interval_ms", [1000, 60_000, 5_000_000])
-async def test_nothing_expires_after_a_clock_jump(autojump_clock: object, interval_ms: int) -> None:
+async def test_nothing_expires_after_a_clock_jump(interval_ms: int, clock: LoopClock, fs: TimedDisk) -> None:
     """After a forward clock jump nothing expires by age before the time has held for an hour."""
-    clock = LoopClock()
     check = f"log.retention.check.interval.ms={interval_ms}"
-    async with living(TimedDisk(clock), clock, check, tasks=ONLY) as broker:
+    async with living(fs, clock, check, tasks=ONLY) as broker:
         await expiring(broker, retention_ms=30 * 86_400_000)
         append(broker, 5)
         await trio.sleep(60)
@@ -157,12 +152,9 @@ async def test_nothing_expires_after_a_clock_jump(autojump_clock: object, interv
         assert len(events(logged, "clock_trusted")) == 1
 
 
-async def test_segments_due_without_the_clock_jump_expire(
-    autojump_clock: object,
-) -> None:
+async def test_segments_due_without_the_clock_jump_expire(clock: LoopClock, fs: TimedDisk) -> None:
     """While a time is not trusted what was due without it still expires and another jump begins anew."""
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=[]) as broker:
+    async with living(fs, clock, tasks=[]) as broker:
         trust = broker.clock_trust
         assert trust.now_ms() == clock.now_ms()
         clock.jump_ms = 86_400_000
@@ -183,9 +175,10 @@ async def test_segments_due_without_the_clock_jump_expire(
         assert not trust.is_held, "unless it is corrected"
 
 
-async def test_many_small_jumps_are_one_and_a_clock_that_is_adjusted_slowly_is_trusted(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=[]) as broker:
+async def test_many_small_jumps_are_one_and_a_clock_that_is_adjusted_slowly_is_trusted(
+    clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with living(fs, clock, tasks=[]) as broker:
         trust = broker.clock_trust
         for _ in range(48):
             clock.jump_ms += 50_000
@@ -200,38 +193,34 @@ async def test_many_small_jumps_are_one_and_a_clock_that_is_adjusted_slowly_is_t
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_clock_that_jumps_while_the_broker_is_stopped_deletes_nothing_either(
-    autojump_clock: object, clean: bool
+    clean: bool, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    disk = TimedDisk(clock)
     tasks = (*ONLY, "checkpoints")
-    async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
+    async with living(fs, clock, EVERY_MINUTE, tasks=tasks) as broker:
         await expiring(broker, retention_ms=30 * 86_400_000)
         append(broker, 5)
         await trio.sleep(120)
     if not clean:
-        disk.unlink("/data/.kafka_cleanshutdown")
+        fs.unlink("/data/.kafka_cleanshutdown")
     clock.jump_ms = 60 * 86_400_000
     for _ in range(2):  # a second start forgets nothing
-        async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
+        async with living(fs, clock, EVERY_MINUTE, tasks=tasks) as broker:
             await trio.sleep(QUARANTINE_SECONDS - 60)
             assert bases(broker) == [0, 4]
-    async with living(disk, clock, EVERY_MINUTE, tasks=tasks) as broker:
+    async with living(fs, clock, EVERY_MINUTE, tasks=tasks) as broker:
         await trio.sleep(QUARANTINE_SECONDS + 120)
         assert len(bases(broker)) == 1
 
 
-async def test_a_stop_of_a_day_is_no_jump(autojump_clock: object) -> None:
-    clock = LoopClock()
-    disk = TimedDisk(clock)
-    async with living(disk, clock, tasks=("checkpoints",)):
+async def test_a_stop_of_a_day_is_no_jump(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, tasks=("checkpoints",)):
         await trio.sleep(120)
     clock.jump_ms = 80_000_000
-    async with living(disk, clock, tasks=[]) as broker:
+    async with living(fs, clock, tasks=[]) as broker:
         assert broker.clock_trust.now_ms() == clock.now_ms()
 
 
-async def test_a_clock_file_that_is_not_understood_is_named(autojump_clock: object) -> None:
+async def test_a_clock_file_that_is_not_understood_is_named() -> None:
     disk = TimedDisk(LoopClock())
     disk.load({"/data/seglog-clock.json": b"{"})
     with capture_logs() as logged:
@@ -251,44 +240,27 @@ def test_a_clock_file_of_another_form_is_not_understood(facts: dict[str, object]
         decode_trusted_time(seal(facts))
 
 
-async def test_a_clock_jump_that_is_corrected_before_the_second_check_loses_no_data(
-    autojump_clock: object,
-) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, retention_ms=3_600_000)
-        append(broker, 5)
-        await trio.sleep(30)
-        clock.jump_ms = 86_400_000
-        await trio.sleep(45)
-        clock.jump_ms = 0
-        await trio.sleep(600)
-        assert bases(broker) == [0, 4]
-
-
-async def test_a_clock_jump_does_not_delay_the_size_and_log_start_rules(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, retention_ms=3_600_000, retention_bytes=1024)
-        append(broker, 12)
-        await trio.sleep(30)
-        clock.jump_ms = 86_400_000
-        await trio.sleep(31)
-        assert bases(broker) == [8]
+async def test_a_clock_jump_does_not_delay_the_size_and_log_start_rules(clock: LoopClock, empty: Broker) -> None:
+    await expiring(empty, retention_ms=3_600_000, retention_bytes=1024)
+    append(empty, 12)
+    await trio.sleep(30)
+    clock.jump_ms = 86_400_000
+    await trio.sleep(31)
+    assert bases(empty) == [8]
 
 
 @pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])
-async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clock: object, timestamp: int) -> None:
+async def test_segments_of_unknown_age_are_dated_by_the_first_check(
+    timestamp: int, clock: LoopClock, fs: TimedDisk
+) -> None:
     """All segments were written while the clock was a year ahead."""
-    clock = LoopClock()
     clock.jump_ms = 365 * 86_400_000
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker, retention_ms=90_000, message_timestamp_after_max_ms=2**62)
         append(broker, 9, timestamp=timestamp)
     clock.jump_ms = 0
     async with living(fs, clock, EVERY_MINUTE, "log.initial.task.delay.ms=1000", tasks=ONLY) as broker:
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         assert log.retention.last_write(log.active).source is AgeSource.LAST_APPEND
         with capture_logs() as logged:
             await trio.sleep(1.5)
@@ -304,13 +276,9 @@ async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clo
         assert bases(broker) == [9], "once, and not again at every check"
 
 
-async def test_a_modification_time_that_cannot_be_set(
-    autojump_clock: object,
-) -> None:
+async def test_a_modification_time_that_cannot_be_set(clock: LoopClock, fs: TimedDisk) -> None:
     """A modification time that cannot be set marks the partition and is tried again."""
-    clock = LoopClock()
     clock.jump_ms = 86_400_000
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 5, timestamp=-1)
@@ -325,34 +293,32 @@ async def test_a_modification_time_that_cannot_be_set(
 
 
 async def test_expired_segments_are_dropped_also_if_later_ones_cannot_be_dated(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 4)
-        clock.jump_ms = 86_400_000
-        append(broker, 1, timestamp=-1)
-        clock.jump_ms = 0
-        fs.inject(Fault("set_mtime", error=errno.EPERM))
-        await trio.sleep(61)
-        assert bases(broker) == [4]
-        assert names(fs) == {log_name(0, ".deleted"), log_name(4)}
-        assert broker.partitions["t", 0].maintenance.locked() is False
-        await trio.sleep(180)
-        assert bases(broker) == [5]
+    append(broker, 4)
+    clock.jump_ms = 86_400_000
+    append(broker, 1, timestamp=-1)
+    clock.jump_ms = 0
+    fs.inject(Fault("set_mtime", error=errno.EPERM))
+    await trio.sleep(61)
+    assert bases(broker) == [4]
+    assert names(fs) == {log_name(0, ".deleted"), log_name(4)}
+    assert broker.partitions["t", 0].maintenance.locked() is False
+    await trio.sleep(180)
+    assert bases(broker) == [5]
 
 
 # --- The order, and a disk that fails ---------------------------------------------------------------------------------
 
 
-async def test_the_order_of_an_expiry(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_the_order_of_an_expiry(clock: LoopClock, fs: TimedDisk) -> None:
     """Expiry changes memory then state and checkpoint then names and last the files."""
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
         await trio.sleep(55)
         append(broker, 4)
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         seen: list[tuple[str, int]] = []
 
         def note(operation: Operation) -> None:
@@ -375,84 +341,69 @@ async def test_the_order_of_an_expiry(autojump_clock: object, clock: LoopClock, 
 
 
 async def test_a_checkpoint_that_cannot_be_written_does_not_keep_expired_segments(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 4)
-        fs.inject(Fault("open", "checkpoint.tmp", error=errno.ENOSPC, sticky=True))
-        with capture_logs() as logged:
-            await trio.sleep(66)
-        assert events(logged, "checkpoint_not_written")
-        assert names(fs) == {log_name(4)}
-        fs.heal()
+    append(broker, 4)
+    fs.inject(Fault("open", "checkpoint.tmp", error=errno.ENOSPC, sticky=True))
+    with capture_logs() as logged:
+        await trio.sleep(66)
+    assert events(logged, "checkpoint_not_written")
+    assert names(fs) == {log_name(4)}
+    fs.heal()
 
 
-async def test_files_that_cannot_be_renamed_are_removed_when_the_delay_is_over(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 4)
-        fs.inject(Fault("rename", log_name(0), error=errno.EACCES))
-        await trio.sleep(61)
-        log = broker.partitions["t", 0].log
-        assert (bases(broker), log.truncation.first_base_on_disk) == ([4], 0), "out of the log all the same"
-        assert any("retention is held up" in problem for problem in broker.hello().problems)
-        starts = dict(broker.directory.partitions.encoded_checkpoints())["/data/log-start-offset-checkpoint"]
-        assert b"t 0 4" in starts, "a start that finds them must not serve them"
-        await trio.sleep(5)
-        assert names(fs) == {log_name(4)}
-        assert log.truncation.first_base_on_disk == 4
-        assert (
-            b"t 0" not in dict(broker.directory.partitions.encoded_checkpoints())["/data/log-start-offset-checkpoint"]
-        )
-        await trio.sleep(60)
-        assert broker.hello().problems == []
+async def test_files_that_cannot_be_renamed_are_removed_when_the_delay_is_over(fs: TimedDisk, broker: Broker) -> None:
+    append(broker, 4)
+    fs.inject(Fault("rename", log_name(0), error=errno.EACCES))
+    await trio.sleep(61)
+    log = log_of(broker)
+    assert (bases(broker), log.truncation.first_base_on_disk) == ([4], 0), "out of the log all the same"
+    assert any("retention is held up" in problem for problem in broker.hello().problems)
+    starts = dict(broker.directory.partitions.encoded_checkpoints())["/data/log-start-offset-checkpoint"]
+    assert b"t 0 4" in starts, "a start that finds them must not serve them"
+    await trio.sleep(5)
+    assert names(fs) == {log_name(4)}
+    assert log.truncation.first_base_on_disk == 4
+    assert b"t 0" not in dict(broker.directory.partitions.encoded_checkpoints())["/data/log-start-offset-checkpoint"]
+    await trio.sleep(60)
+    assert broker.hello().problems == []
 
 
 async def test_a_full_disk_gives_up_its_oldest_segments_before_a_new_one_can_be_begun(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 9)
-        fs.inject(Fault("open", log_name(9), error=errno.ENOSPC, sticky=True))
-        with capture_logs() as logged:
-            await trio.sleep(61)
-        assert bases(broker) == [8]
-        assert [entry["base_offset"] for entry in events(logged, "segment_expired")] == [0, 4]
-        await trio.sleep(60)
-        assert bases(broker) == [8]
-        assert any("retention is held up" in problem for problem in broker.hello().problems)
-        fs.heal()
-        await trio.sleep(60)
-        assert (bases(broker), broker.hello().problems) == ([9], [])
+    append(broker, 9)
+    fs.inject(Fault("open", log_name(9), error=errno.ENOSPC, sticky=True))
+    with capture_logs() as logged:
+        await trio.sleep(61)
+    assert bases(broker) == [8]
+    assert [entry["base_offset"] for entry in events(logged, "segment_expired")] == [0, 4]
+    await trio.sleep(60)
+    assert bases(broker) == [8]
+    assert any("retention is held up" in problem for problem in broker.hello().problems)
+    fs.heal()
+    await trio.sleep(60)
+    assert (bases(broker), broker.hello().problems) == ([9], [])
 
 
-async def test_one_partition_in_trouble_keeps_no_other_from_expiring(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, partitions=3)
-        for partition in range(3):
-            append(broker, 5, partition=partition)
-        fs.inject(Fault("stat", "t-1/00000000000000000000.timeindex", error=errno.EIO, sticky=True))
-        broker.partitions["t", 1].log.retention = SimpleNamespace(judge_segments=_broken)  # type: ignore[assignment]
-        with capture_logs() as logged:
-            await trio.sleep(61)
-        assert [bases(broker, partition) for partition in range(3)] == [[5], [0, 4], [5]]
-        assert [entry["partition"] for entry in events(logged, "task_failed")] == [1]
-        assert not any(partition.maintenance.locked() for partition in broker.partitions.values())
+async def test_one_partition_in_trouble_keeps_no_other_from_expiring(fs: TimedDisk, empty: Broker) -> None:
+    await expiring(empty, partitions=3)
+    for partition in range(3):
+        append(empty, 5, partition=partition)
+    fs.inject(Fault("stat", "t-1/00000000000000000000.timeindex", error=errno.EIO, sticky=True))
+    log_of(empty, 1).retention = SimpleNamespace(judge_segments=_broken)  # type: ignore[assignment]
+    with capture_logs() as logged:
+        await trio.sleep(61)
+    assert [bases(empty, partition) for partition in range(3)] == [[5], [0, 4], [5]]
+    assert [entry["partition"] for entry in events(logged, "task_failed")] == [1]
+    assert not any(partition.maintenance.locked() for partition in empty.partitions.values())
 
 
 def _broken() -> Any:
     raise ZeroDivisionError("a bug")
 
 
-async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
-    autojump_clock: object,
-) -> None:
+async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at() -> None:
     count = 3 * _PARTITIONS_AT_A_TIME + 2
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -466,41 +417,33 @@ async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
 # --- With other tasks about -------------------------------------------------------------------------------------------
 
 
-async def test_a_partition_that_another_task_works_on(
-    autojump_clock: object,
-) -> None:
+async def test_a_partition_that_another_task_works_on(empty: Broker) -> None:
     """The checkpoint task saves state at the time of a check, which must not postpone expiry by an interval."""
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, partitions=2)
-        append(broker)
-        append(broker, partition=1)
-        await trio.sleep(59)
-        async with broker.partitions["t", 0].maintenance:
-            await trio.sleep_until(60.5)
-            assert (bases(broker), bases(broker, 1)) == ([0], [1])
-        await trio.sleep_until(60.6)
-        assert bases(broker) == [1]
+    await expiring(empty, partitions=2)
+    append(empty)
+    append(empty, partition=1)
+    await trio.sleep(59)
+    async with empty.partitions["t", 0].maintenance:
+        await trio.sleep_until(60.5)
+        assert (bases(empty), bases(empty, 1)) == ([0], [1])
+    await trio.sleep_until(60.6)
+    assert bases(empty) == [1]
 
 
-async def test_a_partition_that_stays_busy_is_checked_next_time(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker)
-        await trio.sleep(59)
-        async with broker.partitions["t", 0].maintenance:
-            await trio.sleep_until(60 + segment_expiry.BUSY_SECONDS_MAX + 1)
-            assert bases(broker) == [0]
-        await trio.sleep_until(119)
+async def test_a_partition_that_stays_busy_is_checked_next_time(broker: Broker) -> None:
+    append(broker)
+    await trio.sleep(59)
+    async with broker.partitions["t", 0].maintenance:
+        await trio.sleep_until(60 + segment_expiry.BUSY_SECONDS_MAX + 1)
         assert bases(broker) == [0]
-        await trio.sleep_until(121)
-        assert bases(broker) == [1]
+    await trio.sleep_until(119)
+    assert bases(broker) == [0]
+    await trio.sleep_until(121)
+    assert bases(broker) == [1]
 
 
-async def test_a_partition_that_is_being_compacted_is_skipped_without_waiting(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=[]) as broker:
+async def test_a_partition_that_is_being_compacted_is_skipped_without_waiting(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker)
         append(broker)
         await trio.sleep(20)
@@ -512,10 +455,11 @@ async def test_a_partition_that_is_being_compacted_is_skipped_without_waiting(au
         assert bases(broker) == [1]
 
 
-async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_check(autojump_clock: object) -> None:
-    clock = LoopClock()
+async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_check(
+    clock: LoopClock, fs: TimedDisk
+) -> None:
     flags = ("log.initial.task.delay.ms=30000",)
-    async with living(TimedDisk(clock), clock, *flags, offload=HeldOffload(), tasks=TASKS) as broker:
+    async with living(fs, clock, *flags, offload=HeldOffload(), tasks=TASKS) as broker:
         await expiring(broker, partitions=20)
         for partition in range(20):
             append(broker, 5, partition=partition)
@@ -524,7 +468,7 @@ async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_
 
 
 async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_have(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
@@ -547,7 +491,7 @@ async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_hav
 
 
 async def test_a_stop_in_the_middle_leaves_a_log_that_a_start_serves_without_what_expired(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
@@ -561,7 +505,7 @@ async def test_a_stop_in_the_middle_leaves_a_log_that_a_start_serves_without_wha
             nursery.start_soon(_let_go_soon, offload)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         assert broker.directory.report.clean
-        log = broker.partitions["t", 0].log
+        log = log_of(broker)
         assert (log.log_start_offset, log.log_end_offset) == (4, 4)
         await trio.sleep(6)
         assert names(fs) == {log_name(4)}
@@ -575,118 +519,84 @@ async def _let_go_soon(offload: HeldOffload) -> None:
 # --- Policies at run time ---------------------------------------------------------------------------------------------
 
 
-async def test_every_change_of_policy_is_in_force_at_the_next_check(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, retention_ms=-1)
-        append(broker, 16)
-        await trio.sleep(121)
-        assert bases(broker) == [0, 4, 8, 12]
-        await alter(broker, retention_bytes=3 * 1024)
-        await trio.sleep(60)
-        assert bases(broker) == [4, 8, 12]
-        await alter(broker, cleanup_policy="compact", retention_ms=1, retention_bytes=0)
-        await trio.sleep(60)
-        assert bases(broker) == [4, 8, 12]
-        await alter(broker, cleanup_policy="")
-        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 9)]))
-        await trio.sleep(60)
-        assert bases(broker) == [8, 12], "what was deleted by request goes under any policy"
-        assert broker.partitions["t", 0].log.log_start_offset == 9
-        await alter(broker, cleanup_policy="delete", retention_bytes=-1)
-        await trio.sleep(60)
-        assert bases(broker) == [16]
+async def test_every_change_of_policy_is_in_force_at_the_next_check(empty: Broker) -> None:
+    await expiring(empty, retention_ms=-1)
+    append(empty, 16)
+    await trio.sleep(121)
+    assert bases(empty) == [0, 4, 8, 12]
+    await alter(empty, retention_bytes=3 * 1024)
+    await trio.sleep(60)
+    assert bases(empty) == [4, 8, 12]
+    await alter(empty, cleanup_policy="compact", retention_ms=1, retention_bytes=0)
+    await trio.sleep(60)
+    assert bases(empty) == [4, 8, 12]
+    await alter(empty, cleanup_policy="")
+    await empty.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 9)]))
+    await trio.sleep(60)
+    assert bases(empty) == [8, 12], "what was deleted by request goes under any policy"
+    assert log_of(empty).log_start_offset == 9
+    await alter(empty, cleanup_policy="delete", retention_bytes=-1)
+    await trio.sleep(60)
+    assert bases(empty) == [16]
 
 
-async def test_the_delay_that_was_in_force_at_the_expiry_counts(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, file_delete_delay_ms=20_000)
-        append(broker)
-        await trio.sleep(61)
-        await alter(broker, file_delete_delay_ms=0)
-        await trio.sleep(18)
-        assert log_name(0, ".deleted") in names(fs)
-        await trio.sleep(2)
-        assert names(fs) == {log_name(1)}
-        append(broker)
-        await trio.sleep_until(121)
-        assert names(fs) == {log_name(2)}, "a delay of nothing is over at once"
+async def test_the_delay_that_was_in_force_at_the_expiry_counts(fs: TimedDisk, empty: Broker) -> None:
+    await expiring(empty, file_delete_delay_ms=20_000)
+    append(empty)
+    await trio.sleep(61)
+    await alter(empty, file_delete_delay_ms=0)
+    await trio.sleep(18)
+    assert log_name(0, ".deleted") in names(fs)
+    await trio.sleep(2)
+    assert names(fs) == {log_name(1)}
+    append(empty)
+    await trio.sleep_until(121)
+    assert names(fs) == {log_name(2)}, "a delay of nothing is over at once"
 
 
 # --- Readers ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_fetch_in_flight_reads_to_its_end_a_segment_that_expires_and_is_removed(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 5)
-        with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
-            [piece] = answer.slices
-            await trio.sleep(600)
-            assert names(fs) == {log_name(5)}, "long past the deletion delay"
-            position = 0
-            for offset in range(4):
-                header = parse_header(piece.file.pread(piece.size, piece.position), position)
-                assert header.base_offset == offset
-                position += header.size
-            assert position == piece.size == 1024
-            error = (await fetch(broker, 0)).error
-            assert isinstance(error, OffsetOutOfRangeError)
-            assert (error.requested, error.earliest, error.latest) == (0, 5, 5)
-            assert error.facts["reason"] == "expired"
-        assert not [path for path in fs.open_files if f"{0:020d}" in path], "and then the space comes back"
+    append(broker, 5)
+    with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
+        [piece] = answer.slices
+        await trio.sleep(600)
+        assert names(fs) == {log_name(5)}, "long past the deletion delay"
+        position = 0
+        for offset in range(4):
+            header = parse_header(piece.file.pread(piece.size, piece.position), position)
+            assert header.base_offset == offset
+            position += header.size
+        assert position == piece.size == 1024
+        error = (await fetch(broker, 0)).error
+        assert isinstance(error, OffsetOutOfRangeError)
+        assert (error.requested, error.earliest, error.latest) == (0, 5, 5)
+        assert error.facts["reason"] == "expired"
+    assert not [path for path in fs.open_files if f"{0:020d}" in path], "and then the space comes back"
 
 
-async def test_a_slow_reader_gets_the_log_start_and_continues_there(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker, retention_ms=-1, retention_bytes=2048)
-        offset = 0
-        overtaken = 0
-        for _ in range(50):
-            append(broker, 3)
-            await trio.sleep(30)
-            found = await fetch(broker, offset)
-            if isinstance(found.error, OffsetOutOfRangeError):
-                overtaken += 1
-                assert found.error.earliest > offset
-                offset = found.error.earliest
-                found = await fetch(broker, offset)
-            assert found.error is None
-            offset += 1
-        assert overtaken > 3
+async def test_a_fetch_that_waits_at_the_end_of_a_log_that_expires_gets_the_next_record(broker: Broker) -> None:
+    append(broker, 5)
+    found: list[int] = []
+
+    async def wait() -> None:
+        request = messages.FetchRequest([messages.FetchPartition("t", 0, 5)], max_wait_ms=30_000)
+        while not found:
+            with await broker.fetch(request) as answer:
+                found.extend(slice_.start_offset for slice_ in answer.slices)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(65)
+        assert bases(broker) == [5]
+        append(broker)
+    assert found == [5]
 
 
-async def test_a_fetch_that_waits_at_the_end_of_a_log_that_expires_gets_the_next_record(
-    autojump_clock: object,
-) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 5)
-        found: list[int] = []
-
-        async def wait() -> None:
-            request = messages.FetchRequest([messages.FetchPartition("t", 0, 5)], max_wait_ms=30_000)
-            while not found:
-                with await broker.fetch(request) as answer:
-                    found.extend(slice_.start_offset for slice_ in answer.slices)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await trio.sleep(65)
-            assert bases(broker) == [5]
-            append(broker)
-        assert found == [5]
-
-
-async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker)
         append(broker, 9)
@@ -699,9 +609,7 @@ async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(
         assert broker.metrics.cold_reads > 0
 
 
-async def test_sizes_of_very_many_segments_are_asked_for_off_the_loop(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_sizes_of_very_many_segments_are_asked_for_off_the_loop(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=()) as broker:
         await with_topic(broker, segment_bytes=1024, retention_ms=-1)
         append(broker, 4 * 1200)

@@ -5,17 +5,18 @@ import errno
 import trio
 from structlog.testing import capture_logs
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.expiry import ROLL_CHECK_SECONDS
 from seglog_broker.testing.forgetful import Fault
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, bases, living, with_topic
 
-TASKS = ("rolls",)
+ONLY = ("rolls",)
 
 
-async def test_an_idle_segment_is_closed_at_most_one_check_after_segment_ms(autojump_clock: object) -> None:
+async def test_an_idle_segment_is_closed_at_most_one_check_after_segment_ms() -> None:
     for phase in (0.0, 0.3, 0.999):
         clock = LoopClock()
-        async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
+        async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
             await with_topic(broker, segment_ms=10_000)
             await trio.sleep(phase)
             append(broker)
@@ -30,9 +31,8 @@ async def test_an_idle_segment_is_closed_at_most_one_check_after_segment_ms(auto
             assert bases(broker) == [0, 1], "an empty segment stays open"
 
 
-async def test_the_first_check_comes_after_the_initial_delay(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, "log.initial.task.delay.ms=30000", tasks=TASKS) as broker:
+async def test_the_first_check_comes_after_the_initial_delay(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, "log.initial.task.delay.ms=30000", tasks=ONLY) as broker:
         await with_topic(broker, segment_ms=1)
         append(broker)
         await trio.sleep(29.9)
@@ -41,68 +41,63 @@ async def test_the_first_check_comes_after_the_initial_delay(autojump_clock: obj
         assert bases(broker) == [0, 1]
 
 
-async def test_restarts_do_not_postpone_a_roll(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, tasks=TASKS) as broker:
+async def test_restarts_do_not_postpone_a_roll(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, tasks=ONLY) as broker:
         await with_topic(broker, segment_ms=10_000)
         append(broker)
     for _ in range(3):
         await trio.sleep(3)
-        async with living(fs, clock, tasks=TASKS) as broker:
+        async with living(fs, clock, tasks=ONLY) as broker:
             assert bases(broker) == [0]
     await trio.sleep(1.001)
-    async with living(fs, clock, tasks=TASKS) as broker:
+    async with living(fs, clock, tasks=ONLY) as broker:
         await trio.sleep(0.001)
         assert bases(broker) == [0, 1]
 
 
-async def test_a_roll_on_a_full_disk(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_a_roll_on_a_full_disk(fs: TimedDisk, broker: Broker) -> None:
     """A roll on a full disk is reported and made when there is room and other partitions are rolled."""
-    async with living(fs, clock, tasks=TASKS) as broker:
-        await with_topic(broker, partitions=2, segment_ms=5000)
-        append(broker)
-        append(broker, partition=1)
-        fs.inject(Fault("open", f"t-0/{1:020d}.log", error=errno.ENOSPC, sticky=True))
-        with capture_logs() as logged:
-            await trio.sleep(60)
-        assert (bases(broker), bases(broker, 1)) == ([0], [0, 1])
-        assert [entry["event"] for entry in logged].count("task_postponed") == 1, "told once, tried every second"
-        assert any("t-0: roll is held up" in problem for problem in broker.hello().problems)
-        fs.heal()
-        await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
-        assert bases(broker) == [0, 1]
-        assert broker.hello().problems == []
+    await with_topic(broker, partitions=2, segment_ms=5000)
+    append(broker)
+    append(broker, partition=1)
+    fs.inject(Fault("open", f"t-0/{1:020d}.log", error=errno.ENOSPC, sticky=True))
+    with capture_logs() as logged:
+        await trio.sleep(60)
+    assert (bases(broker), bases(broker, 1)) == ([0], [0, 1])
+    assert [entry["event"] for entry in logged].count("task_postponed") == 1, "told once, tried every second"
+    assert any("t-0: roll is held up" in problem for problem in broker.hello().problems)
+    fs.heal()
+    await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
+    assert bases(broker) == [0, 1]
+    assert broker.hello().problems == []
 
 
-async def test_a_clock_that_is_set_back_delays_a_roll_by_its_segment_ms_at_most(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
-        await with_topic(broker, segment_ms=10_000)
-        append(broker)
-        await trio.sleep(4.5)
-        clock.jump_ms = -365 * 86_400_000
-        await trio.sleep(10)
-        assert bases(broker) == [0]
-        await trio.sleep(1 + ROLL_CHECK_SECONDS)
-        assert bases(broker) == [0, 1]
+async def test_a_clock_that_is_set_back_delays_a_roll_by_its_segment_ms_at_most(
+    clock: LoopClock, broker: Broker
+) -> None:
+    await with_topic(broker, segment_ms=10_000)
+    append(broker)
+    await trio.sleep(4.5)
+    clock.jump_ms = -365 * 86_400_000
+    await trio.sleep(10)
+    assert bases(broker) == [0]
+    await trio.sleep(1 + ROLL_CHECK_SECONDS)
+    assert bases(broker) == [0, 1]
 
 
-async def test_an_altered_segment_ms_is_in_force_at_the_next_check(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
-        await with_topic(broker)
-        append(broker)
-        await trio.sleep(100)
-        assert bases(broker) == [0]
-        await alter(broker, segment_ms=1000)
-        await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
-        assert bases(broker) == [0, 1]
+async def test_an_altered_segment_ms_is_in_force_at_the_next_check(broker: Broker) -> None:
+    await with_topic(broker)
+    append(broker)
+    await trio.sleep(100)
+    assert bases(broker) == [0]
+    await alter(broker, segment_ms=1000)
+    await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
+    assert bases(broker) == [0, 1]
 
 
-async def test_a_read_only_partition_is_left_alone(autojump_clock: object) -> None:
-    clock = LoopClock()
-    async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
-        await with_topic(broker, segment_ms=1000)
-        append(broker)
-        broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
-        await trio.sleep(100)
-        assert bases(broker) == [0]
+async def test_a_read_only_partition_is_left_alone(broker: Broker) -> None:
+    await with_topic(broker, segment_ms=1000)
+    append(broker)
+    broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
+    await trio.sleep(100)
+    assert bases(broker) == [0]

@@ -20,6 +20,7 @@ from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, 
 
 ONLY = ("scrubs",)
 EVERY_HOUR = "seglog.scrub.interval.ms=3600000"
+FLAGS = (EVERY_HOUR,)
 
 
 def path(base: int, suffix: str = ".log") -> str:
@@ -32,33 +33,33 @@ async def three_closed(broker: Broker) -> None:
     append(broker, 14)
 
 
-async def test_sound_segments_are_unchanged_and_counted(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        before = {name: data for name, data in fs.snapshot().items() if "/t-0/" in name}
-        with capture_logs() as logged:
-            await trio.sleep(3601)
-        assert {name: data for name, data in fs.snapshot().items() if "/t-0/" in name} == before
-        assert [entry["event"] for entry in logged] == ["scrub_pass_finished"]
-        metrics = broker.metrics
-        assert (metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings) == (3, 3 * 1024, 0)
-        assert (metrics.scrub_passes, metrics.scrub_pass_ratio) == (2, 1.0), "one before there was a topic"
-        assert metrics.scrub_last_pass_ms == clock.now_ms() - 1000
-        assert broker.hello().problems == []
+@pytest.fixture
+async def broker(empty: Broker) -> Broker:
+    await three_closed(empty)
+    return empty
 
 
-async def test_at_rate_0_nothing_is_read(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_sound_segments_are_unchanged_and_counted(clock: LoopClock, fs: TimedDisk, broker: Broker) -> None:
+    before = {name: data for name, data in fs.snapshot().items() if "/t-0/" in name}
+    with capture_logs() as logged:
+        await trio.sleep(3601)
+    assert {name: data for name, data in fs.snapshot().items() if "/t-0/" in name} == before
+    assert [entry["event"] for entry in logged] == ["scrub_pass_finished"]
+    metrics = broker.metrics
+    assert (metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings) == (3, 3 * 1024, 0)
+    assert (metrics.scrub_passes, metrics.scrub_pass_ratio) == (2, 1.0), "one before there was a topic"
+    assert metrics.scrub_last_pass_ms == clock.now_ms() - 1000
+    assert broker.hello().problems == []
+
+
+async def test_at_rate_0_nothing_is_read(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, EVERY_HOUR, "seglog.scrub.bytes.per.second=0", tasks=ONLY) as broker:
         await three_closed(broker)
         await trio.sleep(10_000)
         assert broker.metrics.scrub_passes == 0
 
 
-async def test_damage_is_reported_before_a_reader_finds_it_and_then_skipped(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_damage_is_reported_before_a_reader_finds_it_and_then_skipped(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         flip_bit(fs, path(4), 256 + 100)
@@ -80,33 +81,29 @@ async def test_damage_is_reported_before_a_reader_finds_it_and_then_skipped(
 
 
 async def test_bytes_at_the_end_of_a_closed_segment_stand_for_the_offsets_up_to_the_next(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        flip_bit(fs, path(4), 3 * 256 + 100)
-        await trio.sleep(3601)
-        (damage,) = broker.partitions["t", 0].log.state.damaged
-        assert (damage.start_offset, damage.end_offset, damage.position, damage.end_position) == (7, 8, 768, 1024)
-        assert (await fetch(broker, 8)).error is None
+    flip_bit(fs, path(4), 3 * 256 + 100)
+    await trio.sleep(3601)
+    (damage,) = broker.partitions["t", 0].log.state.damaged
+    assert (damage.start_offset, damage.end_offset, damage.position, damage.end_position) == (7, 8, 768, 1024)
+    assert (await fetch(broker, 8)).error is None
 
 
 @pytest.mark.parametrize("position", [7, 15], ids=["base offset", "leader epoch"])
 async def test_bytes_that_no_batch_checksum_covers_are_checked_by_the_checksum_file(
-    autojump_clock: object, position: int, clock: LoopClock, fs: TimedDisk
+    position: int, fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        sound = read_file(fs, path(8))
-        flip_bit(fs, path(8), 3 * 256 + position)
-        await trio.sleep(3601)
-        assert broker.hello().problems, "an offset or an epoch has changed"
-        file = fs.open(path(8), writable=True)
-        file.pwritev([sound], 0)
-        file.close()
-        if position == 15:
-            await trio.sleep(3600)
-            assert broker.hello().problems == [], "restored from a backup"
+    sound = read_file(fs, path(8))
+    flip_bit(fs, path(8), 3 * 256 + position)
+    await trio.sleep(3601)
+    assert broker.hello().problems, "an offset or an epoch has changed"
+    file = fs.open(path(8), writable=True)
+    file.pwritev([sound], 0)
+    file.close()
+    if position == 15:
+        await trio.sleep(3600)
+        assert broker.hello().problems == [], "restored from a backup"
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -116,63 +113,53 @@ async def test_bytes_that_no_batch_checksum_covers_are_checked_by_the_checksum_f
     ids=["a bit turned", "gone"],
 )
 async def test_a_wrong_index_is_replaced_by_a_right_one(
-    autojump_clock: object, suffix: str, hurt: Callable[[TimedDisk, str], None], clock: LoopClock, fs: TimedDisk
+    suffix: str, hurt: Callable[[TimedDisk, str], None], fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        right = read_file(fs, path(4, suffix))
-        hurt(fs, path(4, suffix))
-        await trio.sleep(3601)
-        assert read_file(fs, path(4, suffix)) == right
-        assert not any(name.endswith(".tmp") for name in fs.list_directory("/data/t-0"))
-        assert broker.metrics.scrub_findings == 1
-        assert broker.hello().problems == []
-        verify(fs, broker.partitions["t", 0].log)
+    right = read_file(fs, path(4, suffix))
+    hurt(fs, path(4, suffix))
+    await trio.sleep(3601)
+    assert read_file(fs, path(4, suffix)) == right
+    assert not any(name.endswith(".tmp") for name in fs.list_directory("/data/t-0"))
+    assert broker.metrics.scrub_findings == 1
+    assert broker.hello().problems == []
+    verify(fs, broker.partitions["t", 0].log)
 
 
 @pytest.mark.parametrize("content", [None, b"junk"], ids=["none", "a malformed one"])
 async def test_a_sound_segment_without_a_checksum_gets_one(
-    autojump_clock: object, content: bytes | None, clock: LoopClock, fs: TimedDisk
+    content: bytes | None, fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        right = read_file(fs, path(4, ".checksum"))
-        fs.unlink(path(4, ".checksum"))
-        if content is not None:
-            file = fs.open(path(4, ".checksum"), create=True)
-            file.pwritev([content], 0)
-            file.close()
-        await trio.sleep(3601)
-        assert read_file(fs, path(4, ".checksum")) == right
+    right = read_file(fs, path(4, ".checksum"))
+    fs.unlink(path(4, ".checksum"))
+    if content is not None:
+        file = fs.open(path(4, ".checksum"), create=True)
+        file.pwritev([content], 0)
+        file.close()
+    await trio.sleep(3601)
+    assert read_file(fs, path(4, ".checksum")) == right
 
 
-async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        fs.inject(Fault("pread", f"{4:020d}.log", error=errno.EIO, sticky=True))
-        await trio.sleep(3601)
-        (problem,) = broker.hello().problems
-        assert f"{4:020d}.log could not be read" in problem
-        assert broker.metrics.scrubbed_segments == 2
-        fs.heal()
-        await trio.sleep(3600)
-        assert broker.hello().problems == []
+async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(fs: TimedDisk, broker: Broker) -> None:
+    fs.inject(Fault("pread", f"{4:020d}.log", error=errno.EIO, sticky=True))
+    await trio.sleep(3601)
+    (problem,) = broker.hello().problems
+    assert f"{4:020d}.log could not be read" in problem
+    assert broker.metrics.scrubbed_segments == 2
+    fs.heal()
+    await trio.sleep(3600)
+    assert broker.hello().problems == []
 
 
 async def test_a_closed_segment_that_became_shorter_is_reported_and_gets_no_checksum_file(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    fs: TimedDisk, broker: Broker
 ) -> None:
-    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
-        await three_closed(broker)
-        fs.unlink(path(4, ".checksum"))
-        cut_file(fs, path(4), 768)
-        await trio.sleep(3601)
-        (problem,) = broker.hello().problems
-        assert "has 768 bytes, and had 1024" in problem
-        assert not fs.exists(path(4, ".checksum"))
-        assert (await fetch(broker, 4)).error is None
+    fs.unlink(path(4, ".checksum"))
+    cut_file(fs, path(4), 768)
+    await trio.sleep(3601)
+    (problem,) = broker.hello().problems
+    assert "has 768 bytes, and had 1024" in problem
+    assert not fs.exists(path(4, ".checksum"))
+    assert (await fetch(broker, 4)).error is None
 
 
 class _Held(InlineOffload):
@@ -203,7 +190,7 @@ class _HeldScrubber(InlineWorkers):
 
 
 async def test_a_result_for_a_segment_that_has_left_the_log_meanwhile_changes_nothing(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+    clock: LoopClock, fs: TimedDisk
 ) -> None:
     offload = _Held()
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY, offload=offload) as broker:
