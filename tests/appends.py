@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.messages import AppendReply, AppendRequest
+from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest, AppendResult
 
 
 class Appends(Protocol):
@@ -60,6 +60,12 @@ class OneAppend:
         replies = self._appends.replies
         return None if replies is None else _only(replies)
 
+    @property
+    def result(self) -> AppendResult:
+        """That of its first partition, which is there already."""
+        assert self.reply is not None
+        return self.reply.partitions[0]
+
     async def wait(self) -> AppendReply:
         return _only(await self._appends.wait())
 
@@ -72,6 +78,14 @@ def append_request(
     if appends.replies:
         _only(appends.replies)
     return OneAppend(appends)
+
+
+def append_batch(
+    broker: TakesAppends, encoded: bytes, topic: str = "t", partition: int = 0, *, ack: Ack = "os"
+) -> OneAppend:
+    """Append batches to one partition."""
+    request = AppendRequest([AppendPartition(topic, partition, len(encoded))], ack)
+    return append_request(broker, request, memoryview(bytearray(encoded)))
 
 
 def _only(replies: Sequence[AppendReply | SeglogError]) -> AppendReply:

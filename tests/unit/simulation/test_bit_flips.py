@@ -15,9 +15,9 @@ from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
+from seglog_protocol.messages import CreateTopicRequest
 from tests import logs
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit, read_around
 from tests.unit.simulation.test_damage_met_by_readers import Found, Reader, open_broker
 
@@ -42,8 +42,7 @@ async def _written() -> tuple[dict[str, bytes], Found]:
             producer_epoch=0,
             base_sequence=2 * number,
         )
-        request = AppendRequest([AppendPartition("t", 0, len(data))], "disk")
-        await append_request(broker, request, memoryview(bytearray(data))).wait()
+        await append_batch(broker, data, ack="disk").wait()
         records += [(2 * number + part, value) for part, value in enumerate(values)]
         if number % _BATCHES == _BATCHES - 1:
             clock.now += 2000

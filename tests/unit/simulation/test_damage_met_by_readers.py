@@ -20,9 +20,9 @@ from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
+from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import ManualClock, contents, flip_bit
 from tests.support import soak_scaled
 
@@ -61,9 +61,7 @@ async def _written(*, index_interval: int = 100) -> Written:
             clock.now += 2000
         values = [b"value %d" % (offset + part) for part in range(count)]
         data = encode_batch([(clock.now, None, value, ()) for value in values])
-        await append_request(
-            broker, AppendRequest([AppendPartition("t", 0, len(data))]), memoryview(bytearray(data))
-        ).wait()
+        await append_batch(broker, data, ack="disk").wait()
         places.append((log.active.log_path, log.active.size - len(data), offset, offset + count))
         records += [(offset + part, value) for part, value in enumerate(values)]
         offset += count

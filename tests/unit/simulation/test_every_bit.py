@@ -44,10 +44,10 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
-from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult, CreateTopicRequest
+from seglog_protocol.messages import AppendResult, CreateTopicRequest
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import ManualClock, append_one, batch, contents, flip_bit
 from tests.support import SOME_OR_ALL, soak_seed, soak_step
 from tests.unit.broker.storage.log.transactions import (
@@ -137,8 +137,7 @@ async def _append(broker: Broker, clock: ManualClock, records: Records, number: 
 
 
 async def _send(broker: Broker, data: bytes) -> AppendResult:
-    request = AppendRequest([AppendPartition("t", 0, len(data))], "disk")
-    reply = await append_request(broker, request, memoryview(bytearray(data))).wait()
+    reply = await append_batch(broker, data, ack="disk").wait()
     return reply.partitions[0]
 
 

@@ -22,7 +22,7 @@ from seglog.core.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import messages
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import batch_of_size
 from tests.support import REPOSITORY
 from tests.unit.broker.tasks.living_broker import START_MS, LoopClock, living
@@ -74,8 +74,7 @@ class Running(NamedTuple):
     async def append(self) -> None:
         """Append a batch of 1,024 bytes with the current time."""
         encoded = batch_of_size(1024, self.broker.clock.now_ms())
-        request = messages.AppendRequest([messages.AppendPartition("commits", 0, len(encoded))], "os")
-        reply = await append_request(self.broker, request, memoryview(bytearray(encoded))).wait()
+        reply = await append_batch(self.broker, encoded, "commits").wait()
         assert reply.partitions[0].error is None
 
     async def explain(self) -> tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]:

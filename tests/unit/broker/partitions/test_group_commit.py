@@ -35,7 +35,7 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from tests.appends import OneAppend, append_request
+from tests.appends import OneAppend, append_batch, append_request
 from tests.logs import ManualClock, batch, batch_of_size
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check
@@ -480,8 +480,7 @@ async def test_a_failed_fsync_or_write_is_final(
 
 async def still_read_only(broker: Broker) -> None:
     encoded = batch(b"v")
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "disk")
-    reply = await append_request(broker, request, memoryview(bytearray(encoded))).wait()
+    reply = await append_batch(broker, encoded, ack="disk").wait()
     assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
     assert any("t-0 is read-only" in text for text in broker.hello().problems)
 
@@ -492,11 +491,7 @@ async def test_a_failed_fsync_during_a_stop() -> None:
     await running.broker.create_topic(messages.CreateTopicRequest("t", PARTITIONS, {}))
     assert await error_of(running.append(0, 1)) is None
     os_only = batch(b"v")
-    append_request(
-        running.broker,
-        messages.AppendRequest([messages.AppendPartition("t", 0, len(os_only))], "os"),
-        memoryview(bytearray(os_only)),
-    )
+    append_batch(running.broker, os_only)
     running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
     with capture_logs() as logged:
         running.broker.close()

@@ -3,7 +3,7 @@
 from seglog_broker.api.broker import Broker
 from seglog_broker.runtime.not_durable import NotDurable, NotDurablePart
 from seglog_protocol import messages
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import batch
 from tests.unit.broker.brokers import open_broker
 
@@ -45,8 +45,7 @@ def test_what_is_appended_while_a_flush_is_under_way_stays() -> None:
 
 
 async def append(broker: Broker, encoded: bytes, ack: messages.Ack, partition: int = 0) -> None:
-    request = messages.AppendRequest([messages.AppendPartition("t", partition, len(encoded))], ack)
-    await append_request(broker, request, memoryview(bytearray(encoded))).wait()
+    await append_batch(broker, encoded, partition=partition, ack=ack).wait()
 
 
 async def test_bytes_are_counted_until_they_are_on_the_disk_or_deleted(autojump_clock: object) -> None:

@@ -17,7 +17,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
-from tests.appends import append_request
+from tests.appends import append_batch, append_request
 from tests.logs import ManualClock, batch
 from tests.unit.broker.brokers import open_broker
 
@@ -106,8 +106,7 @@ async def test_appends_are_counted_by_ack_level_and_in_bytes(autojump_clock: obj
 async def test_acks_that_share_a_flush_count_it_once(broker: Broker) -> None:
     await broker.create_topic(messages.CreateTopicRequest("t", 1))
     encoded = batch(b"v")
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "disk")
-    pending = [append_request(broker, request, memoryview(bytearray(encoded))) for _ in range(20)]
+    pending = [append_batch(broker, encoded, ack="disk") for _ in range(20)]
     async with trio.open_nursery() as nursery:
         for one in pending:
             nursery.start_soon(one.wait)

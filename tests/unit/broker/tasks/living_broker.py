@@ -18,7 +18,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import batch_of_size
 
 START_MS = 1_700_000_000_000
@@ -130,16 +130,24 @@ async def alter(broker: Broker, **config: str | int) -> None:
     await broker.alter_topic(messages.AlterTopicRequest("t", config=named))
 
 
+async def delete(broker: Broker, topic: str = "t") -> None:
+    await broker.delete_topic(messages.DeleteTopicRequest(topic))
+
+
+async def truncate(broker: Broker, offset: int | None) -> messages.TruncateResult:
+    """The result for the first partition."""
+    request = messages.TruncateRequest([messages.TruncatePartition("t", 0, offset)])
+    return (await broker.truncate(request)).partitions[0]
+
+
 def append(
     broker: Broker, count: int = 1, *, topic: str = "t", partition: int = 0, timestamp: int | None = None
 ) -> None:
     """Append so many one-record batches of 256 bytes with the clock's timestamps; four fill a segment of 1024 bytes."""
     for _ in range(count):
         encoded = batch_of_size(256, broker.clock.now_ms() if timestamp is None else timestamp)
-        request = messages.AppendRequest([messages.AppendPartition(topic, partition, len(encoded))], "os")
-        reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-        assert reply is not None
-        assert reply.partitions[0].error is None, reply
+        result = append_batch(broker, encoded, topic, partition).result
+        assert result.error is None, result
 
 
 async def fetch(broker: Broker, offset: int, topic: str = "t") -> messages.FetchResult:

@@ -10,8 +10,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_protocol.errors import PartitionReadOnlyError, StorageError
-from seglog_protocol.messages import DeleteTopicRequest
-from tests.unit.broker.tasks.living_broker import with_topic
+from tests.unit.broker.tasks.living_broker import delete, with_topic
 
 ONLY = ()
 
@@ -102,7 +101,7 @@ async def test_the_outcome_for_a_partition_that_was_deleted_meanwhile_is_not_rep
     boundary = TaskBoundary("sweep")
 
     async def deleted_meanwhile(_: Partition) -> None:
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await delete(broker)
         raise error
 
     with capture_logs() as logged:

@@ -26,7 +26,7 @@ from seglog_broker.workers.pool import COMMAND
 from seglog_protocol import messages, segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import flip_bit, read_around, verify
 from tests.processes import clean_environment
 from tests.unit.broker.tasks.living_broker import (
@@ -37,9 +37,11 @@ from tests.unit.broker.tasks.living_broker import (
     Turns,
     alter,
     bases,
+    delete,
     fetch,
     living,
     log_of,
+    truncate,
     with_topic,
 )
 
@@ -105,14 +107,6 @@ async def broker(empty: Broker) -> Broker:
     return empty
 
 
-def send(broker: Broker, encoded: bytes, topic: str = "t", partition: int = 0) -> messages.AppendResult:
-    request = messages.AppendRequest([messages.AppendPartition(topic, partition, len(encoded))], "os")
-    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-    assert reply is not None
-    [result] = reply.partitions
-    return result
-
-
 def put(
     broker: Broker,
     key: bytes | None,
@@ -125,7 +119,7 @@ def put(
     """Append a batch of one record, five of which fill a segment; returns its offset."""
     stamp = broker.clock.now_ms() if timestamp is None else timestamp
     filling = (("filling", b"." * 90),)
-    result = send(broker, encode_batch([(stamp, key, value, filling)]), topic, partition)
+    result = append_batch(broker, encode_batch([(stamp, key, value, filling)]), topic, partition).result
     assert result.error is None, result.error
     assert result.base_offset is not None
     return result.base_offset
@@ -510,7 +504,7 @@ async def test_a_topic_is_deleted_after_its_cleaner_has_left(
         fs.operations.clear()
         done_before_the_end: list[str] = []
         offload.left = lambda: done_before_the_end.extend(op.path for op in fs.operations if op.name == "rename")
-        await broker.delete_topic(messages.DeleteTopicRequest("t"))
+        await delete(broker)
         assert offload.running == []
         assert done_before_the_end == []
         assert [op.path for op in fs.operations if op.name == "rename" and op.path.startswith("/data/t-")] == [
@@ -535,7 +529,7 @@ async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(offload: Cl
         nursery.start_soon(save_state, broker.partitions["t", 0], broker.offload)
         await wait_all_tasks_blocked()
         with trio.move_on_after(0.5) as scope:
-            await broker.delete_topic(messages.DeleteTopicRequest("t"))
+            await delete(broker)
         assert scope.cancelled_caught
         offload.let_go()
     await trio.sleep(5)
@@ -550,7 +544,7 @@ async def test_a_deletion_that_the_disk_refuses_leaves_the_topic_to_be_compacted
     await trio.sleep(3)
     fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO, sticky=True))
     with pytest.raises(Exception, match="could not be deleted"):
-        await broker.delete_topic(messages.DeleteTopicRequest("t"))
+        await delete(broker)
     assert offload.running == [], "its round had to end for that"
     assert files(fs) == set()
     fs.heal()
@@ -693,7 +687,7 @@ async def test_truncation_during_a_round_holds(clock: LoopClock, fs: TimedDisk, 
         fill(broker, 5, keys=7)
         await trio.sleep(3)
         log = log_of(broker)
-        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 10)]))
+        await truncate(broker, 10)
         offload.let_cleaners_go()
         await trio.sleep(5)
         assert log.log_start_offset == 10
@@ -746,7 +740,7 @@ async def test_a_partition_that_became_read_only_meanwhile_keeps_its_files(
 
 async def test_a_record_without_a_key_is_refused_by_its_index(broker: Broker) -> None:
     records = [(START_MS, key, b"v", ()) for key in (b"a", b"b", None, b"c", None)]
-    result = send(broker, encode_batch(records))
+    result = append_batch(broker, encode_batch(records)).result
     assert isinstance(result.error, InvalidRecordError)
     assert result.error.record == 2
     assert log_of(broker).log_end_offset == 0

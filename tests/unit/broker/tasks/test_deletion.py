@@ -12,13 +12,14 @@ from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingD
 from seglog_broker.tasks.expiry import RETRY_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
-from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest, FetchPartition, FetchRequest
+from seglog_protocol.messages import AlterTopicRequest, FetchPartition, FetchRequest
 from tests.unit.broker.tasks.living_broker import (
     HeldOffload,
     LoopClock,
     TimedDisk,
     append,
     bases,
+    delete,
     fetch,
     living,
     log_name,
@@ -36,10 +37,6 @@ def directories(fs: ForgetfulFileSystem) -> list[str]:
     """Names of partition directories; those of deleted topics by their suffix."""
     found = [name for name in fs.list_directory("/data") if fs.stat(f"/data/{name}").is_directory]
     return [name if not name.endswith("-delete") else f"{name.partition('.')[0]} deleted" for name in found]
-
-
-async def delete(broker: Broker, topic: str = "t") -> None:
-    await broker.delete_topic(DeleteTopicRequest(topic))
 
 
 async def grow(broker: Broker) -> None:

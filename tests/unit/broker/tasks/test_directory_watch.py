@@ -7,8 +7,7 @@ from seglog_broker.server import TASKS
 from seglog_broker.storage.io.filenames import LOCK_FILE
 from seglog_broker.tasks.resources import DIRECTORY_SECONDS
 from seglog_protocol.errors import LogDirectoryError, PartitionReadOnlyError
-from seglog_protocol.messages import AppendPartition, AppendRequest
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import batch
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
 
@@ -29,9 +28,7 @@ async def test_after_the_directory_is_replaced(clock: LoopClock, fs: TimedDisk) 
         replace(fs)
         before = fs.snapshot()
         encoded = batch(b"late")
-        pending = append_request(
-            broker, AppendRequest([AppendPartition("t", 0, len(encoded))], "disk"), memoryview(bytearray(encoded))
-        )
+        pending = append_batch(broker, encoded, ack="disk")
         [result] = (await pending.wait()).partitions
         assert isinstance(result.error, PartitionReadOnlyError)
         assert "removed or replaced" in result.error.message

@@ -18,7 +18,7 @@ from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import DiskFullError, InvalidConfigError, PolicyViolationError, SeglogError
 from seglog_protocol.messages.headers import pack_reply
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import read_around
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic
 
@@ -64,10 +64,7 @@ def put(broker: Broker, topic: str, number: int) -> SeglogError | None:
     """A record that replaces the one before, and a tombstone, in a batch; four of them fill a segment."""
     now, filling = broker.clock.now_ms(), (("filling", b"." * 90),)
     encoded = encode_batch([(now, b"k", b"", filling), (now, b"gone %d" % number, None, filling)])
-    request = messages.AppendRequest([messages.AppendPartition(topic, 0, len(encoded))], "os")
-    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-    assert reply is not None
-    return reply.partitions[0].error
+    return append_batch(broker, encoded, topic).result.error
 
 
 async def walk(clock: LoopClock, topics: Mapping[str, Mapping[str, Any]], *flags: str) -> None:

@@ -15,8 +15,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.tasks.durability import LOOK_SECONDS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.messages import DeleteTopicRequest
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, delete, living, with_topic
 
 ONLY = ("flushes",)
 
@@ -130,13 +129,13 @@ async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(clock: L
         append(broker)
         await trio.sleep(1)
         with capture_logs() as logged:
-            await broker.delete_topic(DeleteTopicRequest("t"))
+            await delete(broker)
             await with_topic(broker, flush_messages=1)
             append(broker)
             await trio.sleep(10)
         assert {entry["event"] for entry in logged} == {"topic_deleted", "topic_created"}
         assert durable(broker) == 1
-        await broker.delete_topic(DeleteTopicRequest("t"))
+        await delete(broker)
     assert not [path for path in fs.open_files if "t-0" in path]
 
 

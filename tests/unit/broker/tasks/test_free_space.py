@@ -17,18 +17,21 @@ from seglog_broker.tasks.resources import BALLAST_RETRY_SECONDS, SPACE_SECONDS
 from seglog_broker.testing.forgetful import PROCESS_KILL, Fault
 from seglog_protocol import messages
 from seglog_protocol.errors import DiskFullError
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import batch_of_size
 from tests.unit.broker.tasks.living_broker import (
     LoopClock,
     TimedDisk,
+    alter,
     append,
     bases,
+    delete,
     fetch,
     living,
     log_name,
     log_of,
     names,
+    truncate,
     with_topic,
 )
 
@@ -46,10 +49,7 @@ FLAGS = MARKS
 
 def refusal(broker: Broker) -> DiskFullError:
     encoded = batch_of_size(256, broker.clock.now_ms())
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded))], "os")
-    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-    assert reply is not None
-    error = reply.partitions[0].error
+    error = append_batch(broker, encoded).result.error
     assert isinstance(error, DiskFullError)
     return error
 
@@ -97,7 +97,7 @@ async def test_below_the_hard_mark_appends_are_refused(fs: TimedDisk, broker: Br
             await broker.alter_topic(messages.AlterTopicRequest("t", partitions=2))
         assert list(broker.directory.registry.topics) == ["t"]
         assert (await fetch(broker, 0)).size == 3 * 256
-        await broker.alter_topic(messages.AlterTopicRequest("t", config={"retention.ms": 1000}))
+        await alter(broker, retention_ms=1000)
         assert [p for p in broker.hello().problems if "is full" in p]
         numbers = broker.read_metrics().metrics
         assert (numbers["disk_full"], numbers["ballast_bytes"]) == (1, 0)
@@ -167,7 +167,7 @@ async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(clo
         fs.limit_free_bytes(9_000)
         await trio.sleep(2 * SPACE_SECONDS)
         refusal(broker)
-        await broker.alter_topic(messages.AlterTopicRequest("t", config={"retention.bytes": 50_000}))
+        await alter(broker, retention_bytes=50000)
         await trio.sleep(10)
         append(broker)
         log = log_of(broker)
@@ -225,9 +225,9 @@ async def test_what_is_truncated_or_deleted_on_a_full_disk_makes_room_at_once(
         fs.limit_free_bytes(200)
         began = trio.current_time()
         if way == "truncate":
-            await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, None)]))
+            await truncate(broker, None)
         else:
-            await broker.delete_topic(messages.DeleteTopicRequest("t"))
+            await delete(broker)
         await wait_all_tasks_blocked()
         assert trio.current_time() - began < 1, "no clock has to go on for it"
         assert fs.free_bytes("/data") > 100_000
@@ -246,7 +246,7 @@ async def test_a_directory_renamed_to_record_its_deletion_is_reported_once(clock
         append(broker, 40)
         fs.limit_free_bytes(0)
         with capture_logs() as logged:
-            await broker.delete_topic(messages.DeleteTopicRequest("t"))
+            await delete(broker)
             await trio.sleep(2 * SPACE_SECONDS)
         removed = [entry["what"].partition(".")[0] for entry in logged if entry["event"] == "files_removed"]
         assert sorted(removed) == ["/data/t-0", "/data/t-1"]
@@ -277,9 +277,7 @@ async def test_a_log_start_acknowledged_on_a_full_disk_survives_a_kill(
         fs.limit_free_bytes(0)
         await trio.sleep(SPACE_SECONDS)
         fs.limit_free_bytes(0)  # also where a ballast was
-        [result] = (
-            await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 200)]))
-        ).partitions
+        result = await truncate(broker, 200)
         assert (result.earliest, await found_after_a_kill(fs, clock)) == (200, (200, []))
         assert b"t 0 200" in fs.snapshot()["/data/log-start-offset-checkpoint"], "for Kafka"
         assert not broker.checkpoints.has_unwritten
@@ -294,7 +292,7 @@ async def test_the_ballast_is_given_up_for_a_log_start(clock: LoopClock, fs: Tim
         assert broker.directory.space.ballast
         fs.limit_free_bytes(0)
         assert log_of(broker).log_start_offset == 0
-        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 3)]))
+        await truncate(broker, 3)
         assert not broker.directory.space.ballast
         assert await found_after_a_kill(fs, clock) == (3, [])
 
@@ -308,7 +306,7 @@ async def test_a_log_start_that_finds_no_room(clock: LoopClock, fs: TimedDisk, l
         append(broker, 40)
         limit(0)
         with pytest.raises(DiskFullError, match="new log starts are in force, but could not be written"):
-            await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 3)]))
+            await truncate(broker, 3)
         assert not [path for path in fs.snapshot() if path.endswith(".tmp")], "it would hold room that is needed"
         with capture_logs() as logged:
             await trio.sleep(10 * SPACE_SECONDS)
@@ -348,7 +346,7 @@ async def test_removed_files_go_when_the_disk_is_full(clock: LoopClock, fs: Time
         for topic in ("t", "u"):
             await with_topic(broker, topic, segment_bytes=1024)
             append(broker, 40, topic=topic)
-            await broker.delete_topic(messages.DeleteTopicRequest(topic))
+            await delete(broker, topic)
         await trio.sleep(SPACE_SECONDS)
         assert files_of(fs), "there is room: it waits for file.delete.delay.ms"
         fs.inject(Fault("remove_tree", lambda path: "/t-0." in path, errno.EIO, sticky=True))
@@ -380,7 +378,7 @@ async def test_inodes_that_ran_out_are_a_full_disk_that_is_named_as_such(clock: 
         with pytest.raises(DiskFullError, match="inodes"):
             await broker.create_topic(messages.CreateTopicRequest("more", 1, {}))
         assert (await fetch(broker, 0)).error is None
-        await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 200)]))
+        await truncate(broker, 200)
         await trio.sleep(2 * SPACE_SECONDS)
         append(broker)
         assert not broker.hello().problems

@@ -7,8 +7,8 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
-from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult
-from tests.appends import append_request
+from seglog_protocol.messages import AppendResult
+from tests.appends import append_batch
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic
 
 ONLY = ("producer expiry",)
@@ -17,10 +17,7 @@ FLAGS = ("producer.id.expiration.ms=60000", "producer.id.expiration.check.interv
 
 def append(broker: Broker, sequence: int, timestamp: int = -1) -> AppendResult:
     encoded = encode_batch([(timestamp, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
-    request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
-    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-    assert reply is not None
-    return reply.partitions[0]
+    return append_batch(broker, encoded).result
 
 
 async def test_an_idle_producer_is_forgotten_at_the_next_check(broker: Broker) -> None:
@@ -69,10 +66,7 @@ async def test_impossible_producer_ids_are_refused(
         encoded = encode_batch(
             [(-1, None, b"v", ())], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
         )
-        request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
-        reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-        assert reply is not None
-        assert isinstance(reply.partitions[0].error, InvalidRecordError)
+        assert isinstance(append_batch(broker, encoded).result.error, InvalidRecordError)
         assert broker.partitions["t", 0].log.log_end_offset == 0
 
 

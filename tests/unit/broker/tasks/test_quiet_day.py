@@ -7,8 +7,7 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.testing.forgetful_script import Fault
-from seglog_protocol.messages import DeleteTopicRequest
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, delete, living, with_topic
 
 HOUR = 3_600.0
 
@@ -44,7 +43,7 @@ async def test_a_problem_has_one_line_while_it_lasts_and_one_when_it_ends(
     async with living(fs, clock, "seglog.disk.ballast.bytes=4096", "log.initial.task.delay.ms=2000") as broker:
         for topic in ("t", "u"):
             await with_topic(broker, topic)
-        await broker.delete_topic(DeleteTopicRequest("u"))
+        await delete(broker, "u")
         append(broker)
         fs.inject(Fault(operation, lambda name: path in name, errno.EIO, sticky=True))
         with capture_logs() as logged:

@@ -27,10 +27,10 @@ from seglog_protocol.errors import (
     StorageError,
     UnknownTopicError,
 )
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import batch, flip_bit, read_around
 from tests.unit.broker.tasks import living_broker
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, fetch, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, delete, fetch, with_topic
 
 
 def living(fs: FileSystem, *flags: str, **changes: Any) -> AbstractAsyncContextManager[Broker]:
@@ -108,8 +108,7 @@ async def killed(count: int = 6, *, partitions: int = 1) -> ForgetfulFileSystem:
 
 async def error_of_append(broker: Broker, topic: str = "big") -> SeglogError | None:
     encoded = batch(b"more")
-    request = messages.AppendRequest([messages.AppendPartition(topic, 0, len(encoded))], "disk")
-    return (await append_request(broker, request, memoryview(bytearray(encoded))).wait()).partitions[0].error
+    return (await append_batch(broker, encoded, topic, ack="disk").wait()).partitions[0].error
 
 
 async def test_partitions_that_need_no_recovery_are_served_while_others_are_recovered() -> None:
@@ -295,7 +294,7 @@ async def test_a_topic_is_deleted_while_it_is_recovering() -> None:
     fs, workers = await killed(partitions=4), Workers()
     async with living(fs, offload=workers) as broker:
         assert workers.begun == ["big-3", "big-2"]
-        await broker.delete_topic(messages.DeleteTopicRequest("big"))
+        await delete(broker, "big")
         assert workers.at_work == 0
         assert (len(broker.recoveries), broker.hello().recovery) == (0, None)
         assert isinstance(await error_of_append(broker), UnknownTopicError)
@@ -313,7 +312,7 @@ async def test_a_failed_deletion_lets_the_recovery_continue() -> None:
         fs.inject(Fault("rename", "seglog-topics.json.tmp", error=5))
         fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=5))
         with pytest.raises(StorageError):
-            await broker.delete_topic(messages.DeleteTopicRequest("big"))
+            await delete(broker, "big")
         fs.heal()
         await workers.finish()
         assert {key for key in broker.partitions if key[0] == "big"} == {("big", number) for number in range(3)}
@@ -332,7 +331,7 @@ async def test_a_cancelled_deletion_lets_the_recovery_continue() -> None:
     fs, workers = await killed(), Slow()
     async with living(fs, offload=workers) as broker:
         with trio.move_on_after(1) as impatient:
-            await broker.delete_topic(messages.DeleteTopicRequest("big"))
+            await delete(broker, "big")
         assert impatient.cancelled_caught
         workers.let_go()
         await trio.sleep(20)

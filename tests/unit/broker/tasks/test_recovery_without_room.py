@@ -13,9 +13,9 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, For
 from seglog_protocol import messages
 from seglog_protocol.errors import DiskFullError, SeglogError, UnknownTopicError
 from seglog_protocol.record_batch import parse_header
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import add_bytes, batch_of_size, verify
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, delete, living, truncate, with_topic
 
 NO_MARKS = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0")
 COUNT = 11
@@ -39,10 +39,7 @@ async def killed(*, torn: bytes = b"") -> ForgetfulFileSystem:
 
 def append_error(broker: Broker, topic: str = "t") -> SeglogError | None:
     encoded = batch_of_size(256, broker.clock.now_ms())
-    request = messages.AppendRequest([messages.AppendPartition(topic, 0, len(encoded))], "os")
-    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
-    assert reply is not None
-    return reply.partitions[0].error
+    return append_batch(broker, encoded, topic).result.error
 
 
 async def read_through(broker: Broker, topic: str = "t") -> list[int]:
@@ -134,15 +131,15 @@ async def test_a_partition_without_room_can_be_deleted() -> None:
     fs = await killed()
     fs.limit_free_bytes(0)
     async with living(fs, LoopClock(), *NO_MARKS) as broker:
-        truncated = await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, None)]))
-        assert isinstance(truncated.partitions[0].error, DiskFullError)
+        truncated = await truncate(broker, None)
+        assert isinstance(truncated.error, DiskFullError)
         fs.inject(Fault("open", "seglog-topics.json.tmp", errno.ENOSPC))  # and there is no ballast
         fs.inject(Fault("rename", "t-0", errno.ENOSPC))
         with pytest.raises(DiskFullError):
-            await broker.delete_topic(messages.DeleteTopicRequest("t"))
+            await delete(broker)
         assert await read_through(broker) == list(range(COUNT)), "it is as it was"
         assert fs.free_bytes("/data") == 0
-        await broker.delete_topic(messages.DeleteTopicRequest("t"))
+        await delete(broker)
         error = append_error(broker)
         assert isinstance(error, UnknownTopicError)
         await trio.sleep(RETRY_SECONDS + ROOM_SECONDS)
@@ -224,7 +221,7 @@ async def test_a_start_with_a_half_deleted_topic_on_a_full_disk() -> None:
     fs = await killed()
     async with living(fs, LoopClock(), tasks=()) as broker:
         fs.inject(Fault("rename", "t-0", errno.EIO, sticky=True))
-        await broker.delete_topic(messages.DeleteTopicRequest("t"))
+        await delete(broker)
         found = fs.found_after(PROCESS_KILL)
     found.limit_free_bytes(0)
     async with living(found, LoopClock(), *NO_MARKS) as broker:

@@ -14,8 +14,8 @@ from seglog_protocol.errors import (
     DiskFullError,
     TopicExistsError,
 )
-from seglog_protocol.messages import Ack, AppendPartition, AppendRequest, AppendResult, CreateTopicRequest
-from tests.appends import append_request
+from seglog_protocol.messages import Ack, AppendResult, CreateTopicRequest
+from tests.appends import append_batch
 from tests.unit.simulation.transactions.world import CrashedError, World
 
 LATER: Final = (
@@ -56,8 +56,7 @@ def append_of(topic: str, partition: int, batch: bytes, ack: Ack) -> Callable[[B
     """The request for one append."""
 
     async def append(broker: Broker) -> AppendResult:
-        request = AppendRequest([AppendPartition(topic, partition, len(batch))], ack)
-        return (await append_request(broker, request, memoryview(bytearray(batch))).wait()).partitions[0]
+        return (await append_batch(broker, batch, topic, partition, ack=ack).wait()).partitions[0]
 
     return append
 

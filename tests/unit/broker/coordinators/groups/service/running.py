@@ -15,8 +15,8 @@ from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
-from tests.appends import append_request
+from seglog_protocol.messages import CreateTopicRequest
+from tests.appends import append_batch
 from tests.logs import ManualClock, batch
 
 NOW = 1_700_000_000_000
@@ -64,9 +64,7 @@ async def with_topic(broker: Broker, topic: str = "t", partitions: int = 3, reco
     await broker.create_topic(CreateTopicRequest(topic, partitions))
     for number in range(partitions):
         data = batch(*(b"v" for _ in range(records)))
-        pending = append_request(
-            broker, AppendRequest([AppendPartition(topic, number, len(data))], "disk"), memoryview(bytearray(data))
-        )
+        pending = append_batch(broker, data, topic, number, ack="disk")
         await pending.wait()
 
 

@@ -130,24 +130,20 @@ async def test_a_refused_first_heartbeat_leaves_no_group_behind(broker: Broker) 
     assert await broker.groups.list_groups() == []
 
 
-async def test_a_deleted_group_of_the_consumer_protocol_stays_deleted() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        joined_at = await assigned(broker, "g", "m-1")
-        (refused,) = await broker.groups.delete(["g"])
-        assert isinstance(refused, errors.NonEmptyGroupError)
-        assert refused.members == ["m-1"]
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-        assert joined_at.member_epoch > 0
-        assert await broker.groups.delete(["g"]) == [None]
-    async with running(fs) as broker:
-        assert await broker.groups.list_groups() == []
+async def test_a_deleted_group_of_the_consumer_protocol_stays_deleted(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    joined_at = await assigned(broker, "g", "m-1")
+    (refused,) = await broker.groups.delete(["g"])
+    assert isinstance(refused, errors.NonEmptyGroupError)
+    assert refused.members == ["m-1"]
+    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
+    assert joined_at.member_epoch > 0
+    assert await broker.groups.delete(["g"]) == [None]
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert await again.groups.list_groups() == []
 
 
 async def with_empty_group(broker: Broker) -> None:
     """The group g, whose only member has left, with a committed offset."""
-    await with_topic(broker)
     member = await assigned(broker, "g", "m-1")
     await broker.groups.commit("g", Committer("m-1", member.member_epoch), [OffsetToCommit("t", 0, 5)])
     await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
@@ -188,6 +184,7 @@ async def test_a_group_made_while_its_predecessor_is_deleted_is_there_after_a_re
     released = trio.Event()
     fs = ForgetfulFileSystem()
     async with running(fs, closes=False) as broker:
+        await with_topic(broker)
         await with_empty_group(broker)
         topic = broker.groups._topic
         append = topic._append_batches
@@ -210,19 +207,19 @@ async def test_a_group_made_while_its_predecessor_is_deleted_is_there_after_a_re
         assert sorted(member.member_id for member in after.members) == ["m-2", "m-3"]
 
 
-async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_empty_group(broker)
-        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        with failing_writes(broker):
-            (failed,) = await broker.groups.delete(["g"])
-            assert isinstance(failed, errors.CoordinatorNotAvailableError)
-        assert await broker.groups.delete(["g"]) == [None]
-        (unknown,) = await broker.groups.delete(["g"])
-        assert isinstance(unknown, errors.UnknownGroupError)
-    async with running(fs) as broker:
-        assert await broker.groups.list_groups() == []
+async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await with_empty_group(broker)
+    assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
+    with failing_writes(broker):
+        (failed,) = await broker.groups.delete(["g"])
+        assert isinstance(failed, errors.CoordinatorNotAvailableError)
+    assert await broker.groups.delete(["g"]) == [None]
+    (unknown,) = await broker.groups.delete(["g"])
+    assert isinstance(unknown, errors.UnknownGroupError)
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert await again.groups.list_groups() == []
 
 
 async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_check() -> None:
@@ -230,6 +227,7 @@ async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_c
     clock = TogetherClock()
     flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
     async with running(fs, clock, *flags) as broker:
+        await with_topic(broker)
         await with_empty_group(broker)
         assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
         with failing_writes(broker):
@@ -239,36 +237,32 @@ async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_c
         assert await broker.groups.list_groups() == []
 
 
-async def test_a_group_after_a_failed_deletion() -> None:
+async def test_a_group_after_a_failed_deletion(fs: ForgetfulFileSystem, broker: Broker) -> None:
     """A group made after a deletion that could not be written has nothing of its predecessor."""
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        assert (await assigned(broker, "g", "m-1")).member_epoch == 1
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-        with failing_writes(broker):
-            await broker.groups.delete(["g"])
-        classic = await broker.groups.join("g", join_request(needs_known_member_id=False))
-        assert classic.error is None
-        before, _ = broker.groups.describe("g")
-    async with running(fs) as broker:
-        after, _ = broker.groups.describe("g")
+    assert (await assigned(broker, "g", "m-1")).member_epoch == 1
+    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
+    with failing_writes(broker):
+        await broker.groups.delete(["g"])
+    classic = await broker.groups.join("g", join_request(needs_known_member_id=False))
+    assert classic.error is None
+    before, _ = broker.groups.describe("g")
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        after, _ = again.groups.describe("g")
         assert (after.kind, after.generation) == (before.kind, before.generation)
 
 
-async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_offsets() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        classic = await joined(broker, "g")
-        await broker.groups.commit("g", Committer(classic.member_id, classic.generation), [OffsetToCommit("t", 0, 5)])
-        await broker.groups.leave("g", [LeavingMember(classic.member_id)])
-        member = await assigned(broker, "g", "m-1")
-        assert broker.groups.describe("g")[0].kind == "consumer"
-        await broker.groups.commit("g", Committer("m-1", member.member_epoch), [OffsetToCommit("t", 1, 6)])
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-        assert (await joined(broker, "g")).error is None
-        assert broker.groups.describe("g")[0].kind == "classic"
-    async with running(fs) as broker:
-        assert broker.groups.describe("g")[0].kind == "classic"
-        assert (committed(broker, "g", 0), committed(broker, "g", 1)) == (5, 6)
+async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_offsets(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    classic = await joined(broker, "g")
+    await broker.groups.commit("g", Committer(classic.member_id, classic.generation), [OffsetToCommit("t", 0, 5)])
+    await broker.groups.leave("g", [LeavingMember(classic.member_id)])
+    member = await assigned(broker, "g", "m-1")
+    assert broker.groups.describe("g")[0].kind == "consumer"
+    await broker.groups.commit("g", Committer("m-1", member.member_epoch), [OffsetToCommit("t", 1, 6)])
+    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
+    assert (await joined(broker, "g")).error is None
+    assert broker.groups.describe("g")[0].kind == "classic"
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert again.groups.describe("g")[0].kind == "classic"
+        assert (committed(again, "g", 0), committed(again, "g", 1)) == (5, 6)

@@ -124,21 +124,20 @@ async def test_classic_members_of_a_consumer_group_go_on_after_a_power_cut() -> 
                 assert (again.member_epoch, again.assignment) == (member.epoch, None)
 
 
-async def test_a_group_changes_also_where_its_first_records_cannot_be_written() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        joined = await ClassicConsumer("old", broker, Ownership(3)).join()
-        fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
-        with pytest.raises(errors.CoordinatorNotAvailableError):
-            await broker.groups.consumer_heartbeat(GROUP, JOINS)
-        fs.heal()
-        result = await broker.groups.consumer_heartbeat(GROUP, JOINS)
-        assert result.member_epoch > joined.generation
-        before = broker.groups.describe_consumer(GROUP)
-        assert [member.is_classic for member in before.members] == [True, False]
-    async with running(fs) as broker:
-        after = broker.groups.describe_consumer(GROUP)
+async def test_a_group_changes_also_where_its_first_records_cannot_be_written(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    joined = await ClassicConsumer("old", broker, Ownership(3)).join()
+    fs.inject(Fault("pwritev", f"{OFFSETS_TOPIC}-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
+    with pytest.raises(errors.CoordinatorNotAvailableError):
+        await broker.groups.consumer_heartbeat(GROUP, JOINS)
+    fs.heal()
+    result = await broker.groups.consumer_heartbeat(GROUP, JOINS)
+    assert result.member_epoch > joined.generation
+    before = broker.groups.describe_consumer(GROUP)
+    assert [member.is_classic for member in before.members] == [True, False]
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        after = again.groups.describe_consumer(GROUP)
         assert after._replace(members=[]) == before._replace(members=[])
         assert {member.member_id for member in after.members} == {joined.member_id, "new"}
 

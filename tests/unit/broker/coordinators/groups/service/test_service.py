@@ -21,15 +21,13 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, For
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import (
-    AppendPartition,
-    AppendRequest,
     CommittedOffsetsReply,
     CommittedOffsetsRequest,
     CreateTopicRequest,
     DeleteTopicRequest,
     GroupPartition,
 )
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.logs import ManualClock, batch
 from tests.support import each_case
 from tests.unit.broker.api.monitoring.test_service import samples, value
@@ -206,19 +204,18 @@ async def test_bad_requests_are_typed_errors(
 # --- Members ----------------------------------------------------------------------------------------------------------
 
 
-async def test_members_are_members_again_after_a_restart_and_generations_do_not_go_back() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        member = await joined(broker, "g")
-        assert member.generation == 1
-    async with running(fs) as broker:
-        broker.groups.heartbeat("g", member.member_id, 1)
+async def test_members_are_members_again_after_a_restart_and_generations_do_not_go_back(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    member = await joined(broker, "g")
+    assert member.generation == 1
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        again.groups.heartbeat("g", member.member_id, 1)
         with pytest.raises(errors.IllegalGenerationError):
-            broker.groups.heartbeat("g", member.member_id, 0)
+            again.groups.heartbeat("g", member.member_id, 0)
         with pytest.raises(errors.UnknownMemberError):
-            broker.groups.heartbeat("g", "another", 1)
-        again = await broker.groups.join("g", join_request(member.member_id))
-        assert again.generation == 2
+            again.groups.heartbeat("g", "another", 1)
+        assert (await again.groups.join("g", join_request(member.member_id))).generation == 2
 
 
 async def test_a_generation_that_was_handed_out_is_on_the_disk(fs: ForgetfulFileSystem, broker: Broker) -> None:
@@ -432,7 +429,7 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
     async with running(fs, closes=False) as broker:
         await with_topic(broker)
         data = batch(*(b"w" for _ in range(5)))
-        append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(bytearray(data)))
+        append_batch(broker, data)
         await commit(broker, "g", 15)
     fs = fs.crash(POWER_LOSS)
     broker = open_broker(fs, ManualClock(NOW))
@@ -457,10 +454,9 @@ async def test_a_clamped_offset_is_answered_when_durable() -> None:
     """An offset that is set back is answered when a second crash does not bring it forward."""
     fs = ForgetfulFileSystem()
     data = batch(*(b"w" for _ in range(5)))
-    request = AppendRequest([AppendPartition("t", 0, len(data))], "os")
     async with running(fs, closes=False) as broker:
         await with_topic(broker)
-        append_request(broker, request, memoryview(bytearray(data)))
+        append_batch(broker, data)
         await commit(broker, "g", 15)
     fs = fs.crash(POWER_LOSS)
     broker = open_broker(fs, ManualClock(NOW))
@@ -475,7 +471,7 @@ async def test_a_clamped_offset_is_answered_when_durable() -> None:
                 await trio.lowlevel.checkpoint()
             else:
                 break
-        append_request(broker, request, memoryview(bytearray(data)))  # the log has offset 14 again, of another record
+        append_batch(broker, data)  # the log has offset 14 again, of another record
         nursery.cancel_scope.cancel()
     assert any("t-0 is being compared" in refusal for refusal in refusals)
     async with running(fs.crash(PROCESS_KILL)) as broker:
@@ -489,8 +485,7 @@ async def test_many_clamped_groups_do_not_fill_the_log() -> None:
         await with_topic(broker, partitions=7)
         for number in range(7):
             data = batch(*(b"w" for _ in range(5)))
-            pending = AppendRequest([AppendPartition("t", number, len(data))], "os")
-            append_request(broker, pending, memoryview(bytearray(data)))
+            append_batch(broker, data, partition=number)
         offsets = [OffsetToCommit("t", number, 15) for number in range(7)]
         for number in range(150):
             assert await broker.groups.commit(f"g-{number}", Committer(), offsets) == [None] * 7
@@ -507,21 +502,20 @@ async def test_many_clamped_groups_do_not_fill_the_log() -> None:
     assert (total["groups"], total["partitions"]) == (150, 1050)
 
 
-async def test_the_group_without_a_name_has_offsets_also_after_a_restart() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        await commit(broker, "", 3)
-        await commit(broker, "g", 1)
-        assert [listed.group for listed in await broker.groups.list_groups()] == ["", "g"]
-        assert [listed.group for listed in await broker.groups.list_groups("", 1)] == ["g"]
-    async with running(fs) as broker:
+async def test_the_group_without_a_name_has_offsets_also_after_a_restart(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit(broker, "", 3)
+    await commit(broker, "g", 1)
+    assert [listed.group for listed in await broker.groups.list_groups()] == ["", "g"]
+    assert [listed.group for listed in await broker.groups.list_groups("", 1)] == ["g"]
+    async with running(fs.found_after(POWER_LOSS)) as again:
         await trio.sleep(1)
-        assert committed(broker, "") == 3
-        described, listed = broker.groups.describe("")
+        assert committed(again, "") == 3
+        described, listed = again.groups.describe("")
         assert (described.state, listed.partitions) == ("Empty", 1)
-        assert await broker.groups.delete([""]) == [None]
-        assert [listed.group for listed in await broker.groups.list_groups()] == ["g"]
+        assert await again.groups.delete([""]) == [None]
+        assert [listed.group for listed in await again.groups.list_groups()] == ["g"]
 
 
 # --- Expiry -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.service.topic_matching import PATTERNS_MAX
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import CreateTopicRequest, DeleteTopicRequest
 from tests.unit.broker.coordinators.groups.service.running import running
@@ -71,14 +71,14 @@ async def test_an_expression_that_is_refused_leaves_no_group(
         broker.groups.describe_consumer("g")
 
 
-async def test_after_a_restart_topics_of_meanwhile_are_found(autojump_clock: trio.testing.MockClock) -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await make(broker, "fruit-1")
-        joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*"))
-        await make(broker, "fruit-2")
-    async with running(fs) as broker:
-        assert await refreshed(broker, "g", joined.member_epoch) == ["fruit-1", "fruit-2"]
+async def test_after_a_restart_topics_of_meanwhile_are_found(
+    autojump_clock: trio.testing.MockClock, fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await make(broker, "fruit-1")
+    joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*"))
+    await make(broker, "fruit-2")
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert await refreshed(again, "g", joined.member_epoch) == ["fruit-1", "fruit-2"]
 
 
 async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(
