@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.config import load_config
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,
@@ -22,13 +21,12 @@ from seglog_broker.storage.directory.accounts import (
     decode_accounts,
     for_password,
 )
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
 from seglog_protocol.scram import HASHES, salted
-from tests.logs import ManualClock
 from tests.support import REPOSITORY, each_case, examples
+from tests.unit.broker.storage.directory.directories import opened as open_directory
 
 PATH: Final = "/data/seglog-accounts.json"
 KEYS: Final = {"sha256": 32, "sha512": 64}
@@ -232,10 +230,9 @@ def test_any_content_is_accounts_or_refused_with_a_sentence(content: bytes) -> N
 def test_a_file_that_is_not_understood_is_refused_and_stays(content: bytes, why: str) -> None:
     fs = disk()
     fs.load({PATH: content})
-    config, _ = load_config(None, "", {}, [])
     for _ in range(2):
         with pytest.raises(LogDirectoryError, match=why) as caught:
-            open_log_directory(fs, ManualClock(), config, "/data")
+            open_directory(fs)
         assert PATH in caught.value.message
         assert "c2FsdA" not in caught.value.message
         assert fs.snapshot()[PATH] == content

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.config import load_config
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
 from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.storage.directory.dynamic_configs import (
@@ -18,13 +17,12 @@ from seglog_broker.storage.directory.dynamic_configs import (
     encode_dynamic_configs,
     read_dynamic_configs,
 )
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
-from tests.logs import ManualClock
 from tests.support import REPOSITORY, each_case, examples
+from tests.unit.broker.storage.directory.directories import opened
 
 PATH: Final = "/data/seglog-configs.json"
 OLD: Final = DynamicConfig({ALL_BROKERS: {"num.partitions": "3"}})
@@ -116,10 +114,9 @@ def test_without_a_file_there_are_no_settings() -> None:
 def test_a_file_that_is_not_understood_is_refused_and_stays(content: bytes, why: str) -> None:
     fs = written()
     fs.load({PATH: content})
-    config, _ = load_config(None, "", {}, [])
     for _ in range(2):
         with pytest.raises(LogDirectoryError, match=why) as raised:
-            open_log_directory(fs, ManualClock(1), config, "/data").close()
+            opened(fs).close()
         assert PATH in raised.value.message
         assert fs.snapshot()[PATH] == content
 

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.config import load_config
 from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
-from seglog_broker.storage.io.filenames import encode_partition_metadata
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState, StoppedAt
@@ -23,10 +20,11 @@ from seglog_protocol.checkpoint_files import encode_checkpoint, encode_offsets
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
-from tests.logs import ManualClock, append_one, batch, batch_of_size, cut_file, flip_bit, read_all
+from tests.logs import append_one, batch, batch_of_size, cut_file, flip_bit, read_all
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, codes, faults, findings
+from tests.unit.broker.storage.directory.directories import kafka_partition, opened, put
 
 _DATA = "/data"
 _MARKER = f"{_DATA}/.kafka_cleanshutdown"
@@ -37,17 +35,9 @@ _OTHER_ID = "AAAAAAAAAAAAAAAAAAAAZg"
 Fs = ForgetfulFileSystem
 
 
-def _put(fs: Fs, path: str, content: bytes) -> None:
-    if fs.exists(path):
-        fs.unlink(path)
-        fs.sync_directory(path.rpartition("/")[0])
-    fs.load({path: content})
-
-
 def _opened(fs: Fs, *flags: str) -> LogDirectory:
-    config, _ = load_config(None, "", {}, [f"log.dir={_DATA}", *flags])
     try:
-        return open_log_directory(fs, ManualClock(), config, _DATA)
+        return opened(fs, *flags)
     except LogDirectoryError:
         assert fs.open_files == []
         raise
@@ -66,29 +56,16 @@ def _written() -> Fs:
     return fs
 
 
-def _partition(topic_id: str) -> dict[str, bytes]:
-    """What Kafka makes of a new partition with one record."""
-    value = bytearray(batch(b"of Kafka"))
-    rewrite_offset_and_epoch(value, 0, 0, 0)
-    return {
-        "00000000000000000000.log": bytes(value),
-        "00000000000000000000.index": b"",
-        "00000000000000000000.timeindex": b"",
-        "leader-epoch-checkpoint": b"0\n1\n0 0\n",
-        "partition.metadata": encode_partition_metadata(topic_id),
-    }
-
-
 def _add_partition(fs: Fs, name: str, topic_id: str) -> None:
-    fs.load({f"{_DATA}/{name}/{file}": content for file, content in _partition(topic_id).items()})
+    fs.load({f"{_DATA}/{name}/{file}": content for file, content in kafka_partition(topic_id).items()})
 
 
 def _kafka_ran(fs: Fs, *, clean: bool = True) -> None:
     """Its metadata log has grown, and at a stop its marker is there."""
     found = read_file(fs, _METADATA_LOG) if fs.exists(_METADATA_LOG) else b""
-    _put(fs, _METADATA_LOG, found + b"a start of Kafka")
+    put(fs, _METADATA_LOG, found + b"a start of Kafka")
     if clean:
-        _put(fs, _MARKER, b'{"version":0,"brokerEpoch":47}')
+        put(fs, _MARKER, b'{"version":0,"brokerEpoch":47}')
     else:
         fs.unlink(_MARKER)
         fs.sync_directory(_DATA)
@@ -147,8 +124,8 @@ def test_a_topic_that_kafka_deleted_is_gone_and_does_not_come_back_empty() -> No
     fs = _written()
     for partition in (0, 1):
         fs.remove_tree(f"{_DATA}/orders-{partition}")
-    _put(fs, f"{_DATA}/recovery-point-offset-checkpoint", encode_offsets({}))
-    _put(fs, f"{_DATA}/replication-offset-checkpoint", encode_offsets({}))
+    put(fs, f"{_DATA}/recovery-point-offset-checkpoint", encode_offsets({}))
+    put(fs, f"{_DATA}/replication-offset-checkpoint", encode_offsets({}))
     _kafka_ran(fs)
     assert_directory_sound(fs, _DATA)
     directory = _opened(fs)
@@ -162,7 +139,7 @@ def test_a_topic_that_kafka_made_again_is_another_one() -> None:
     for partition in (0, 1):
         fs.remove_tree(f"{_DATA}/orders-{partition}")
     _add_partition(fs, "orders-0", _NEW_ID)
-    _put(fs, f"{_DATA}/recovery-point-offset-checkpoint", encode_offsets({("orders", 0): 1}))
+    put(fs, f"{_DATA}/recovery-point-offset-checkpoint", encode_offsets({("orders", 0): 1}))
     _kafka_ran(fs)
     directory = _opened(fs)
     topic = directory.registry.topics["orders"]
@@ -201,16 +178,16 @@ def test_a_partition_that_is_gone_while_others_are_there_is_offline_and_not_empt
 
 
 def _marker(fs: Fs) -> None:
-    _put(fs, _MARKER, b'{"version":0,"brokerEpoch":0}')
+    put(fs, _MARKER, b'{"version":0,"brokerEpoch":0}')
 
 
 def _metadata_log(fs: Fs) -> None:
-    _put(fs, _METADATA_LOG, b"grown")
+    put(fs, _METADATA_LOG, b"grown")
 
 
 def _checkpoint(fs: Fs) -> None:
     path = f"{_DATA}/replication-offset-checkpoint"
-    _put(fs, path, encode_offsets(read_offsets(fs, path) | {("clicks", 0): 1}))
+    put(fs, path, encode_offsets(read_offsets(fs, path) | {("clicks", 0): 1}))
 
 
 @pytest.mark.parametrize("sign", [_marker, _metadata_log, _checkpoint])
@@ -240,7 +217,7 @@ def test_without_a_sign_of_kafka_what_is_unknown_is_set_aside() -> None:
 def test_a_crash_amid_taking_over_loses_nothing_that_kafka_made(policy: CrashPolicy) -> None:
     fs = _written()
     _add_partition(fs, "clicks-0", _NEW_ID)
-    _put(fs, f"{_DATA}/cleaner-offset-checkpoint", encode_offsets({("orders", 0): 10}))
+    put(fs, f"{_DATA}/cleaner-offset-checkpoint", encode_offsets({("orders", 0): 10}))
     _marker(fs)
     points = 0
 
@@ -269,10 +246,10 @@ def _replace_segment(fs: Fs) -> None:
     """As Kafka's cleaner does: another segment of the same base, with one batch less."""
     path = f"{_DATA}/orders-0/00000000000000000000.log"
     content = read_file(fs, path)
-    _put(fs, path, content[:200] + content[300:])
+    put(fs, path, content[:200] + content[300:])
     for suffix in ("index", "timeindex"):
         fs.unlink(f"{_DATA}/orders-0/00000000000000000000.{suffix}")
-    _put(fs, f"{_DATA}/cleaner-offset-checkpoint", encode_offsets({("orders", 0): 10}))
+    put(fs, f"{_DATA}/cleaner-offset-checkpoint", encode_offsets({("orders", 0): 10}))
 
 
 def test_a_checksum_that_is_older_than_what_kafka_compacted_is_no_damage_and_goes() -> None:
@@ -301,9 +278,9 @@ def test_a_bit_that_turned_while_kafka_was_there_is_damage_all_the_same() -> Non
 def test_what_kafka_cut_off_and_gave_again_is_a_problem_with_a_name() -> None:
     fs = _written()
     cut_file(fs, f"{_DATA}/orders-0/00000000000000000020.log", 100)
-    _put(fs, f"{_DATA}/orders-0/leader-epoch-checkpoint", encode_checkpoint([(0, 0), (3, 21)]))
+    put(fs, f"{_DATA}/orders-0/leader-epoch-checkpoint", encode_checkpoint([(0, 0), (3, 21)]))
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        _put(fs, f"{_DATA}/{name}", encode_offsets({("orders", 0): 21, ("orders", 1): 0}))
+        put(fs, f"{_DATA}/{name}", encode_offsets({("orders", 0): 21, ("orders", 1): 0}))
     _kafka_ran(fs)
     directory = _opened(fs)
     [problem] = directory.report.problems
@@ -320,22 +297,22 @@ def _kafka_cut(
     path = f"{_DATA}/orders-0"
     value = bytearray(batch_of_size(100, timestamp=1_700_000_000_500))
     rewrite_offset_and_epoch(value, 0, 21, epochs[-1][0])
-    _put(fs, f"{path}/{20:020d}.log", read_file(fs, f"{path}/{20:020d}.log")[:100] + bytes(value))
+    put(fs, f"{path}/{20:020d}.log", read_file(fs, f"{path}/{20:020d}.log")[:100] + bytes(value))
     for suffix in (".index", ".timeindex"):
-        _put(fs, f"{path}/{20:020d}{suffix}", b"")
+        put(fs, f"{path}/{20:020d}{suffix}", b"")
     fs.unlink(f"{path}/{23:020d}.snapshot")
     fs.sync_directory(path)
-    _put(fs, f"{path}/leader-epoch-checkpoint", encode_checkpoint(epochs))
+    put(fs, f"{path}/leader-epoch-checkpoint", encode_checkpoint(epochs))
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        _put(fs, f"{_DATA}/{name}", encode_offsets({("orders", 0): point, ("orders", 1): 0}))
+        put(fs, f"{_DATA}/{name}", encode_offsets({("orders", 0): point, ("orders", 1): 0}))
     starts = {("orders", 0): log_start} if log_start else {}
-    _put(fs, f"{_DATA}/log-start-offset-checkpoint", encode_offsets(starts))
+    put(fs, f"{_DATA}/log-start-offset-checkpoint", encode_offsets(starts))
     _kafka_ran(fs, clean=clean)
 
 
 def _change_state(fs: Fs, **changes: Any) -> None:
     path = f"{_DATA}/orders-0/{PARTITION_STATE_FILE}"
-    _put(fs, path, replace(PartitionState.load(fs, f"{_DATA}/orders-0"), **changes).encode())
+    put(fs, path, replace(PartitionState.load(fs, f"{_DATA}/orders-0"), **changes).encode())
 
 
 @each_case(
@@ -382,7 +359,7 @@ def test_a_log_that_kafka_only_went_on_with_keeps_what_is_known_of_it() -> None:
     fs = _written()
     known = DamagedRange(5, 6, 0, 500, 600)
     _change_state(fs, damaged=[known], deleted_before=3, log_start_reason="truncated")
-    _put(fs, f"{_DATA}/log-start-offset-checkpoint", encode_offsets({("orders", 0): 3}))
+    put(fs, f"{_DATA}/log-start-offset-checkpoint", encode_offsets({("orders", 0): 3}))
     _kafka_ran(fs)
     directory = _opened(fs)
     log = directory.logs["orders", 0]

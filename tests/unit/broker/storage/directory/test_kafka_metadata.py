@@ -13,21 +13,19 @@ from typing import Any, Final
 
 import pytest
 
-from seglog_broker.config import load_config
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
 from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
-from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io.filenames import encode_partition_metadata, new_id, uuid_of
+from seglog_broker.storage.io.filenames import new_id, uuid_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.kafka import messages, read_message
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
-from tests.logs import ManualClock, batch, read_all
+from tests.logs import batch, read_all
 from tests.support import each_case
+from tests.unit.broker.storage.directory.directories import kafka_partition, opened, put
 
 _HERE: Final = Path(__file__).parent
 _DATA: Final = "/data"
@@ -58,25 +56,13 @@ def _facts(version: str = "4.4.0") -> dict[str, dict[str, Any]]:
     return found
 
 
-def _opened(fs: ForgetfulFileSystem) -> LogDirectory:
-    config, _ = load_config(None, "", {}, [f"log.dir={_DATA}"])
-    return open_log_directory(fs, ManualClock(), config, _DATA)
-
-
-def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
-    if fs.exists(path):
-        fs.unlink(path)
-        fs.sync_directory(path.rpartition("/")[0])
-    fs.load({path: content})
-
-
 # --- A real one -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "level"), [("4.3.1", 30), ("4.4.0", 33)])
 def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says(version: str, level: int) -> None:
     fs = _real_directory(version)
-    directory = _opened(fs)
+    directory = opened(fs)
     topics = directory.registry.topics
     assert directory.registry.metadata_version == level
     assert topics.keys() == _facts(version).keys()
@@ -97,18 +83,18 @@ def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says(ve
     assert directory.report.problems == []
     assert directory.close() == []
     before = dict(topics)
-    again = _opened(fs)
+    again = opened(fs)
     assert (again.registry.topics, again.registry.metadata_version) == (before, level)
     assert again.close() == []
     fs.unlink(again.registry.path)
-    assert _opened(fs).registry.metadata_version == level, "without the registry"
+    assert opened(fs).registry.metadata_version == level, "without the registry"
 
 
 def test_a_directory_that_kafka_4_4_has_formatted_has_all_in_a_first_snapshot() -> None:
     """It writes no bootstrap file."""
     fs = ForgetfulFileSystem()
     fs.load({path: _real()[path] for path in (_FORMATTED_SNAPSHOT, f"{_DATA}/meta.properties")})
-    assert _opened(fs).registry.metadata_version == 33
+    assert opened(fs).registry.metadata_version == 33
 
 
 def test_metadata_without_its_snapshot_or_its_log() -> None:
@@ -127,7 +113,7 @@ def test_metadata_without_its_snapshot_or_its_log() -> None:
 def test_without_its_metadata_log_topics_keep_everything_and_say_why() -> None:
     fs = ForgetfulFileSystem()
     fs.load({path: data for path, data in _real().items() if "__cluster_metadata-0/" not in path})
-    directory = _opened(fs)
+    directory = opened(fs)
     for topic in directory.registry.topics.values():
         assert topic.config == KEPT_FOR_EVER
         assert "without its metadata log" in topic.notes[0]
@@ -136,8 +122,8 @@ def test_without_its_metadata_log_topics_keep_everything_and_say_why() -> None:
 def test_a_topic_id_that_a_partition_lost_is_that_of_the_metadata_log() -> None:
     fs = _real_directory()
     for number in (0, 1):
-        _put(fs, f"{_DATA}/stamped-{number}/partition.metadata", b"version: 0\ntopic_id: garbage")
-    directory = _opened(fs)
+        put(fs, f"{_DATA}/stamped-{number}/partition.metadata", b"version: 0\ntopic_id: garbage")
+    directory = opened(fs)
     assert uuid_of(directory.registry.topics["stamped"].id).hex == _facts()["stamped"]["id"]
     assert directory.logs["stamped", 0].config.message_timestamp_type == "LogAppendTime"
     copies = [problem for problem in directory.report.problems if "partition.metadata.unreadable-" in problem]
@@ -163,21 +149,11 @@ def _removed(topic_id: uuid.UUID) -> bytes:
     return bytes([1, 9, 0]) + topic_id.bytes + b"\0"
 
 
-def _partition(topic_id: uuid.UUID) -> dict[str, bytes]:
-    value = bytearray(batch(b"of Kafka"))
-    rewrite_offset_and_epoch(value, 0, 0, 0)
-    return {
-        "00000000000000000000.log": bytes(value),
-        "leader-epoch-checkpoint": b"0\n1\n0 0\n",
-        "partition.metadata": encode_partition_metadata(new_id(topic_id)),
-    }
-
-
 def _kafkas(*records: bytes, topic_id: uuid.UUID = _FIRST) -> ForgetfulFileSystem:
     """A directory of Kafka's with the topic ``t``, of one partition, and a metadata log of these records."""
     fs = ForgetfulFileSystem()
     fs.load({f"{_DATA}/meta.properties": b"version=1\nnode.id=1\ncluster.id=k\n", _LOG: batch(*records)})
-    fs.load({f"{_DATA}/t-0/{name}": content for name, content in _partition(topic_id).items()})
+    fs.load({f"{_DATA}/t-0/{name}": content for name, content in kafka_partition(new_id(topic_id)).items()})
     return fs
 
 
@@ -185,8 +161,8 @@ def _goes_on(fs: ForgetfulFileSystem, *records: bytes) -> None:
     """Kafka has the directory again, and writes these records."""
     more = bytearray(batch(*records))
     rewrite_offset_and_epoch(more, 0, 1000, 0)
-    _put(fs, _LOG, read_file(fs, _LOG) + bytes(more))
-    _put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+    put(fs, _LOG, read_file(fs, _LOG) + bytes(more))
+    put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
 
 
 _BEGIN: Final = (_topic("t", _FIRST), _config("t", "retention.ms", "5000"), _config("t", "segment.ms", "7000"))
@@ -208,29 +184,29 @@ _BEGIN: Final = (_topic("t", _FIRST), _config("t", "retention.ms", "5000"), _con
     ],
 )
 def test_the_last_word_of_the_log_counts(records: tuple[bytes, ...], config: dict[str, str]) -> None:
-    assert _opened(_kafkas(*records)).registry.topics["t"].config == KEPT_FOR_EVER | config
+    assert opened(_kafkas(*records)).registry.topics["t"].config == KEPT_FOR_EVER | config
 
 
 def test_settings_of_another_topic_of_that_name_are_not_taken() -> None:
-    topic = _opened(_kafkas(*_BEGIN, topic_id=_SECOND)).registry.topics["t"]
+    topic = opened(_kafkas(*_BEGIN, topic_id=_SECOND)).registry.topics["t"]
     assert (topic.config, topic.kafka_config) == (KEPT_FOR_EVER, {})
 
 
 def test_settings_that_cannot_be_used_are_kept_and_named() -> None:
     fs = _kafkas(*_BEGIN, _config("t", "future.key", "on"), _config("t", "flush.ms", "never"))
-    directory = _opened(fs)
+    directory = opened(fs)
     topic = directory.registry.topics["t"]
     assert topic.config == KEPT_FOR_EVER | {"retention.ms": "5000", "segment.ms": "7000"}
     assert topic.kafka_config["future.key"] == "on"
     assert any("future.key=on" in note for note in topic.notes)
     assert any("flush.ms=never" in note for note in topic.notes)
     directory.close()
-    assert _opened(fs).registry.topics["t"] == topic
+    assert opened(fs).registry.topics["t"] == topic
 
 
 def test_what_kafka_changed_is_taken_over_and_what_was_altered_here_stays() -> None:
     fs = _kafkas(*_BEGIN, _config("t", "flush.ms", "10"))
-    directory = _opened(fs)
+    directory = opened(fs)
     topics = directory.topics
     before = directory.registry.topics["t"]
     altered = topics.plan_alteration(before, 1, before.config | {"flush.ms": "20", "index.interval.bytes": "100"})
@@ -243,7 +219,7 @@ def test_what_kafka_changed_is_taken_over_and_what_was_altered_here_stays() -> N
         _config("t", "retention.ms", None),
         _config("t", "cleanup.policy", "compact"),
     )
-    directory = _opened(fs)
+    directory = opened(fs)
     assert directory.registry.topics["t"].config == {
         "cleanup.policy": "compact",
         "flush.ms": "20",
@@ -259,16 +235,16 @@ def test_what_kafka_changed_is_taken_over_and_what_was_altered_here_stays() -> N
     ]
     assert directory.logs["t", 0].config.segment_ms == 8000
     directory.close()
-    assert _opened(fs).report.kafka_changes == []
+    assert opened(fs).report.kafka_changes == []
 
 
 def test_an_unreadable_metadata_log_changes_nothing() -> None:
     """Of a metadata log that cannot be read to its end no change is taken and that is said."""
     fs = _kafkas(*_BEGIN)
-    _opened(fs).close()
-    _put(fs, _LOG, bytes(100) + read_file(fs, _LOG))
-    _put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
-    directory = _opened(fs)
+    opened(fs).close()
+    put(fs, _LOG, bytes(100) + read_file(fs, _LOG))
+    put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+    directory = opened(fs)
     assert directory.registry.topics["t"].config["retention.ms"] == "5000"
     assert any("cannot be read further" in problem for problem in directory.report.problems)
 

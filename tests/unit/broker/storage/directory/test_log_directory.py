@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.kafka_signs import metadata_files
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
-from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError
+from seglog_broker.storage.directory.opening import REPLACED_FILES
+from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of
 from seglog_broker.storage.io.small_files import read_offsets
@@ -25,9 +24,10 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fa
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
-from tests.logs import ManualClock, add_bytes, append_one, batch, cut_file, flip_bit, read_all
+from tests.logs import add_bytes, append_one, batch, cut_file, flip_bit, read_all
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, findings
+from tests.unit.broker.storage.directory.directories import opened, put
 
 _MARKER = "/data/.kafka_cleanshutdown"
 _ID = "IVT1Seu3QjacxS7oBTKhDQ"
@@ -37,17 +37,6 @@ _KAFKA_META = (
 )
 
 
-def _config() -> BrokerConfig:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return config
-
-
-def _opened(
-    fs: ForgetfulFileSystem, *, in_line_bytes: int | None = None, loading: Loading = lambda _done, _total: None
-) -> LogDirectory:
-    return open_log_directory(fs, ManualClock(), _config(), "/data", in_line_bytes=in_line_bytes, loading=loading)
-
-
 def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
     view = memoryview(bytearray(batch(value)))
     return append_one(log, view)
@@ -55,7 +44,7 @@ def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
 
 def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFileSystem, LogDirectory]:
     fs = ForgetfulFileSystem()
-    directory = _opened(fs)
+    directory = opened(fs)
     directory.topics.create_topic("orders", partitions, {"segment.bytes": "1024"})
     for log in directory.logs.values():
         for _ in range(records):
@@ -68,13 +57,6 @@ def _stopped(*, partitions: int = 2, records: int = 5) -> ForgetfulFileSystem:
     fs, directory = _with_topic(partitions=partitions, records=records)
     assert directory.close() == []
     return fs
-
-
-def _put(fs: ForgetfulFileSystem, path: str, content: bytes) -> None:
-    if fs.exists(path):
-        fs.unlink(path)
-        fs.sync_directory(path.rpartition("/")[0])
-    fs.load({path: content})
 
 
 def _kafka_partition(topic_id: str = _ID, records: int = 3) -> dict[str, bytes]:
@@ -99,8 +81,7 @@ def _kafka_directory(**partitions: str) -> dict[str, bytes]:
 
 def test_a_new_directory_is_made_and_says_whose_it_is() -> None:
     fs = ForgetfulFileSystem()
-    config, _ = load_config(None, "", {}, ["log.dir=/a/b/data"])
-    directory = open_log_directory(fs, ManualClock(), config, "/a/b/data", new_uuid=lambda: uuid.UUID(int=101))
+    directory = opened(fs, path="/a/b/data", new_uuid=lambda: uuid.UUID(int=101))
     report = directory.report
     assert report.clean
     assert directory.cluster_id == _OTHER_ID
@@ -115,9 +96,9 @@ def test_a_new_directory_is_made_and_says_whose_it_is() -> None:
 
 def test_ids_are_kept_from_start_to_start() -> None:
     fs = ForgetfulFileSystem()
-    first = _opened(fs)
+    first = opened(fs)
     first.close()
-    assert _opened(fs).cluster_id == first.cluster_id != ""
+    assert opened(fs).cluster_id == first.cluster_id != ""
 
 
 def test_a_missing_identity_beside_data_is_reported() -> None:
@@ -125,25 +106,25 @@ def test_a_missing_identity_beside_data_is_reported() -> None:
     cluster_id = directory.cluster_id
     directory.close()
     fs.unlink("/data/meta.properties")
-    again = _opened(fs)
+    again = opened(fs)
     assert again.cluster_id != cluster_id
     [problem] = again.report.problems
     assert problem.startswith(f"meta.properties was missing: from now on the cluster id is {again.cluster_id}")
     again.close()
-    assert _opened(fs).report.problems == []
+    assert opened(fs).report.problems == []
 
 
 def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_path: Path) -> None:
     fs = PosixFileSystem()
     path = str(tmp_path / "data")
-    first = open_log_directory(fs, ManualClock(), _config(), path)
+    first = opened(fs, path=path)
     with pytest.raises(errors.LogDirectoryError, match="in use"):
-        open_log_directory(fs, ManualClock(), _config(), path)
+        opened(fs, path=path)
     first.topics.create_topic("t", 1, {})
     _append(first.logs["t", 0])
     assert first.close() == []
     assert (tmp_path / "data" / ".lock").exists(), "the lock file is never deleted"
-    second = open_log_directory(fs, ManualClock(), _config(), path)
+    second = opened(fs, path=path)
     assert second.report.clean
     assert len(read_all(second.logs["t", 0])) == 1
     second.close()
@@ -154,13 +135,13 @@ def test_workers_of_a_killed_broker_hold_the_lock(tmp_path: Path) -> None:
     fs = PosixFileSystem()
     fs.orphans_wait_seconds = 0.0
     path = str(tmp_path / "data")
-    first = open_log_directory(fs, ManualClock(), _config(), path)
+    first = opened(fs, path=path)
     inherited = os.dup(first.lock.worker_descriptors[0])
     assert first.close() == []
     with pytest.raises(errors.LogDirectoryError, match="still work in"):
-        open_log_directory(fs, ManualClock(), _config(), path)
+        opened(fs, path=path)
     os.close(inherited)
-    second = open_log_directory(fs, ManualClock(), _config(), path)
+    second = opened(fs, path=path)
     assert second.report.clean
     second.close()
 
@@ -181,7 +162,7 @@ def test_a_foreign_directory_is_refused_and_not_touched(foreign: dict[str, bytes
     fs = ForgetfulFileSystem()
     fs.load(foreign)
     with pytest.raises(errors.LogDirectoryError, match="choose"):
-        _opened(fs)
+        opened(fs)
     assert fs.operations == []
     assert fs.open_files == []
 
@@ -189,10 +170,10 @@ def test_a_foreign_directory_is_refused_and_not_touched(foreign: dict[str, bytes
 @each_case("text", [b"2\n", b"17", b"x", b"", b"-1"])
 def test_a_directory_of_a_newer_format_is_refused_and_not_touched(text: bytes) -> None:
     fs = _stopped()
-    _put(fs, "/data/seglog-format", text)
+    put(fs, "/data/seglog-format", text)
     fs.operations.clear()
     with pytest.raises(errors.LogDirectoryError, match="knows formats up to 1"):
-        _opened(fs)
+        opened(fs)
     assert fs.operations == []
     assert fs.open_files == []
 
@@ -201,7 +182,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused() -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/data": b""})
     with pytest.raises(errors.LogDirectoryError, match="is a file"):
-        _opened(fs)
+        opened(fs)
 
 
 @each_case("operation", ["open", "lock", "pwritev", "fdatasync", "rename", "sync_directory", "truncate"])
@@ -213,20 +194,20 @@ def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(operation
     with pytest.raises(
         errors.LogDirectoryError, match=r"cannot be used as log directory: E.*check that it is writable"
     ):
-        _opened(fs)
+        opened(fs)
     assert fs.open_files == []
     fs.heal()
-    assert _opened(fs).close() == []
+    assert opened(fs).close() == []
 
 
 def test_a_file_that_may_not_be_read_is_named_in_words() -> None:
     fs = _stopped()
     fs.inject(Fault("open", "/data/meta.properties", error=errno.EACCES))
     with pytest.raises(errors.LogDirectoryError) as refused:
-        _opened(fs)
+        opened(fs)
     assert "meta.properties)" in refused.value.message
     fs.inject(Fault("open", "orders-1/seglog-partition.json", error=errno.EACCES, sticky=True))
-    [reason] = _opened(fs).report.offline.values()
+    [reason] = opened(fs).report.offline.values()
     assert "orders-1/seglog-partition.json)" in reason
     for text in (refused.value.message, reason):
         assert not any(word in text for word in ("Errno", "OSError", "PermissionError", "None"))
@@ -239,23 +220,25 @@ def test_unknown_files_stay_and_only_our_own_half_written_ones_go() -> None:
         f"/data/{name}.tmp": b"x" for name in ("meta.properties", "seglog-topics.json", "log-start-offset-checkpoint")
     }
     fs.load(others | own)
-    _opened(fs)
+    opened(fs)
     found = fs.snapshot()
     assert {path: found.get(path) for path in others} == others
     assert not set(found) & set(own)
 
 
 def test_kafkas_own_directories_are_passed_over() -> None:
-    fs = ForgetfulFileSystem()
-    fs.load({"/data/__cluster_metadata-0/x.log": b"", "/data/remote-log-index-cache/": b""})
-    assert _opened(fs).registry.topics == {}
+    fs = _stopped()
+    metadata = "/data/__cluster_metadata-0/partition.metadata"
+    fs.load({metadata: b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "/data/remote-log-index-cache/": b""})
+    assert set(opened(fs).registry.topics) == {"orders"}
+    assert fs.exists(metadata)
 
 
 @each_case("text", [b"", b"node.id=1\n", b"version=0\nbroker.id=3\n", b"cluster.id=\nversion=1\n"])
 def test_older_and_sparser_meta_properties_are_taken_and_kept(text: bytes) -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/data/meta.properties": text})
-    assert _opened(fs).cluster_id == ""
+    assert opened(fs).cluster_id == ""
     assert fs.snapshot()["/data/meta.properties"] == text
 
 
@@ -265,7 +248,7 @@ def test_older_and_sparser_meta_properties_are_taken_and_kept(text: bytes) -> No
 def test_a_directory_that_kafka_wrote_is_adopted_with_ids_counts_and_a_note() -> None:
     fs = ForgetfulFileSystem()
     fs.load(_kafka_directory(clicks_0=_ID, clicks_1=_ID, clicks_2=_ID, orders_0=_OTHER_ID) | {_MARKER: b""})
-    directory = _opened(fs)
+    directory = opened(fs)
     report = directory.report
     assert (report.clean, report.adopted, report.offline) == (True, ["clicks", "orders"], {})
     topics = directory.registry.topics
@@ -287,7 +270,7 @@ def test_a_directory_that_kafka_wrote_is_adopted_with_ids_counts_and_a_note() ->
     assert fs.snapshot()["/data/clicks-1/partition.metadata"].endswith(_ID.encode())
     assert _append(directory.logs["clicks", 2]).base_offset == 3
     directory.close()
-    again = _opened(fs)
+    again = opened(fs)
     assert again.registry.topics == topics
     assert again.report.adopted == []
 
@@ -297,7 +280,7 @@ def test_a_partition_without_an_id_is_adopted_and_gets_one() -> None:
     files = _kafka_directory(clicks_0=_ID)
     del files["/data/clicks-0/partition.metadata"]
     fs.load(files)
-    directory = _opened(fs)
+    directory = opened(fs)
     assert len(read_all(directory.logs["clicks", 0])) == 3
     topic_id = directory.registry.topics["clicks"].id
     assert fs.snapshot()["/data/clicks-0/partition.metadata"] == f"version: 0\ntopic_id: {topic_id}".encode()
@@ -307,22 +290,13 @@ def test_kafkas_directories_awaiting_deletion_are_named_for_it_and_stray_ones_st
     fs = ForgetfulFileSystem()
     gone, stray = f"/data/clicks-1.{'0' * 32}-delete", f"/data/clicks-2.{'0' * 32}-stray"
     fs.load(_kafka_directory(clicks_0=_ID) | {f"{gone}/x.log": b"", f"{stray}/x.log": b""})
-    directory = _opened(fs)
+    directory = opened(fs)
     assert directory.registry.topics["clicks"].partitions == 1
     assert directory.report.deleted_directories == [gone]
     assert fs.exists(stray)
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_topic_survives_a_power_cut_as_soon_as_it_is_created() -> None:
-    fs, directory = _with_topic(records=0)
-    topic = directory.registry.topics["orders"]
-    again = _opened(fs.crash(POWER_LOSS))
-    assert again.registry.topics == {"orders": topic}
-    assert set(again.logs) == {("orders", 0), ("orders", 1)}
-    assert again.report.problems == []
 
 
 def test_a_topic_cannot_be_created_under_a_wrong_or_used_name_or_with_a_wrong_count() -> None:
@@ -348,23 +322,25 @@ def _create(directory: LogDirectory, topics: dict[str, int]) -> None:
 @pytest.mark.parametrize("topics", [{"orders": 3}, {"orders": 1, "clicks": 2}], ids=["one topic", "two topics"])
 def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start(topics: dict[str, int]) -> None:
     fs = ForgetfulFileSystem()
-    directory = _opened(fs)
+    directory = opened(fs)
     found: list[ForgetfulFileSystem] = []
     policies = (PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(3)))
     fs.on_operation = lambda _: found.extend(map(fs.found_after, policies))
     _create(directory, topics)
     assert len(found) > 100
-    outcomes = set()
-    for crashed in found:
-        again = _opened(crashed)
+    outcomes = []
+    for crashed in (*found, *map(fs.found_after, policies)):
+        again = opened(crashed)
         assert (again.report.problems, again.report.offline) == ([], {})
-        outcomes.add(len(again.logs))
+        outcomes.append(len(again.logs))
         for log in again.logs.values():
             assert _append(log).base_offset == 0
         for topic, partition in again.logs:
             metadata = crashed.snapshot()[f"/data/{topic}-{partition}/partition.metadata"]
             assert again.registry.topics[topic].id.encode() in metadata
-    assert outcomes == {0, 3}, "all of its partitions or none"
+    assert set(outcomes) == {0, 3}, "all of its partitions or none"
+    assert outcomes[-len(policies) :] == [3] * len(policies), "all of them as soon as they are created"
+    assert opened(fs.found_after(POWER_LOSS)).registry.topics == directory.registry.topics
 
 
 def test_topics_created_together_are_synced_in_a_few_rounds() -> None:
@@ -384,7 +360,7 @@ def test_topics_created_together_are_synced_in_a_few_rounds() -> None:
             rounds.append(1)
             super().sync_directory(path)
 
-    directory = _opened(Counted())
+    directory = opened(Counted())
     rounds.clear()
     _create(directory, {f"topic-{number}": 4 for number in range(100)})
     assert len(directory.logs) == 400
@@ -413,7 +389,7 @@ def test_a_partition_that_is_gone_is_offline_and_not_made_again_empty(
         fs.make_directory("/data/orders-1")
         fs.sync_directory("/data")
     for _ in range(2):
-        directory = _opened(fs)
+        directory = opened(fs)
         assert list(directory.report.offline) == [("orders", 1)]
         what = "has lost its files" if leaves_directory else "is gone"
         assert directory.report.offline["orders", 1].startswith(f"/data/orders-1 {what}")
@@ -425,7 +401,7 @@ def test_a_partition_that_is_gone_is_offline_and_not_made_again_empty(
 def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> None:
     for operation in ("make_directory", "pwritev", "open", "fdatasync"):
         fs = ForgetfulFileSystem()
-        directory = _opened(fs)
+        directory = opened(fs)
         fs.inject(Fault(operation, lambda path: "orders-1" in path, error=errno.ENOSPC))
         with pytest.raises(errors.StorageError, match="could not be created"):
             directory.topics.create_topic("orders", 2, {})
@@ -434,7 +410,7 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
         assert fs.open_files == ["/data/.lock"]
         directory.topics.create_topic("orders", 2, {})
         directory.close()
-        again = _opened(fs)
+        again = opened(fs)
         assert set(again.logs) == {("orders", 0), ("orders", 1)}
         assert again.report.problems == []
 
@@ -445,7 +421,7 @@ def test_topics_without_descriptors(
 ) -> None:
     """A topic that could not be made or removed for want of descriptors can be made when there are some."""
     fs = ForgetfulFileSystem()
-    directory = _opened(fs)
+    directory = opened(fs)
     directory.topics.create_topic("clicks", 1, {})
     fs.inject(Fault(operation, lambda path: "orders-1" in path or "clicks-2" in path, error=errno.EMFILE, sticky=True))
     fs.inject(Fault("remove_tree", error=errno.EMFILE, sticky=True))
@@ -464,7 +440,7 @@ def test_topics_without_descriptors(
     for log in directory.logs.values():
         assert _append(log).base_offset == 0
     directory.close()
-    again = _opened(fs)
+    again = opened(fs)
     assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
     assert set(again.report.deleted_directories) == set(directory.topics.half_made)
     assert set(directory.topics.take_half_made()) == set(again.report.deleted_directories)
@@ -505,7 +481,7 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
     for path in doomed:
         fs.remove_tree(path)
     for crashed, is_promised in found:
-        again = _opened(crashed)
+        again = opened(crashed)
         assert (again.report.problems, again.report.offline) == ([], {})
         ends = {log.log_end_offset for log in again.logs.values()}
         assert ends <= {0, 5}
@@ -543,7 +519,7 @@ def test_a_deletion_that_cannot_be_recorded_leaves_the_topic_in_service(
     fs.limit_free_bytes(None)
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
-    assert _opened(fs).registry.deleting == []
+    assert opened(fs).registry.deleting == []
 
 
 @pytest.mark.parametrize("created_again", [False, True])
@@ -580,7 +556,7 @@ def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_agai
     for crashed, is_promised in found:
         for policy in (PROCESS_KILL, POWER_LOSS):
             crashed.limit_free_bytes(None if room_again else 0)
-            again = _opened(crashed)
+            again = opened(crashed)
             topics = set(again.registry.topics)
             assert topics in ({"kept"}, {"kept", "orders"})
             if is_promised and not created_again:
@@ -608,8 +584,7 @@ def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_agai
 def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
     fs = ForgetfulFileSystem()
     fs.limit_free_bytes(100_000)
-    config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=10000", *_NO_MARKS])
-    directory = open_log_directory(fs, ManualClock(), config, "/data")
+    directory = opened(fs, "seglog.disk.ballast.bytes=10000", *_NO_MARKS)
     directory.topics.create_topic("orders", 2, {})
     for log in directory.logs.values():
         _append(log)
@@ -629,7 +604,7 @@ def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast(a_nam
         fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))
     assert len(directory.topics.delete_topic(directory.registry.topics["orders"])) == 2
     assert directory.space.ballast == 0
-    assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
+    assert opened(fs.found_after(POWER_LOSS)).registry.topics == {}
 
 
 def test_a_stop_on_a_full_disk_is_clean_at_the_cost_of_the_ballast() -> None:
@@ -645,11 +620,11 @@ def _without_inodes(*, stops: int, partitions: int = 20) -> tuple[ForgetfulFileS
     """
     fs = ForgetfulFileSystem()
     fs.limit_free_inodes(10_000)
-    directory = _opened(fs)
+    directory = opened(fs)
     directory.topics.create_topic("orders", partitions, {"segment.bytes": "1024"})
     for _ in range(stops):
         assert directory.close() == []
-        directory = _opened(fs)
+        directory = opened(fs)
     for number, log in enumerate(directory.logs.values()):
         for _ in range(number):
             _append(log)
@@ -682,14 +657,14 @@ def test_a_stop_without_an_inode_is_clean_and_the_next_start_finds_all(stops: in
         assert directory.close() == []
         assert fs.exists(_MARKER if stops else "/data/seglog-clean-partitions")
         for policy in (PROCESS_KILL, POWER_LOSS):
-            found = _opened(fs.found_after(policy))
+            found = opened(fs.found_after(policy))
             assert (_facts(found), found.report.problems) == (facts, [])
             assert not any(opened.recovery for opened in found.report.opened.values())
             found.abandon()
         again = fs.found_after(PROCESS_KILL)
         again.limit_free_inodes(None)
         assert findings(check(again)) == []
-        directory = _opened(fs)
+        directory = opened(fs)
         assert _facts(directory) == facts
         directory.space.make_spares()
         fs.limit_free_inodes(0)
@@ -712,7 +687,7 @@ def test_a_stop_without_an_inode_that_finds_no_room_at_any_step_loses_nothing(st
         problems = directory.close()
         after = fs.found_after(PROCESS_KILL)
         after.limit_free_inodes(None)
-        found = _opened(after)
+        found = opened(after)
         assert {key: facts[:2] + facts[3:] for key, facts in _facts(found).items()} == expected, (name, path, problems)
         assert (found.report.offline, found.report.problems) == ({}, []), (name, path)
 
@@ -722,7 +697,7 @@ def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> Non
     fs.load({f"/data/orders-7/{name}": data for name, data in _kafka_partition(_ID).items()})
     fs.load({f"/data/clicks-0/{name}": data for name, data in _kafka_partition(_OTHER_ID).items()})
     before = fs.snapshot()
-    directory = _opened(fs)
+    directory = opened(fs)
     assert len(directory.report.problems) == 2
     strays = [name for name in fs.list_directory("/data") if name.endswith("-stray")]
     assert [name.partition(".")[0] for name in strays] == ["clicks-0", "orders-7"]
@@ -731,13 +706,13 @@ def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> Non
         original = f"/data/{stray.partition('.')[0]}/"
         assert kept == {path.removeprefix(original): data for path, data in before.items() if path.startswith(original)}
     directory.close()
-    assert _opened(fs).report.problems == []
+    assert opened(fs).report.problems == []
 
 
 def test_a_directory_of_another_topic_of_that_name_is_not_served_as_this_one() -> None:
     fs = _stopped()
-    _put(fs, "/data/orders-1/partition.metadata", f"version: 0\ntopic_id: {_ID}".encode())
-    directory = _opened(fs)
+    put(fs, "/data/orders-1/partition.metadata", f"version: 0\ntopic_id: {_ID}".encode())
+    directory = opened(fs)
     assert set(directory.logs) == {("orders", 0)}
     assert _ID in directory.report.offline["orders", 1]
 
@@ -745,13 +720,13 @@ def test_a_directory_of_another_topic_of_that_name_is_not_served_as_this_one() -
 def test_an_impossible_topic_configuration() -> None:
     """A topic whose configuration is no longer valid uses the broker's, with a warning."""
     fs = ForgetfulFileSystem()
-    directory = _opened(fs)
+    directory = opened(fs)
     directory.topics.create_topic("orders", 1, {})
     topic = directory.registry.topics["orders"]
     directory.registry.topics["orders"] = replace(topic, config={"segment.bytes": "-5"})
     directory.registry.save()
     directory.close()
-    directory = _opened(fs)
+    directory = opened(fs)
     assert "orders uses the broker's defaults" in directory.report.problems[0]
     assert directory.logs["orders", 0].config.segment_bytes == 1 << 30
 
@@ -762,14 +737,14 @@ def test_an_impossible_topic_configuration() -> None:
 def test_a_partition_that_cannot_be_read_is_offline_and_does_not_stop_the_others() -> None:
     fs = _stopped(partitions=3)
     fs.inject(Fault("list_directory", "/orders-1", error=errno.EIO, sticky=True))
-    directory = _opened(fs)
+    directory = opened(fs)
     assert set(directory.logs) == {("orders", 0), ("orders", 2)}
     assert "EIO" in directory.report.offline["orders", 1]
     assert _append(directory.logs["orders", 2]).base_offset == 5
     assert directory.close() == []
     assert not fs.exists(_MARKER), "one log was not loaded: the next start has to look"
     fs.heal()
-    directory = _opened(fs)
+    directory = opened(fs)
     assert not directory.report.clean
     assert len(directory.logs) == 3
 
@@ -781,12 +756,12 @@ def test_an_offline_partition_holds_no_file_and_keeps_its_checkpoints() -> None:
     directory.close()
     fs.inject(Fault("fdatasync", "/orders-1/leader-epoch-checkpoint.tmp", error=errno.EIO))
     fs.unlink("/data/orders-1/leader-epoch-checkpoint")
-    directory = _opened(fs)
+    directory = opened(fs)
     assert set(directory.report.offline) == {("orders", 1)}
     assert {path.split("/")[2] for path in fs.open_files} == {".lock", "orders-0"}
     directory.close()
     fs.heal()
-    directory = _opened(fs)
+    directory = opened(fs)
     assert directory.logs["orders", 1].log_start_offset == 3
     assert directory.logs["orders", 1].log_end_offset == 5
 
@@ -825,11 +800,11 @@ def test_the_marker_is_written_last_and_deleted_before_any_log_is_loaded() -> No
         return False
 
     fs.inject(Fault("list_directory", note, error=errno.EIO))
-    directory = _opened(fs)
+    directory = opened(fs)
     assert directory.report.clean
     during_loading = crashed[0]
     assert not during_loading.exists(_MARKER)
-    again = _opened(during_loading)
+    again = opened(during_loading)
     assert not again.report.clean
     assert {log.log_end_offset for log in again.logs.values()} == {5}
     assert {log.leader_epoch for log in again.logs.values()} == {1}
@@ -850,10 +825,10 @@ def test_a_start_that_is_stopped_between_two_partitions_loses_nothing(loaded: in
         fs = fs.crash(PROCESS_KILL)
     for _ in range(2):
         with pytest.raises(LoadingStoppedError) as caught:
-            _opened(fs, loading=stop)
+            opened(fs, loading=stop)
         assert caught.value.is_clean == is_clean == fs.exists(_MARKER)
         assert fs.open_files == []
-    again = _opened(fs.crash(POWER_LOSS) if is_clean else fs)
+    again = opened(fs.crash(POWER_LOSS) if is_clean else fs)
     assert again.report.clean == is_clean
     assert (again.report.offline, again.report.problems) == ({}, [])
     assert {log.log_end_offset for log in again.logs.values()} == {5}
@@ -864,7 +839,7 @@ def test_only_the_existence_of_the_marker_matters(content: bytes) -> None:
     fs = _stopped()
     cut_file(fs, _MARKER, 0)
     add_bytes(fs, _MARKER, content)
-    directory = _opened(fs)
+    directory = opened(fs)
     assert directory.report.clean
     assert all(report.recovery is None for report in directory.report.opened.values())
 
@@ -876,7 +851,7 @@ def test_without_the_marker_every_log_is_read_from_its_recovery_point_on() -> No
     directory.partitions.note_recovery_point(("orders", 0), bases[-1])
     for path, content in directory.partitions.encoded_checkpoints():
         fs.load({path: content})
-    directory = _opened(fs.crash(PROCESS_KILL))
+    directory = opened(fs.crash(PROCESS_KILL))
     assert not directory.report.clean
     sizes = [segment.size for segment in directory.logs["orders", 0].segments]
     recoveries = [directory.report.opened["orders", partition].recovery for partition in (0, 1)]
@@ -902,7 +877,7 @@ def test_the_marker_is_written_only_when_every_log_and_the_checkpoints_are_on_th
     assert words in problem
     assert not fs.exists(_MARKER)
     assert fs.open_files == []
-    directory = _opened(fs)
+    directory = opened(fs)
     assert not directory.report.clean
     assert _append(directory.logs["orders", 0]).base_offset == 5
 
@@ -913,14 +888,14 @@ def test_abandoning_writes_nothing_and_lets_go_of_everything() -> None:
     directory.abandon()
     assert fs.operations == []
     assert fs.open_files == []
-    assert not _opened(fs).report.clean
+    assert not opened(fs).report.clean
 
 
 def test_missing_and_empty_checkpoints_are_no_problem() -> None:
     fs = _stopped()
     fs.unlink("/data/recovery-point-offset-checkpoint")
     cut_file(fs, "/data/log-start-offset-checkpoint", 0)
-    directory = _opened(fs)
+    directory = opened(fs)
     assert directory.report.problems == []
     assert {log.log_end_offset for log in directory.logs.values()} == {5}
 
@@ -933,13 +908,13 @@ def test_a_log_start_that_differs_from_the_last_stop_is_reported_and_ignored(sai
     fs.unlink("/data/log-start-offset-checkpoint")
     if said is not None:
         fs.load({"/data/log-start-offset-checkpoint": said})
-    directory = _opened(fs)
+    directory = opened(fs)
     [problem] = directory.report.problems
     assert problem.startswith("orders-0: log-start-offset-checkpoint says ")
     assert problem.endswith("where the last stop had 4: it is ignored")
     assert [log.log_start_offset for log in directory.logs.values()] == [4, 0]
     directory.close()
-    assert _opened(fs).report.problems == []
+    assert opened(fs).report.problems == []
 
 
 def test_a_state_file_missing_after_a_clean_stop_is_reported() -> None:
@@ -948,11 +923,11 @@ def test_a_state_file_missing_after_a_clean_stop_is_reported() -> None:
     directory.close()
     fs.unlink("/data/orders-0/seglog-partition.json")
     fs.unlink("/data/log-start-offset-checkpoint")
-    directory = _opened(fs)
+    directory = opened(fs)
     [problem] = directory.report.problems
     assert problem.startswith("orders-0: seglog-partition.json is missing: ")
     directory.close()
-    assert _opened(fs).report.problems == []
+    assert opened(fs).report.problems == []
 
 
 def test_checkpoints_of_a_deleted_topic() -> None:
@@ -960,16 +935,16 @@ def test_checkpoints_of_a_deleted_topic() -> None:
     fs, directory = _with_topic(records=50)
     directory.logs["orders", 0].truncate_before(40)
     directory.close()
-    directory = _opened(fs)
+    directory = opened(fs)
     for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
         fs.remove_tree(path)
-    directory = _opened(fs.crash(PROCESS_KILL))
+    directory = opened(fs.crash(PROCESS_KILL))
     directory.topics.create_topic("orders", 2, {})
     for log in directory.logs.values():
         _append(log)
     directory.abandon()
     assert isinstance(directory._fs, ForgetfulFileSystem)
-    directory = _opened(directory._fs)
+    directory = opened(directory._fs)
     assert [len(read_all(log)) for log in directory.logs.values()] == [1, 1]
 
 
@@ -977,7 +952,7 @@ def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() ->
     fs = _stopped(records=5)
     assert "/data/cleaner-offset-checkpoint" not in fs.snapshot(), "nothing was compacted here"
     fs.load({"/data/cleaner-offset-checkpoint": encode_offsets({("orders", 0): 3, ("gone", 0): 7})})
-    directory = _opened(fs)
+    directory = opened(fs)
     assert [log.state.compacted_before for log in directory.logs.values()] == [3, 0]
     assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {("orders", 0): 3}
     for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
@@ -985,7 +960,7 @@ def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() ->
     directory.topics.create_topic("orders", 2, {})
     directory.close()
     assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {}
-    directory = _opened(fs)
+    directory = opened(fs)
     assert [log.state.compacted_before for log in directory.logs.values()] == [0, 0]
 
 
@@ -1014,7 +989,7 @@ def test_a_bug_in_one_partition_costs_no_other() -> None:
     assert "orders-1" in problem
     points = read_offsets(fs, "/data/recovery-point-offset-checkpoint")
     assert (points["orders", 0], points.get(("orders", 1), 0), points["orders", 2]) == (5, 0, 5)
-    again = _opened(fs)
+    again = opened(fs)
     assert not again.report.clean
     assert [again.logs["orders", number].leader_epoch for number in range(3)] == [0, 1, 0]
     assert [again.report.opened["orders", number].recovery is None for number in range(3)] == [True, False, True]
@@ -1026,7 +1001,7 @@ def test_a_bug_of_an_fsync_leaves_its_round_unclean() -> None:
     """After an fsync that neither succeeded nor failed, none of the logs that were synced with it counts as synced."""
     problems, fs = _close_with_a_bug(of_an_fsync=True)
     assert len(problems) == 3
-    again = _opened(fs)
+    again = opened(fs)
     assert [log.log_end_offset for log in again.logs.values()] == [5, 5, 5]
     assert again.close() == []
 
@@ -1035,12 +1010,12 @@ def test_a_stop_before_every_partition_is_recovered_is_not_called_clean() -> Non
     fs, directory = _with_topic(partitions=2)
     directory.abandon()
     fs = fs.crash(PROCESS_KILL)
-    stopped = _opened(fs, in_line_bytes=0)
+    stopped = opened(fs, in_line_bytes=0)
     waiting = [f"/data/{name}-{number}" for name, number in stopped.recovering]
     assert waiting
     assert stopped.close() == [f"{path} is not recovered yet; the next start does it" for path in waiting]
     assert _MARKER not in fs.snapshot()
-    again = _opened(fs)
+    again = opened(fs)
     assert again.close() == []
     assert _MARKER in fs.snapshot()
 
@@ -1051,7 +1026,7 @@ def test_a_partition_whose_recovery_point_moved_is_not_clean() -> None:
     directory.logs["orders", 1].state_file.mark_read_only("an fsync failed")
     assert directory.close()
     fs.unlink("/data/recovery-point-offset-checkpoint")
-    again = _opened(fs.crash(PROCESS_KILL))
+    again = opened(fs.crash(PROCESS_KILL))
     assert again.logs["orders", 0].leader_epoch == 1
 
 
@@ -1059,7 +1034,7 @@ def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean(
     fs = _stopped()
     path = "/data/orders-0/00000000000000000000.log"
     flip_bit(fs, path, 4 * (len(fs.snapshot()[path]) // 5) + 5, 3)
-    again = _opened(fs)
+    again = opened(fs)
     log = again.logs["orders", 0]
     assert (log.log_end_offset, [(d.start_offset, d.end_offset) for d in log.state.damaged]) == (5, [(4, 5)])
     assert _append(log).base_offset == 5
@@ -1075,7 +1050,7 @@ def test_a_recovery_point_with_a_flipped_bit_is_reported_and_causes_no_damage(sa
         changed = ForgetfulFileSystem()
         files = {name: data for name, data in fs.snapshot().items() if is_clean or name != _MARKER}
         changed.load(files | {path: files[path].replace(b"orders 0 5", b"orders 0 " + said)})
-        again = _opened(changed)
+        again = opened(changed)
         log = again.logs["orders", 0]
         assert (log.log_end_offset, log.state.damaged, len(read_all(log))) == (5, [], 5)
         assert said == b"0" or any("recovery-point" in problem for problem in again.report.problems)
@@ -1084,7 +1059,7 @@ def test_a_recovery_point_with_a_flipped_bit_is_reported_and_causes_no_damage(sa
 def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
     fs = _stopped()
     fs.unlink("/data/seglog-topics.json")
-    again = _opened(fs)
+    again = opened(fs)
     assert (again.report.adopted, again.report.remade) == ([], ["orders"])
     [problem] = again.report.problems
     assert problem.startswith("seglog-topics.json was missing and was made from the directories")
@@ -1092,7 +1067,7 @@ def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
     assert "Kafka" not in note
     assert {log.log_end_offset for log in again.logs.values()} == {5}
     again.close()
-    assert _opened(fs).report.problems == []
+    assert opened(fs).report.problems == []
 
 
 # --- Files that are not understood ------------------------------------------------------------------------------------
@@ -1115,8 +1090,8 @@ def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
 def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named(name: str, content: bytes) -> None:
     fs = _stopped()
     path = f"/data/{name}"
-    _put(fs, path, content)
-    directory = _opened(fs)
+    put(fs, path, content)
+    directory = opened(fs)
     [problem] = directory.report.problems
     folder, _, file = path.rpartition("/")
     [copy] = [found for found in fs.list_directory(folder) if found.startswith(f"{file}.unreadable-")]
@@ -1127,7 +1102,7 @@ def test_a_file_that_is_not_understood_is_copied_before_it_is_replaced_and_named
     assert directory.close() == []
     survived = fs.found_after(POWER_LOSS)
     assert survived.snapshot()[f"{folder}/{copy}"] == content
-    again = _opened(survived)
+    again = opened(survived)
     assert again.report.problems == []
     again.close()
 
@@ -1147,9 +1122,9 @@ def test_without_a_file_that_nothing_replaces_the_start_is_refused_and_it_stays(
     fs, directory = _with_topic()
     directory.producer_ids.next_block().run()
     directory.close()
-    _put(fs, f"/data/{name}", content)
+    put(fs, f"/data/{name}", content)
     with pytest.raises(errors.LogDirectoryError, match=name) as refused:
-        _opened(fs)
+        opened(fs)
     assert name != "seglog-topics.json" or "restore it from a backup" in refused.value.message
     assert fs.snapshot()[f"/data/{name}"] == content
     assert fs.open_files == []
@@ -1160,8 +1135,8 @@ def test_a_padded_topic_id_is_read_as_java_reads_it_and_stays() -> None:
     topic_id = directory.registry.topics["orders"].id
     directory.close()
     content = f"version: 0\ntopic_id: {topic_id}==".encode()
-    _put(fs, "/data/orders-0/partition.metadata", content)
-    directory = _opened(fs)
+    put(fs, "/data/orders-0/partition.metadata", content)
+    directory = opened(fs)
     assert directory.report.problems == []
     assert set(directory.logs) == {("orders", 0), ("orders", 1)}
     assert fs.snapshot()["/data/orders-0/partition.metadata"] == content
@@ -1169,9 +1144,9 @@ def test_a_padded_topic_id_is_read_as_java_reads_it_and_stays() -> None:
 
 def test_on_a_full_disk_a_file_that_is_not_understood_is_named_all_the_same() -> None:
     fs = _stopped()
-    _put(fs, "/data/recovery-point-offset-checkpoint", b"garbage")
+    put(fs, "/data/recovery-point-offset-checkpoint", b"garbage")
     fs.inject(Fault("pwritev", "recovery-point-offset-checkpoint.unreadable-b84cf34d.tmp", error=errno.ENOSPC))
-    assert "the disk has no room for a copy of it" in _opened(fs).report.problems[0]
+    assert "the disk has no room for a copy of it" in opened(fs).report.problems[0]
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
@@ -1196,7 +1171,7 @@ def test_a_topic_with_the_name_of_another_file_is_there_after_a_restart(name: st
     directory.topics.create_topic(name, 2, {})
     _append(directory.logs[name, 1])
     directory.close()
-    again = _opened(fs)
+    again = opened(fs)
     assert (again.report.problems, again.report.kafka_signs) == ([], [])
     assert len(read_all(again.logs[name, 1])) == 1
     assert len(read_all(again.logs["orders", 0])) == 5
@@ -1237,23 +1212,15 @@ def test_a_topic_with_the_reserved_name_is_renamed(is_known: bool) -> None:
         nonlocal points
         points += 1
         found = fs.found_after(PROCESS_KILL)
-        assert [len(read_all(log)) for log in _opened(found).logs.values()] == [5, 5], operation
+        assert [len(read_all(log)) for log in opened(found).logs.values()] == [5, 5], operation
 
     fs.on_operation = crash_here
-    directory = _opened(fs)
+    directory = opened(fs)
     fs.on_operation = None
     assert points > 10
     assert set(directory.logs) == {("renamed.__cluster_metadata", 0), ("renamed.__cluster_metadata", 1)}
     assert "renamed.__cluster_metadata" in directory.report.problems[0]
     assert [len(read_all(log)) for log in directory.logs.values()] == [5, 5]
     assert directory.close() == []
-    again = _opened(fs)
+    again = opened(fs)
     assert (again.report.problems, again.report.kafka_signs) == ([], [])
-
-
-def test_kafkas_own_metadata_log_is_left_alone() -> None:
-    fs = _stopped()
-    fs.load({"/data/__cluster_metadata-0/partition.metadata": b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"})
-    directory = _opened(fs)
-    assert set(directory.registry.topics) == {"orders"}
-    assert fs.exists("/data/__cluster_metadata-0/partition.metadata")

@@ -3,9 +3,7 @@
 import pytest
 
 from seglog_broker.backup.source import open_source
-from seglog_broker.config import load_config
 from seglog_broker.kafka_export.source import read_source
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_scan import BatchScan, OldMessage
@@ -17,6 +15,7 @@ from tests.support import each_case
 from tests.unit.broker.inspect.check import support
 from tests.unit.broker.inspect.check.support import check, findings, path_of, written
 from tests.unit.broker.inspect.dump.support import damage, facts
+from tests.unit.broker.storage.directory.directories import opened as start
 from tests.unit.clients.directory.files import batch_at
 
 OLD = {
@@ -46,9 +45,7 @@ def test_a_message_is_known_by_its_checksum(name: str) -> None:
 
 
 INDEX = LOGS[0].replace(".log", ".index")
-POINTS = f"{DATA}/{RECOVERY_POINT_CHECKPOINT}"
 NEW = [batch_at(0), batch_at(1)]
-ENTRY = encode_offset_entry(1, len(NEW[0]))
 FORMS: dict[str, dict[str, bytes]] = {
     "above the recovery point": {LOGS[0]: old_message(0) + old_message(1)},
     "below it": {
@@ -66,8 +63,7 @@ FORMS: dict[str, dict[str, bytes]] = {
 
 
 def opened(fs: ForgetfulFileSystem) -> list[str]:
-    config, _ = load_config(None, "", {}, [f"log.dir={DATA}"])
-    directory = open_log_directory(fs, ManualClock(), config, DATA)
+    directory = start(fs)
     directory.close()
     return directory.report.problems
 

@@ -5,15 +5,13 @@ import json
 
 import pytest
 
-from seglog_broker.config import load_config
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.upgrades import UNNAMED, OtherVersion, upgrade_lines
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.version import VERSION
-from tests.logs import ManualClock
 from tests.support import each_case
+from tests.unit.broker.storage.directory.directories import opened
 
 _REGISTRY = "/data/seglog-topics.json"
 _NAMED = f"seglog-topics.json names {VERSION} as the version that wrote it, which older versions ignore"
@@ -21,11 +19,8 @@ _NAMED = f"seglog-topics.json names {VERSION} as the version that wrote it, whic
 
 def started(fs: ForgetfulFileSystem) -> list[tuple[OtherVersion, dict[str, bytes]]]:
     """A start and a clean stop; what the start said, and all files as they were when it did."""
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
     said: list[tuple[OtherVersion, dict[str, bytes]]] = []
-    directory = open_log_directory(
-        fs, ManualClock(), config, "/data", upgrading=lambda other: said.append((other, fs.snapshot()))
-    )
+    directory = opened(fs, upgrading=lambda other: said.append((other, fs.snapshot())))
     assert directory.close() == []
     return said
 
@@ -33,8 +28,7 @@ def started(fs: ForgetfulFileSystem) -> list[tuple[OtherVersion, dict[str, bytes
 def written_by(version: str | None, **more: dict[str, str]) -> ForgetfulFileSystem:
     """A directory with a topic and an internal one, as another version would have left it after a clean stop."""
     fs = ForgetfulFileSystem()
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    directory = open_log_directory(fs, ManualClock(), config, "/data")
+    directory = opened(fs)
     directory.topics.create_topic("orders", 1, {})
     directory.topics.create_topic("__consumer_offsets", 1, {"cleanup.policy": "compact"})
     directory.topics.create_topic("__share_group_state", 1, {"cleanup.policy": "delete"})
@@ -125,8 +119,7 @@ def test_a_disk_without_room_for_the_registry_does_not_keep_the_start() -> None:
     fs = written_by("0.0.1", __consumer_offsets={"cleanup.policy": "delete"})
     fs.inject(Fault("pwritev", lambda path: "seglog-topics" in path, error=errno.ENOSPC, sticky=True))
     [(other, _)] = started(fs)
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    directory = open_log_directory(fs, ManualClock(), config, "/data")
+    directory = opened(fs)
     assert directory.registry.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
     assert directory.close() == []
     [first, _, *changes] = upgrade_lines(fs, "/data")

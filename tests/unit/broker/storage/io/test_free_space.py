@@ -164,34 +164,34 @@ def test_work_without_room_takes_the_ballast(error: Exception) -> None:
     assert (space.ballast, space.is_full, space.lacks_ballast) == (0, True, False)
 
 
-def failing(errors: list[Exception]) -> Callable[[], None]:
+def failing(*errors: Exception) -> Callable[[], None]:
+    left = list(errors)
+
     def work() -> None:
-        raise errors.pop(0)
+        raise left.pop(0)
 
     return work
 
 
-@pytest.mark.parametrize(
-    ("ballast", "errors", "left"),
+@each_case(
+    ("ballast", "work", "left", "said"),
     [
-        (500, [OSError(errno.EIO, "first"), OSError(errno.EIO, "second")], 500),
-        (0, [OSError(errno.ENOSPC, "first"), OSError(errno.ENOSPC, "second")], 0),
-        (0, [DiskFullError("first"), DiskFullError("second")], 0),
+        # It is done once where the ballast cannot help.
+        (500, failing(OSError(errno.EIO, "first"), OSError(errno.EIO, "second")), 500, "first"),
+        (0, failing(OSError(errno.ENOSPC, "first"), OSError(errno.ENOSPC, "second")), 0, "first"),
+        (0, failing(DiskFullError("first"), DiskFullError("second")), 0, "first"),
+        # What finds no room without the ballast either says why it failed then.
+        (500, failing(OSError(errno.ENOSPC, "first"), OSError(errno.ENOSPC, "second")), 0, "second"),
     ],
 )
-def test_work_is_done_once_where_the_ballast_cannot_help(ballast: int, errors: list[Exception], left: int) -> None:
+def test_work_that_the_ballast_does_not_help_fails(
+    ballast: int, work: Callable[[], None], left: int, said: str
+) -> None:
     space = space_on(disk(10_000), ballast=ballast)
     space.make_ballast()
-    with pytest.raises((OSError, DiskFullError), match="first"):
-        space.with_ballast(failing(errors))
+    with pytest.raises((OSError, DiskFullError), match=said):
+        space.with_ballast(work)
     assert space.ballast == left
-
-
-def test_work_that_finds_no_room_without_the_ballast_either_says_why_it_failed_then() -> None:
-    space = space_on(disk(10_000))
-    space.make_ballast()
-    with pytest.raises(OSError, match="second"):
-        space.with_ballast(failing([OSError(errno.ENOSPC, "first"), OSError(errno.ENOSPC, "second")]))
 
 
 def test_a_ballast_that_somebody_else_has_removed_is_none() -> None:

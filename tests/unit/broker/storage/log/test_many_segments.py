@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 
 from seglog_broker.config import TopicConfig, load_config
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import DIRECTORY, LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
+from tests.unit.broker.storage.directory.directories import opened
 
 SMALL = TopicConfig(segment_bytes=1024, retention_ms=-1)
 
@@ -111,16 +111,15 @@ def test_retention_makes_the_segments_it_takes_and_the_first_that_stays() -> Non
 
 
 def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
-    fs, clock = ForgetfulFileSystem(), ManualClock()
-    config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=0"])
-    directory = open_log_directory(fs, clock, config, "/data")
+    fs = ForgetfulFileSystem()
+    directory = opened(fs, "seglog.disk.ballast.bytes=0")
     directory.topics.create_topic("t", 1, {"segment.bytes": "1024"})
     for _ in range(40):
-        encoded = memoryview(bytearray(batch_of_size(400, timestamp=clock.now)))
+        encoded = memoryview(bytearray(batch_of_size(400, timestamp=ManualClock().now)))
         append_one(directory.logs["t", 0], encoded)
     assert not directory.close()
     fs.reads.clear()
-    again = open_log_directory(fs, clock, config, "/data")
+    again = opened(fs, "seglog.disk.ballast.bytes=0")
     assert again.report.clean
     assert [read.name for read in fs.reads if read.path == "/data/t-0"].count("list_directory") == 1
     looked_at = {read.path.rpartition("/")[2].partition(".")[0] for read in fs.reads if "/data/t-0/000" in read.path}

@@ -250,18 +250,18 @@ def test_epochs_that_changed_since_the_stop_are_those_of_the_stop(epochs: bytes)
     assert disk._open(clean=True).epochs.problem is None
 
 
-def test_an_epoch_is_not_given_twice() -> None:
-    """An epoch that was given is not given again though its entry is lost in a kill."""
+@each_case(
+    ("clean", "epochs", "latest"),
+    [
+        (False, b"0\n1\n0 0\n", 3),  # an epoch that was given is not given again though its entry is lost in a kill
+        (True, b"0\n2\n0 0\n7 3\n", 7),  # higher ones are those of a Kafka that had the log in between
+    ],
+)
+def test_an_epoch_is_not_given_twice(clean: bool, epochs: bytes, latest: int) -> None:
     disk = _in_epoch_two()
-    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, b"0\n1\n0 0\n")
-    assert disk._open(clean=False).leader_epoch == 3
-
-
-def test_higher_epochs_are_those_of_a_kafka_that_had_the_log_in_between() -> None:
-    disk = _in_epoch_two()
-    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, b"0\n2\n0 0\n7 3\n")
-    log = disk._open(clean=True)
-    assert (log.leader_epoch, disk.report.problems) == (7, [])
+    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, epochs)
+    assert disk._open(clean=clean).leader_epoch == latest
+    assert not clean or disk.report.problems == []
 
 
 def test_a_state_in_which_a_bit_turned_is_named() -> None:

@@ -97,30 +97,32 @@ def _found_while_opening(disk: LogOnDisk, recovery_point: int) -> list[Forgetful
 # --- Torn tails -------------------------------------------------------------------------------------------------------
 
 
-@each_case("cut", [1, 5, 39, 40, 82, 83, 99])
-def test_a_torn_last_batch_is_cut_off_and_nothing_else(cut: int) -> None:
-    disk = _filled(25)
-    log = _restarted(disk, lambda: cut_file(disk.fs, _path(20), -cut))
-    assert log.log_end_offset == 24
-    assert _offsets(log) == list(range(24))
-    assert disk.report.recovery is not None
-    assert (disk.report.recovery.cut_bytes, disk.report.recovery.damaged) == (100 - cut, [])
-    assert _set_aside(disk) == []
-    verify(disk.fs, log)
-    assert disk.append(b"next").base_offset == 24
-
-
-@each_case("tail", [bytes(5), bytes(17), bytes(18), bytes(61), bytes(300), b"\x02" * 300, b"garbage"])
-def test_what_is_appended_behind_the_last_batch_is_cut_off_and_loses_nothing(tail: bytes) -> None:
+@each_case(
+    ("hurt", "left", "aside"),
+    [
+        *((lambda disk, cut=cut: cut_file(disk.fs, _path(20), -cut), 24, b"") for cut in (1, 5, 39, 40, 82, 83, 99)),
+        *(
+            (lambda disk, tail=tail: add_bytes(disk.fs, _path(20), tail), 25, tail if any(tail) else b"")
+            for tail in (*map(bytes, (5, 17, 18, 61, 300)), b"\x02" * 300, b"garbage")
+        ),
+        (lambda disk: flip_bit(disk.fs, _path(20), 480), 24, None),  # of the last batch the bytes are wrong
+    ],
+)
+def test_a_torn_tail_is_cut_off_and_nothing_else(
+    hurt: Callable[[LogOnDisk], object], left: int, aside: bytes | None
+) -> None:
     """What an append cannot have left is copied before."""
     disk = _filled(25)
     before = contents(disk.fs)[_path(20)]
-    log = _restarted(disk, lambda: add_bytes(disk.fs, _path(20), tail))
-    assert log.log_end_offset == 25
-    assert contents(disk.fs)[_path(20)] == before
-    assert log.state.damaged == []
-    assert _set_aside(disk) == ([tail] if any(tail) else [])
+    log = _restarted(disk, lambda: hurt(disk))
+    assert contents(disk.fs)[_path(20)] == before[: left * 100 - 2000]
+    assert (_offsets(log), log.log_end_offset, log.state.damaged) == (list(range(left)), left, [])
+    if aside is None:
+        assert [len(copied) for copied in _set_aside(disk)] == [100]
+    else:
+        assert _set_aside(disk) == ([aside] if aside else [])
     verify(disk.fs, log)
+    assert disk.append(b"next").base_offset == left
 
 
 def test_bytes_of_another_format_are_cut_only_when_there_is_a_copy_of_them() -> None:
@@ -159,15 +161,6 @@ def test_random_garbage_behind_log_and_indexes_loses_nothing(seed: int) -> None:
     log = _restarted(disk, hurt)
     assert log.log_end_offset == 25
     assert _offsets(log) == list(range(25))
-    verify(disk.fs, log)
-
-
-def test_a_last_batch_whose_bytes_are_wrong_is_a_torn_tail() -> None:
-    disk = _filled(25)
-    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(20), 480))
-    assert log.log_end_offset == 24
-    assert [len(copied) for copied in _set_aside(disk)] == [100]
-    assert log.state.damaged == []
     verify(disk.fs, log)
 
 
@@ -788,11 +781,10 @@ def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_bega
     disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
     disk.fs.unlink(_path(0))
     disk._open(clean=True)
-    [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by leader-epoch-checkpoint)")
-    assert _gaps(disk.reopen(), 0) == [(0, 10, "missing")]
-    [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)")
+    for said_by in ("leader-epoch-checkpoint", "seglog-partition.json"):
+        [problem] = disk.report.problems
+        assert problem.startswith(f"the records 0 to 9 are missing at the beginning of the log (by {said_by})")
+        assert _gaps(disk.reopen(), 0) == [(0, 10, "missing")]
 
 
 def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:

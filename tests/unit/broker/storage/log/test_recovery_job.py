@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -80,41 +81,16 @@ def _recovered(fs: ForgetfulFileSystem, recovery_point: int = 0, *, log_start: i
     return recover_partition(fs, ManualClock(), _job(fs, recovery_point, log_start=log_start))
 
 
-def _opened(
-    fs: ForgetfulFileSystem,
-    *,
-    clean: bool,
-    recovery_point: int = 0,
-    log_start: int = 0,
-    saved_end: int | None = None,
-) -> PartitionLog:
-    return PartitionLog(
-        load(
-            fs,
-            HandlePool(fs),
-            ManualClock(),
-            DIRECTORY,
-            _CONFIG,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start=log_start,
-            saved_end=saved_end,
-            may_recover=not clean,
-        )
-    )
+def _loaded(fs: ForgetfulFileSystem, **how: Any) -> LoadedLog:
+    return load(fs, HandlePool(fs), ManualClock(), DIRECTORY, _CONFIG, **how)
+
+
+def _opened(fs: ForgetfulFileSystem, *, clean: bool, **how: Any) -> PartitionLog:
+    return PartitionLog(_loaded(fs, clean=clean, may_recover=not clean, **how))
 
 
 def _loaded_unread(fs: ForgetfulFileSystem, recovery_point: int) -> LoadedLog:
-    return load(
-        fs,
-        HandlePool(fs),
-        ManualClock(),
-        DIRECTORY,
-        _CONFIG,
-        clean=False,
-        recovery_point=recovery_point,
-        may_recover=False,
-    )
+    return _loaded(fs, clean=False, recovery_point=recovery_point, may_recover=False)
 
 
 def _state(log: PartitionLog) -> tuple[object, ...]:
@@ -352,27 +328,16 @@ def test_a_log_that_ends_at_its_recovery_point_is_not_read_but_takes_a_new_epoch
     verify(fs, log)
 
 
-def _lost_byte(fs: ForgetfulFileSystem) -> None:
-    cut_file(fs, _path(20), -1)
-
-
-def _torn(fs: ForgetfulFileSystem) -> None:
-    add_bytes(fs, _path(20), b"torn")
-
-
-def _shifted_index(fs: ForgetfulFileSystem) -> None:
-    flip_bit(fs, _path(20, ".index"), 4, 6)
-
-
-def _lost_index(fs: ForgetfulFileSystem) -> None:
-    fs.unlink(_path(20, ".index"))
-
-
-def _odd_time_index(fs: ForgetfulFileSystem) -> None:
-    add_bytes(fs, _path(20, ".timeindex"), b"odd")
-
-
-@each_case("hurt", [_lost_byte, _torn, _shifted_index, _lost_index, _odd_time_index])
+@each_case(
+    "hurt",
+    [
+        lambda fs: cut_file(fs, _path(20), -1),
+        lambda fs: add_bytes(fs, _path(20), b"torn"),
+        lambda fs: flip_bit(fs, _path(20, ".index"), 4, 6),
+        lambda fs: fs.unlink(_path(20, ".index")),
+        lambda fs: add_bytes(fs, _path(20, ".timeindex"), b"odd"),
+    ],
+)
 def test_anything_odd_at_its_end_has_it_read(hurt: Callable[[ForgetfulFileSystem], None]) -> None:
     fs = _stopped()
     hurt(fs)

@@ -75,6 +75,13 @@ class OnDisk:
         return self.fs.snapshot()[f"{_STEM}{suffix}"]
 
 
+def place(segment: Segment, offset: int) -> tuple[int, int]:
+    """(position, base offset) of the batch that has the offset, or follows it."""
+    found = segment.find(offset)
+    assert found is not None
+    return found.position, found.header.base_offset
+
+
 def test_a_new_segment_has_all_three_files_at_once_and_empty_whatever_was_left_over() -> None:
     disk = OnDisk()
     for _ in range(2):
@@ -114,9 +121,7 @@ def test_every_offset_is_found_in_its_batch_and_gaps_lead_to_the_next() -> None:
         disk.append(batch(*[b"value"] * 5), at=base)
     for segment in (disk.segment, disk.closed()):
         for offset in range(_BASE, _BASE + 295):
-            found = segment.find(offset)
-            assert found is not None
-            assert found.header.base_offset == _BASE + -(-(offset - _BASE - 4) // 10) * 10
+            assert place(segment, offset)[1] == _BASE + -(-(offset - _BASE - 4) // 10) * 10
         assert segment.find(_BASE + 295) is None
 
 
@@ -175,9 +180,7 @@ def test_no_offset_index_whatever_is_in_it_hides_a_record(index: bytes, handles_
     disk.put(".index", index)
     segment = disk.closed()
     for offset in (7, 3, 19, 0, 12, 4, 18):
-        found = segment.find(_BASE + offset)
-        assert found is not None
-        assert found.position == offset * 100
+        assert place(segment, _BASE + offset)[0] == offset * 100
 
 
 def test_an_implausible_entry_met_by_a_seek_rebuilds_the_index() -> None:
@@ -190,9 +193,7 @@ def test_an_implausible_entry_met_by_a_seek_rebuilds_the_index() -> None:
     assert disk.file(".index") != sound
     assert segment.find(_BASE + 2) is not None
     assert disk.file(".index") != sound, "nothing has met it yet"
-    found = segment.find(_BASE + 13)
-    assert found is not None
-    assert found.header.base_offset == _BASE + 13
+    assert place(segment, _BASE + 13)[1] == _BASE + 13
     assert disk.file(".index") == sound
 
 
@@ -232,9 +233,7 @@ def test_a_full_index_stays_full_and_the_rest_is_found_by_scanning() -> None:
     disk.fill(20)
     assert disk.segment.indexes.writer.is_full
     assert disk.segment.offset_index.count == 3
-    found = disk.segment.find(_BASE + 15)
-    assert found is not None
-    assert found.position == 1500
+    assert place(disk.segment, _BASE + 15)[0] == 1500
     before = disk.segment.offset_index.read()
     disk.segment.indexes.rebuild()
     assert disk.segment.offset_index.read() == before
@@ -313,9 +312,7 @@ def test_a_read_that_goes_on_where_another_ended_does_without_the_index() -> Non
     followed, position = _BASE + 99, 9_900
     assert segment.remembers(followed)
     disk.fs.reads.clear()
-    found = segment.find(followed)
-    assert found is not None
-    assert (found.position, found.header.base_offset) == (position, followed)
+    assert place(segment, followed) == (position, followed)
     assert disk.fs.reads == []
     assert not segment.remembers(_BASE + 9), "only the last few places are kept"
     assert segment.find(_BASE + 9) == next(
@@ -361,9 +358,7 @@ def test_a_scan_that_meets_bytes_that_are_no_batch_says_where() -> None:
     assert (caught.value.position, caught.value.start_offset) == (700, _BASE + 7)
     damage = measured(segment, 700, _BASE + 7, _BASE + 20)
     assert damage == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
-    found = segment.find(_BASE + 12)
-    assert found is not None
-    assert found.position == 1200
+    assert place(segment, _BASE + 12)[0] == 1200
     assert segment.boundary_at_most(500, 1000) == 700
     assert segment.boundary_at_most(800, 1000) == 1800
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from tests.logs import LogOnDisk, flip_bit
+from tests.unit.broker.storage.steps import piece_at
 
 LOG = "/topic-0/00000000000000000000.log"
 
@@ -76,18 +76,16 @@ def test_what_lies_before_a_hole_is_forgotten(next_batch: tuple[int, int, int, i
 # --- In a log ---------------------------------------------------------------------------------------------------------
 
 
-def place(found: LogSlice | None) -> tuple[int, int] | None:
-    if found is None:
-        return None
-    found.release()
-    return found.start_offset, found.position
+def place(log: PartitionLog, offset: int) -> tuple[int, int]:
+    """(start offset, position) of the batch that a read finds."""
+    return piece_at(log, offset, 1)[:2]
 
 
-def near_and_plain(log: PartitionLog, offset: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+def near_and_plain(log: PartitionLog, offset: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """The position of the batch with ``offset``, with the cache and without it."""
-    near = place(log.read(offset, 1))
+    near = place(log, offset)
     log.active.tail.forget()
-    return near, place(log.read(offset, 1))
+    return near, place(log, offset)
 
 
 def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file() -> None:
@@ -96,18 +94,12 @@ def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file() -> None
         disk.append(b"%d" % number)
     disk.log.active.offset_index.truncate_to(0)  # with it, a look-up would begin at the first batch
     disk.double.reads.clear()
-    found = disk.log.read(45, 1 << 20)
-    assert found is not None
-    assert found.start_offset == 45
-    assert found.position + found.size == disk.log.active.size
-    found.release()
-    assert all(read.position >= found.position for read in disk.double.reads)
+    found = start, position, size = piece_at(disk.log, 45, 1 << 20)
+    assert (start, position + size) == (45, disk.log.active.size)
+    assert all(read.position >= position for read in disk.double.reads)
     disk.double.reads.clear()
-    again = disk.log.read(45, 1 << 20)
-    assert again is not None
-    assert (again.position, again.size) == (found.position, found.size)
+    assert piece_at(disk.log, 45, 1 << 20) == found
     assert disk.double.reads == []
-    again.release()
 
 
 def test_a_batch_that_could_not_be_written_is_not_remembered() -> None:
@@ -120,7 +112,7 @@ def test_a_batch_that_could_not_be_written_is_not_remembered() -> None:
     assert disk.log.active.tail.find(1, 1000) is None
     disk.append(b"b")
     near, plain = near_and_plain(disk.log, 1)
-    assert near == plain is not None
+    assert near == plain
 
 
 def test_after_a_roll_the_closed_segment_is_read_the_ordinary_way() -> None:
@@ -131,14 +123,14 @@ def test_after_a_roll_the_closed_segment_is_read_the_ordinary_way() -> None:
     assert len(disk.log.active.tail) == 1
     for offset in range(disk.log.log_end_offset):
         near, plain = near_and_plain(disk.log, offset)
-        assert near == plain is not None
+        assert near == plain
 
 
 def test_what_was_truncated_and_appended_anew_is_found_anew() -> None:
     disk = LogOnDisk(TopicConfig())
     for value in (b"a", b"b", b"long " * 20, b"d"):
         disk.append(value)
-    before = place(disk.log.read(3, 1))
+    before = place(disk.log, 3)
     disk.log.truncation.truncate_to(2)
     disk.append(b"c")
     disk.append(b"d")
@@ -151,13 +143,10 @@ def test_damage_at_the_end_is_met_all_the_same() -> None:
     disk = LogOnDisk(TopicConfig())
     for value in (b"a", b"b", b"c"):
         disk.append(value)
-    found = disk.log.read(1, 1)
-    assert found is not None
-    found.release()
-    flip_bit(disk.fs, LOG, found.position + 16)
-    assert place(disk.log.read(0, 1)) == (0, 0)
+    flip_bit(disk.fs, LOG, place(disk.log, 1)[1] + 16)
+    assert place(disk.log, 0) == (0, 0)
     with pytest.raises(CorruptRecordError):
         disk.log.read(1, 1)
     assert len(disk.log.active.tail) == 0
     near, plain = near_and_plain(disk.log, 2)
-    assert near == plain is not None
+    assert near == plain
