@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -525,21 +524,17 @@ def test_a_batch_that_cannot_be_opened_stays_and_is_reported(kind: str) -> None:
     else:
         good = _batch(log, (b"k", b"v"))
         batch = seal_batch(parse_header(good), good[HEADER_SIZE:] + b"?")
-    log.roll([_batch(log, (b"a", b"1")), rewritten := _at(batch, 1)])
+    placed = bytearray(batch)
+    rewrite_offset_and_epoch(placed, 0, 1, 0)
+    log.roll([_batch(log, (b"a", b"1")), bytes(placed)])
     _roll(log, b"a", b"k")
     result = log.clean(decompressed_batch_bytes_max=100_000)
     (found,) = result.groups[0].unreadable
     assert (found.start_offset, found.end_offset, found.reason) == (1, 2, UNREADABLE)
-    assert read_file(log.fs, log.path(0))[found.position : found.end_position] == rewritten
+    assert read_file(log.fs, log.path(0))[found.position : found.end_position] == placed
     assert result.groups[0].damaged == ()
     assert [header.base_offset for header, _ in log.batches()] == [1, 2, 3]
     log.verify()
-
-
-def _at(batch: bytes, offset: int) -> bytes:
-    placed = bytearray(batch)
-    rewrite_offset_and_epoch(placed, 0, offset, 0)
-    return bytes(placed)
 
 
 def test_batches_larger_than_a_piece_are_cleaned() -> None:
@@ -564,10 +559,6 @@ def _busy_log() -> Log:
     for _ in range(4):
         _roll(log, b"k", b"a", b"b", b"k")
     return log
-
-
-def _without_cleaned(fs: ForgetfulFileSystem) -> dict[str, bytes]:
-    return {path: data for path, data in fs.snapshot().items() if not path.endswith(names.CLEANED_SUFFIX)}
 
 
 def _operations() -> Sequence[int]:
@@ -610,7 +601,8 @@ def test_a_crash_anywhere_touches_only_cleaned_files_and_the_next_round_succeeds
     )
     expected = run(fs, log.job(segment_bytes=600))
     (found,) = left
-    assert _without_cleaned(found) == before
+    left_beside = {path: data for path, data in found.snapshot().items() if not path.endswith(names.CLEANED_SUFFIX)}
+    assert left_beside == before
     assert run(found, log.job(segment_bytes=600)) == expected
     fs.on_operation = None
     assert found.snapshot() == fs.snapshot()
@@ -691,8 +683,4 @@ def test_json_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     log = Log()
     _roll(log, b"a")
     with pytest.raises(ValueError, match=r"CleaningJob|SourceSegment"):
-        decoded(CleaningJob, _changed(log.job(), changes))
-
-
-def _changed(job: CleaningJob, changes: dict[str, object]) -> Any:
-    return json.loads(json.dumps(dataclasses.asdict(job) | changes))
+        decoded(CleaningJob, json.loads(json.dumps(dataclasses.asdict(log.job()) | changes)))

@@ -10,10 +10,6 @@ from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from tests.support import examples
 
 
-def _keys(first: int, last: int, size: int) -> Keys:
-    return Keys.of([b"%0*d" % (size, number) for number in range(first, last)])
-
-
 def _put(offset_map: OffsetMap, keys: list[bytes], first: int = 0) -> int:
     return offset_map.put(Keys.of(keys), np.arange(first, first + len(keys)))
 
@@ -21,7 +17,9 @@ def _put(offset_map: OffsetMap, keys: list[bytes], first: int = 0) -> int:
 @pytest.mark.parametrize("size", [8, 17, *(pytest.param(size, marks=pytest.mark.soak) for size in (16, 100, 1000))])
 def test_an_entry_never_takes_more_than_it_is_counted_for(size: int) -> None:
     offset_map = OffsetMap(1 << 30, 1000)
-    pieces = [_keys(first, first + 100, size) for first in range(0, 20_000, 100)]
+    pieces = [
+        Keys.of([b"%0*d" % (size, number) for number in range(first, first + 100)]) for first in range(0, 20_000, 100)
+    ]
     tracemalloc.start()
     try:
         for first, piece in zip(range(0, 20_000, 100), pieces, strict=True):

@@ -1,6 +1,5 @@
 """``seglog-configs.json``: what is written is read back, after any crash; what is not understood is refused."""
 
-import errno
 import json
 import re
 from contextlib import suppress
@@ -19,7 +18,7 @@ from seglog_broker.storage.directory.dynamic_configs import (
 )
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.small_files import seal
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 from tests.support import REPOSITORY, each_case, examples
 from tests.unit.broker.storage.directory.directories import opened
@@ -142,25 +141,4 @@ def test_the_example_in_the_document_is_such_a_file() -> None:
 def test_a_file_without_its_checksum_was_edited_by_hand_and_is_taken() -> None:
     fs = written()
     fs.load({PATH: b'{"version": 1, "brokers": {"": {"num.partitions": "3"}}}'})
-    assert read_dynamic_configs(fs, PATH) == OLD
-
-
-@each_case("policy", [PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(5))])
-def test_a_crash_after_any_operation_leaves_the_old_settings_or_the_new_ones(policy: CrashPolicy) -> None:
-    fs = written(OLD)
-    found: list[DynamicConfig] = []
-    fs.on_operation = lambda _: found.append(read_dynamic_configs(fs.found_after(policy), PATH))
-    write_file_atomically(fs, PATH, encode_dynamic_configs(NEW))
-    fs.on_operation = None
-    assert len(found) > 3
-    assert all(settings in (OLD, NEW) for settings in found)
-    assert read_dynamic_configs(fs.found_after(policy), PATH) == NEW
-
-
-@each_case("operation", ["open", "pwritev", "fdatasync", "rename"])
-def test_settings_that_could_not_be_written_leave_the_old_ones(operation: str) -> None:
-    fs = written(OLD)
-    fs.inject(Fault(operation, error=errno.EIO))
-    with pytest.raises(OSError):
-        write_file_atomically(fs, PATH, encode_dynamic_configs(NEW))
     assert read_dynamic_configs(fs, PATH) == OLD

@@ -71,10 +71,6 @@ def _kafka_ran(fs: Fs, *, clean: bool = True) -> None:
         fs.sync_directory(_DATA)
 
 
-def _id_of_orders(fs: Fs) -> str:
-    return read_file(fs, f"{_DATA}/orders-0/partition.metadata").decode()[-22:]
-
-
 def _strays(fs: Fs) -> list[str]:
     return [name for name in fs.list_directory(_DATA) if name.endswith("-stray")]
 
@@ -85,7 +81,7 @@ def _strays(fs: Fs) -> list[str]:
 @pytest.mark.parametrize("clean", [True, False])
 def test_topics_and_partitions_that_kafka_made_are_taken_over_and_named(clean: bool) -> None:
     fs = _written()
-    _add_partition(fs, "orders-2", _id_of_orders(fs))
+    _add_partition(fs, "orders-2", read_file(fs, f"{_DATA}/orders-0/partition.metadata").decode()[-22:])
     _add_partition(fs, "clicks-0", _NEW_ID)
     _add_partition(fs, "clicks-1", _NEW_ID)
     _add_partition(fs, "__consumer_offsets-0", _OTHER_ID)
@@ -242,19 +238,15 @@ def _checksums(fs: Fs) -> list[int]:
     return [int(name[:20]) for name in fs.list_directory(f"{_DATA}/orders-0") if name.endswith(".checksum")]
 
 
-def _replace_segment(fs: Fs) -> None:
-    """As Kafka's cleaner does: another segment of the same base, with one batch less."""
-    path = f"{_DATA}/orders-0/00000000000000000000.log"
-    content = read_file(fs, path)
-    put(fs, path, content[:200] + content[300:])
-    for suffix in ("index", "timeindex"):
-        fs.unlink(f"{_DATA}/orders-0/00000000000000000000.{suffix}")
-    put(fs, f"{_DATA}/cleaner-offset-checkpoint", encode_offsets({("orders", 0): 10}))
-
-
 def test_a_checksum_that_is_older_than_what_kafka_compacted_is_no_damage_and_goes() -> None:
+    """Its cleaner puts another segment of the same base there, with one batch less."""
     fs = _written()
-    _replace_segment(fs)
+    stem = f"{_DATA}/orders-0/00000000000000000000"
+    content = read_file(fs, f"{stem}.log")
+    put(fs, f"{stem}.log", content[:200] + content[300:])
+    for suffix in ("index", "timeindex"):
+        fs.unlink(f"{stem}.{suffix}")
+    put(fs, f"{_DATA}/cleaner-offset-checkpoint", encode_offsets({("orders", 0): 10}))
     _kafka_ran(fs)
     assert [(f.code, f.severity) for f in faults(check(fs)) if f.code != Code.INDEX_MISSING] == []
     assert Code.CHECKSUM_OUTDATED in {finding.code for finding in findings(check(fs))}

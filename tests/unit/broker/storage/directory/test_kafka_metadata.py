@@ -286,7 +286,14 @@ def test_a_later_metadata_version_is_kept_with_the_directory_that_a_kafka_has_wr
         fs = ForgetfulFileSystem()
         fs.load({f"{_DATA}/bootstrap.checkpoint": encode_bootstrap([], 5, level)})
         assert read_kafka_metadata(fs, _DATA).metadata_version == known
-    levels = {record.name: record.feature_level for record in _features(encode_bootstrap([], 5, 33))}
+    values = [
+        record.value
+        for header, content in iter_batches(encode_bootstrap([], 5, 33))
+        if not header.is_control
+        for record in iter_records(header, content)
+    ]
+    features = [read_message(messages.FeatureLevelRecord, 0, value[3:]) for value in values if value is not None]
+    levels = {record.name: record.feature_level for record in features}
     assert (levels["metadata.version"], levels["share.version"]) == (33, 2), "as Kafka 4.4.0 formats a directory"
     fs = ForgetfulFileSystem()
     fs.load({f"{_DATA}/registry.json": b""})
@@ -297,17 +304,6 @@ def test_a_later_metadata_version_is_kept_with_the_directory_that_a_kafka_has_wr
     again = TopicRegistry(fs, registry.path)
     again.load()
     assert again.metadata_version == 33
-
-
-def _features(bootstrap: bytes) -> list[messages.FeatureLevelRecord]:
-    """The records of a bootstrap file that has nothing else."""
-    values = [
-        record.value
-        for header, batch in iter_batches(bootstrap)
-        if not header.is_control
-        for record in iter_records(header, batch)
-    ]
-    return [read_message(messages.FeatureLevelRecord, 0, value[3:]) for value in values if value is not None]
 
 
 def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None:

@@ -26,8 +26,8 @@ def config() -> BrokerConfig:
     return config
 
 
-def opened(fs: ForgetfulFileSystem, path: str = "/data") -> LogDirectory:
-    return open_log_directory(fs, ManualClock(), config(), path)
+def opened(fs: ForgetfulFileSystem) -> LogDirectory:
+    return open_log_directory(fs, ManualClock(), config(), "/data")
 
 
 def fill(directory: LogDirectory, first: int, count: int) -> None:
@@ -100,21 +100,6 @@ def test_a_copy_has_the_transactions_that_had_ended_and_those_that_were_open(is_
         if closed is directory:
             writer.remove()
         assert_directory_sound(disk, "/data", config())
-
-
-def test_making_a_snapshot_leaves_the_directory_as_it_is() -> None:
-    fs = ForgetfulFileSystem()
-    directory = opened(fs)
-    directory.topics.create_topic("t", 1, ROLLS)
-    fill(directory, 0, 30)
-    writer = snapshot(fs, directory)
-    fill(directory, 30, 30)
-    writer.remove()
-    assert directory.close() == []
-    again = opened(fs)
-    assert again.report.clean
-    assert not again.report.problems
-    assert again.logs["t", 0].log_end_offset == 60
 
 
 def test_a_start_after_a_kill_takes_a_snapshot_for_a_deleted_partition_and_removes_it() -> None:

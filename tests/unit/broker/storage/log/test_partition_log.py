@@ -53,10 +53,6 @@ def _log_path(base: int) -> str:
     return f"{logs.DIRECTORY}/{base:020d}.log"
 
 
-def _offsets(log: PartitionLog) -> list[int]:
-    return [record.offset for record in logs.read_around(log)]
-
-
 def _sparse_batch(last_offset_delta: int) -> bytes:
     """A batch of one record with a range of many offsets, as compaction leaves it."""
     plain = logs.batch(b"value")
@@ -524,7 +520,7 @@ def test_several_damaged_ranges_found_in_any_order_are_recorded_and_skipped(seed
                     log.read(offset, 10_000)
             else:
                 assert piece_at(log, offset)[0] == offset
-        assert _offsets(log) == [n for n in range(60) if n not in bad]
+        assert [record.offset for record in logs.read_around(log)] == [n for n in range(60) if n not in bad]
         log = disk.reopen()
     assert disk.append(b"more").base_offset == 60
     assert len({(d.segment, d.position) for d in log.state.damaged}) == len(log.state.damaged)

@@ -11,6 +11,7 @@ from seglog_broker.testing import forgetful
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from tests.logs import DIRECTORY, LogOnDisk, flip_bit
 from tests.support import each_case
+from tests.unit.broker.storage.directory.directories import put
 from tests.unit.broker.storage.steps import save_state
 
 STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"
@@ -222,13 +223,6 @@ def test_a_truncated_log_forgets_the_roll_reasons_and_times_of_removed_segments(
 # --- What the state remembers for files that have no checksum ---------------------------------------------------------
 
 
-def _rewrite(disk: LogOnDisk, name: str, content: bytes) -> None:
-    path = f"{DIRECTORY}/{name}"
-    disk.double.unlink(path)
-    disk.double.sync_directory(DIRECTORY)
-    disk.double.load({path: content})
-
-
 def _in_epoch_two() -> LogOnDisk:
     disk = a_log()
     for _ in range(2):
@@ -242,7 +236,7 @@ def _in_epoch_two() -> LogOnDisk:
 @each_case("epochs", [b"0\n3\n0 0\n1 1\n0 2\n", b"0\n2\n0 0\n1 1\n", b"0\n3\n0 0\n1 0\n2 2\n", b"0\n\x34\n"])
 def test_epochs_that_changed_since_the_stop_are_those_of_the_stop(epochs: bytes) -> None:
     disk = _in_epoch_two()
-    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, epochs)
+    put(disk.double, f"{DIRECTORY}/{LEADER_EPOCH_CHECKPOINT}", epochs)
     log = disk._open(clean=True)
     assert log.epochs.entries == [(0, 0), (1, 1), (2, 2)]
     assert log.leader_epoch == 2
@@ -259,7 +253,7 @@ def test_epochs_that_changed_since_the_stop_are_those_of_the_stop(epochs: bytes)
 )
 def test_an_epoch_is_not_given_twice(clean: bool, epochs: bytes, latest: int) -> None:
     disk = _in_epoch_two()
-    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, epochs)
+    put(disk.double, f"{DIRECTORY}/{LEADER_EPOCH_CHECKPOINT}", epochs)
     assert disk._open(clean=clean).leader_epoch == latest
     assert not clean or disk.report.problems == []
 

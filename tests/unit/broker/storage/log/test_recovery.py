@@ -39,6 +39,7 @@ from tests.logs import (
     verify,
 )
 from tests.support import each_case, examples
+from tests.unit.broker.storage.directory.directories import put
 from tests.unit.broker.storage.steps import piece_at
 
 _EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
@@ -443,8 +444,7 @@ def test_junk_as_index_is_made_anew_when_the_log_is_read(junk: bytes) -> None:
     sound = contents(disk.fs)
     for base in (0, 10, 20):
         for suffix in (".index", ".timeindex"):
-            disk.fs.unlink(_path(base, suffix))
-            disk.double.load({_path(base, suffix): junk})
+            put(disk.double, _path(base, suffix), junk)
     disk._open(clean=False)
     verify(disk.fs, disk.log)
     disk.log.close()
@@ -628,19 +628,14 @@ def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None
     assert (len(found[_path(0)]), len(found[_path(10)])) == (1000, 500)
 
 
-def _remember_start(disk: LogOnDisk, log_start: int) -> None:
-    """Write this log start into the state."""
-    state = PartitionState.load(disk.fs, DIRECTORY)
-    state.stopped, state.log_start = None, log_start
-    state.save(disk.fs, DIRECTORY)
-
-
 @each_case("clean", [True, False])
 @each_case("hurt", [False, True])
 def test_a_log_that_ends_below_a_start_that_is_proven_begins_there(clean: bool, hurt: bool) -> None:
     disk = _filled(30)
     disk.log.close()
-    _remember_start(disk, 100)
+    state = PartitionState.load(disk.fs, DIRECTORY)
+    state.stopped, state.log_start = None, 100
+    state.save(disk.fs, DIRECTORY)
     if hurt:
         flip_bit(disk.fs, _path(0), 480)
     log = disk._open(clean=clean, log_start=100)
@@ -711,8 +706,7 @@ def test_kafka_moves_the_first_epoch_with_the_log_start() -> None:
     disk = _filled(30)
     disk.log.close()
     disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
-    disk.fs.unlink(_EPOCHS)
-    disk.double.load({_EPOCHS: b"0\n1\n0 14\n"})
+    put(disk.double, _EPOCHS, b"0\n1\n0 14\n")
     log = disk._open(clean=True, log_start=14)
     assert (log.log_start_offset, disk.report.problems) == (14, [])
 
@@ -986,8 +980,7 @@ def test_epochs_are_found_in_the_batches_when_the_file_is_empty_or_lost(content:
 def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
     disk = _filled(5)
     disk.log.close()
-    disk.fs.unlink(_EPOCHS)
-    disk.double.load({_EPOCHS: b"0\n7\nnonsense\n"})
+    put(disk.double, _EPOCHS, b"0\n7\nnonsense\n")
     log = disk._open(clean=True)
     [problem] = disk.report.problems
     assert problem.startswith("leader-epoch-checkpoint is ignored: ")

@@ -169,21 +169,18 @@ def assert_every_seek_is_short(disk: LogOnDisk, offsets: Iterator[int] | range) 
 
 def assert_trail_is_of(index: SparseIndex, lookup: IndexLookup) -> None:
     """The probes of a look-up are entries of the index, and leave the one that was found."""
-    entries = list(chunked(index.read(), index.entry_size))
+    data, size = index.read(), index.entry_size
+    entries = [data[at : at + size] for at in range(0, len(data), size)]
     low, high = 0, len(entries)
     for number, key in lookup.trail:
         assert low <= number < high
-        first = int.from_bytes(entries[number][: index.entry_size - 4])
+        first = int.from_bytes(entries[number][: size - 4])
         assert key == (first if isinstance(index, TimeIndex) else index.base_offset + first)
         is_below = key < lookup.wanted if isinstance(index, TimeIndex) else key <= lookup.wanted
         low, high = (number + 1, high) if is_below else (low, number)
     assert low == high
     assert len(lookup.trail) == lookup.probes
     assert (low == 0) == (lookup.entry is None)
-
-
-def chunked(data: bytes, size: int) -> Iterator[bytes]:
-    return (data[at : at + size] for at in range(0, len(data), size))
 
 
 @each_case("entries", range(1, 41))
