@@ -308,24 +308,18 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
         state = disk.log.state_file.prepare()
         assert state is not None
         state.run()
-        ends: list[int] = []
-        fs = disk.double
-
-        def crash_here(_: object, fs: ForgetfulFileSystem = fs, seed: int = seed, ends: list[int] = ends) -> None:
-            found = LogOnDisk.__new__(LogOnDisk)
-            found.config, found.clock, found.fs, found.handles_max = disk.config, disk.clock, fs, 512  # noqa: B023
-            found.fs = fs.found_after(RANDOM(seed))
-            found._open(clean=False, log_start=log_start)
-            ends.append(found.log.log_end_offset)
-            assert found.log.log_start_offset >= log_start
-            found.log.release()
-
-        fs.on_operation = crash_here
+        found: list[ForgetfulFileSystem] = []
+        fs, policy = disk.double, RANDOM(seed)
+        fs.on_operation = lambda _, fs=fs, policy=policy, found=found: found.append(fs.found_after(policy))
         doomed.set_aside()
         doomed.remove()
         fs.on_operation = None
-        assert ends
-        assert set(ends) == {15}
+        assert found
+        for crashed in found:
+            disk.fs = crashed
+            log = disk._open(clean=False, log_start=log_start)
+            assert (log.log_end_offset, log.log_start_offset >= log_start) == (15, True)
+            log.release()
 
 
 def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over() -> None:
