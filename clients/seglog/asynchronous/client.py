@@ -1,11 +1,9 @@
 """The client of the async faces: topics, offsets, and the creation of producers and consumers."""
 
-import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from seglog.access import Access
 from seglog.asynchronous.consumer import Consumer
@@ -14,44 +12,21 @@ from seglog.asynchronous.link import Dialer, Link
 from seglog.asynchronous.loop import Loop, Opener
 from seglog.asynchronous.producer import Producer
 from seglog.asynchronous.transaction import Extend, Transaction
-from seglog.core import topics
 from seglog.core.connection import Reply
-from seglog.core.consumer_options import GroupOptions, consumer_options, group_options
+from seglog.core.consumer_options import ConsumerOptions, GroupOptions
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
 from seglog.core.dialing import CLIENT_ID
-from seglog.core.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
-from seglog.core.fetcher import OutOfRange, PartitionPosition
-from seglog.core.kafka_words import in_our_words
-from seglog.core.moments import Moment
-from seglog.core.offsets import PartitionLag, PartitionOffsets, Place, look_up_lag, offsets_at
+from seglog.core.fetcher import PartitionPosition
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
-from seglog.core.records import ConsumerGap
-from seglog.core.samples import read_samples
 from seglog.core.security import Secret, Target
-from seglog.core.timestamps import TimestampWatch
-from seglog.core.transaction_admin import abort_transaction, describe_transaction, list_transactions
-from seglog.core.transactions import END_SECONDS, TIMEOUT_SECONDS, OpenTransaction, TransactionCore, let_go
-from seglog.core.users import create_user, delete_user, list_users, set_password
+from seglog.core.transactions import END_SECONDS, OpenTransaction, TransactionCore, let_go
+from seglog.core.users import create_user, set_password
 from seglog.core.wrong_face import refuse_await, refuse_unopened, refuse_with
-from seglog.groups import (
-    GroupDescription,
-    GroupOffset,
-    GroupTopics,
-    OffsetReset,
-    Shift,
-    delete_group,
-    delete_group_offsets,
-    delete_groups,
-    describe_group,
-    group_offsets,
-    list_groups,
-    reset_group,
-)
+from seglog.verbs import Awaited, ClientVerbs, ExplainVerbs
 from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
-from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.scram import ITERATIONS_DEFAULT
 
 ResultT = TypeVar("ResultT")
@@ -59,15 +34,9 @@ ChildT = TypeVar("ChildT", bound=Producer | Consumer)
 
 
 def client_of(
-    target: Target,
-    loop: Loop,
-    opener: Opener,
-    *,
-    connect_timeout: float,
-    request_timeout: float,
-    client_id: str,
+    target: Target, loop: Loop, opener: Opener, connect_timeout: float, request_timeout: float, client_id: str
 ) -> "Client":
-    """What ``connect`` of a face returns: the client on its ``loop``, whose connections ``opener`` opens."""
+    """The client that ``connect`` of a face returns, on its ``loop``; ``opener`` opens its connections."""
     dialer = Dialer(target.address, client_id or CLIENT_ID, loop, opener, access=Access(target))
     return Client(dialer, connect_timeout, request_timeout)
 
@@ -105,7 +74,7 @@ class Opening(Generic[ChildT]):
         await self._child.__aexit__(kind, error, trace)
 
 
-class Client:
+class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consumer], Opening[GroupConsumer]]):
     """Client of one broker, made by ``connect``, used inside its ``async with`` block by any number of tasks.
 
     Its own calls share one connection; every producer and consumer opens another, so that long polls, large fetches and
@@ -113,7 +82,10 @@ class Client:
     lingering batches; leaving it closes them.
     """
 
+    _dialer: Dialer
+
     def __init__(self, dialer: Dialer, connect_timeout: float, request_timeout: float) -> None:
+        super().__init__()
         self._dialer = dialer
         self._loop = dialer.loop
         self._connect_timeout = connect_timeout
@@ -123,29 +95,10 @@ class Client:
         self._is_closed = False
         self._producers: set[Producer] = set()
         self._of_transactions: dict[weakref.ref[Transaction], dict[str, Producer]] = {}
-        self._timestamps: dict[str, TimestampWatch] = {}
         self._consumers: set[Consumer] = set()
 
-    @property
-    def server(self) -> str:
-        """HOST:PORT of the broker."""
-        return self._dialer.server
-
-    @property
-    def principal(self) -> str:
-        """Whom the broker takes this program for, as ``seglog.Client.principal``."""
-        return self._open_link().hello.principal or ""
-
-    @property
-    def tls_version(self) -> str:
-        """As ``TLSv1.3``; "" without TLS."""
-        tls = self._open_link().tls
-        return "" if tls is None else tls.version
-
-    @property
-    def broker(self) -> messages.HelloReply:
-        """The broker's ``hello`` reply when the connection was opened."""
-        return self._open_link().hello
+    def _greeted(self) -> Link:
+        return self._open_link()
 
     async def ping(self) -> messages.HelloReply:
         """The broker's identity and health, asked over a new connection."""
@@ -153,113 +106,14 @@ class Client:
         link.close()
         return link.hello
 
-    # --- Topics -------------------------------------------------------------------------------------------------------
-
-    @in_our_words
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        config: Mapping[str, messages.ConfigValue] | None = None,
-        *,
-        exist_ok: bool = False,
-    ) -> messages.CreateTopicReply:
-        """Create a topic, as ``seglog.Client.create_topic``."""
-        return await self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
-
-    async def alter_topic(
-        self,
-        name: str,
-        config: Mapping[str, messages.ConfigValue] | None = None,
-        *,
-        reset: Sequence[str] = (),
-        partitions: int | None = None,
-    ) -> messages.AlterTopicReply:
-        """Change a topic's configuration and number of partitions, as ``seglog.Client.alter_topic``."""
-        return await self.converse(topics.alter_topic(name, config, reset, partitions))
-
-    async def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> dict[int, int]:
-        """Delete the records below an offset of each partition, as ``seglog.Client.truncate_topic``."""
-        return await self.converse(topics.truncate_topic(name, before))
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data, as ``seglog.Client.delete_topic``."""
-        await self.converse(topics.delete_topic(name))
-
-    async def topics(self) -> list[messages.TopicDescription]:
-        """All topics, by name; without their configuration."""
-        return await self.converse(topics.list_topics())
-
-    async def describe_topic(self, name: str) -> messages.TopicDescription:
-        """One topic with every configuration value and its origin. Raises UnknownTopicError, with the nearest name."""
-        return await self.converse(topics.describe_topic(name))
-
-    # --- Offsets ------------------------------------------------------------------------------------------------------
-
-    async def offsets(
-        self,
-        topic: str,
-        at: str | datetime | Moment | None = None,
-        *,
-        partitions: Sequence[int] | None = None,
-        isolation: Isolation = READ_UNCOMMITTED,
-    ) -> list[PartitionOffsets]:
-        """The ends of every partition, and its first record at or after ``at``, as ``seglog.Client.offsets``."""
-        return await self.converse(offsets_at(topic, at, partitions, isolation))
-
-    async def lag(
-        self,
-        topic: str,
-        positions: Mapping[int, int] | Mapping[str, int],
-        *,
-        isolation: Isolation = READ_UNCOMMITTED,
-    ) -> dict[int, PartitionLag]:
-        """How far positions are behind, as ``seglog.Client.lag``."""
-        return await self.converse(look_up_lag(topic, positions, isolation=isolation))
-
     @property
     def explain(self) -> "Explain":
         """Explanations of seeks, segments and configuration."""
         return Explain(self)
 
-    async def metrics(self) -> dict[str, float]:
-        """The broker's counters since its start, by name. Deprecated, as ``seglog.Client.metrics``."""
-        warnings.warn("metrics() goes with the next release: use samples()", DeprecationWarning, stacklevel=2)
-        return (await self.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True))[0].metrics
-
-    async def samples(self, families: Sequence[str] = ()) -> list[messages.MetricFamily]:
-        """As ``seglog.Client.samples``."""
-        return await self.converse(read_samples(families))
-
-    async def describe_broker(self) -> messages.DescribeBrokerReply:
-        """As ``seglog.Client.describe_broker``."""
-        request = messages.DescribeBrokerRequest()
-        return (await self.call(request, messages.DescribeBrokerReply, is_repeatable=True))[0]
-
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
-    @in_our_words
-    def producer(
-        self,
-        topic: str,
-        *,
-        ack: messages.Ack = "disk",
-        linger_ms: float = 5,
-        batch_bytes: int = 64 * 1024,
-        compression: str = "none",
-        compression_level: int | None = None,
-        buffer_bytes: int = 32 * 1024 * 1024,
-        delivery_timeout: float = 120.0,
-        idempotent: bool = True,
-    ) -> Opening[Producer]:
-        """A producer for ``topic``, for ``async with``; options as of ``seglog.Client.producer``.
-
-        Raises UnknownTopicError on opening.
-        """
-        options = ProducerOptions(
-            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
-        )
-
+    def _producer(self, topic: str, options: ProducerOptions) -> Opening[Producer]:
         return Opening(lambda: self._make_producer(topic, options))
 
     async def _make_producer(
@@ -278,24 +132,7 @@ class Client:
         producer.on_closed = lambda: self._producers.discard(producer)
         return producer
 
-    @in_our_words
-    def transaction(
-        self,
-        transactional_id: str,
-        *,
-        timeout: float = TIMEOUT_SECONDS,
-        linger_ms: float = 5,
-        batch_bytes: int = 64 * 1024,
-        compression: str = "none",
-        compression_level: int | None = None,
-        buffer_bytes: int = 32 * 1024 * 1024,
-    ) -> Transaction:
-        """Transactions of the producer with this id, for ``async with``, as ``seglog.Client.transaction``."""
-        core = TransactionCore(transactional_id, timeout)
-        options = ProducerOptions.of_transaction(
-            timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
-        )
-
+    def _transaction(self, core: TransactionCore, options: ProducerOptions) -> Transaction:
         async def make_producer(topic: str, part_of: OpenTransaction, extend: Extend) -> Producer:
             self._loop.check()
             for producer in let_go(self._of_transactions):
@@ -306,58 +143,14 @@ class Client:
         self._of_transactions[weakref.ref(transaction)] = transaction.producers
         return transaction
 
-    def timestamps(self, topic: str) -> TimestampWatch:
-        """The timestamp checks of a topic; their warnings are issued once per client."""
-        return self._timestamps.setdefault(topic, TimestampWatch(topic))
+    def _consumer(self, topic: str, options: ConsumerOptions) -> Opening[Consumer]:
+        return Opening(lambda: self._opened(topic, options))
 
-    @overload
-    def consumer(
-        self,
-        topic: str,
-        *,
-        group: None = None,
-        partitions: Sequence[int] | None = None,
-        start: Place | None = None,
-        until: Place | None = None,
-        follow: bool = False,
-        durable_only: bool = False,
-        isolation: Isolation = READ_UNCOMMITTED,
-        on_out_of_range: OutOfRange = "error",
-        on_gap: Callable[[ConsumerGap], None] | None = None,
-        reconnect_timeout: float = 120.0,
-        **limits: Any,
-    ) -> Opening[Consumer]: ...
+    def _group_consumer(self, topic: str, options: GroupOptions) -> Opening[GroupConsumer]:
+        return Opening(lambda: self._opened(topic, options))
 
-    @overload
-    def consumer(
-        self,
-        topic: str,
-        *,
-        group: str,
-        start: Place | None = None,
-        until: Place | None = None,
-        follow: bool = True,
-        durable_only: bool = False,
-        isolation: Isolation = READ_UNCOMMITTED,
-        auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
-        on_assigned: Callable[[list[int]], object] | None = None,
-        on_revoked: Callable[[list[int], bool], object] | None = None,
-        on_gap: Callable[[ConsumerGap], None] | None = None,
-        instance_id: str | None = None,
-        session_timeout: float = 45.0,
-        max_poll_interval: float = 300.0,
-        assignors: Sequence[str] = ("range", "roundrobin"),
-        reconnect_timeout: float = 120.0,
-        **limits: Any,
-    ) -> Opening[GroupConsumer]: ...
-
-    def consumer(self, topic: str, *, group: str | None = None, **more: Any) -> Opening[Any]:
-        """A consumer of ``topic``, for ``async with``; options as of ``seglog.Client.consumer``.
-
-        Callbacks may be async for a consumer in a group, and are called by the task that reads.
-        """
-        options = consumer_options(more) if group is None else group_options(group, self._dialer.client_id, more)
+    async def _opened(self, topic: str, options: ConsumerOptions) -> Any:
+        """A consumer over a link of its own, which is dialed once more if it breaks at once."""
 
         async def begun() -> tuple[Link, list[PartitionPosition]]:
             link = await self._dial()
@@ -369,21 +162,18 @@ class Client:
                 raise
             return link, states
 
-        async def opened() -> Consumer:
-            try:
-                link, states = await begun()
-            except ConnectionLostError:  # repeatable: the broker may just have restarted
-                link, states = await begun()
-            seconds = self._request_timeout
-            if isinstance(options, GroupOptions):
-                consumer: Consumer = GroupConsumer(self._dialer, link, topic, options, seconds=seconds)
-            else:
-                consumer = Consumer(self._dialer, link, topic, options, states, seconds=seconds)
-            self._consumers.add(consumer)
-            consumer.on_closed = lambda: self._consumers.discard(consumer)
-            return consumer
-
-        return Opening(opened)
+        try:
+            link, states = await begun()
+        except ConnectionLostError:  # repeatable: the broker may just have restarted
+            link, states = await begun()
+        seconds = self._request_timeout
+        if isinstance(options, GroupOptions):
+            consumer: Consumer = GroupConsumer(self._dialer, link, topic, options, seconds=seconds)
+        else:
+            consumer = Consumer(self._dialer, link, topic, options, states, seconds=seconds)
+        self._consumers.add(consumer)
+        consumer.on_closed = lambda: self._consumers.discard(consumer)
+        return consumer
 
     # --- Calls --------------------------------------------------------------------------------------------------------
 
@@ -543,10 +333,6 @@ class Client:
 
     # --- Accounts -----------------------------------------------------------------------------------------------------
 
-    async def users(self, names: Sequence[str] | None = None) -> list[messages.UserDescription]:
-        """The accounts called ``names``, or all, as ``seglog.Client.users``."""
-        return await self.converse(list_users(names))
-
     async def create_user(
         self, name: str, password: str | Callable[[], str] | Secret, *, iterations: int = ITERATIONS_DEFAULT
     ) -> None:
@@ -561,79 +347,13 @@ class Client:
         password = Secret(password)
         await self.converse(set_password(name, password, iterations))
 
-    async def delete_user(self, name: str) -> None:
-        """Delete an account. Raises UnknownUserError, AuthorizationError."""
-        await self.converse(delete_user(name))
 
-    # --- Groups -------------------------------------------------------------------------------------------------------
-
-    async def groups(self) -> list[messages.ListedGroup]:
-        """All consumer groups, by name: their state, and when what they committed expires."""
-        return (await self.converse(list_groups()))[0]
-
-    async def describe_group(self, name: str) -> GroupDescription:
-        """A group with its members, what it committed, and how far that is behind. Raises UnknownGroupError."""
-        return await self.converse(describe_group(name))
-
-    async def group_offsets(self, name: str) -> list[GroupOffset]:
-        """The committed offsets of a group and its lag, by topic and partition; empty for an unknown group."""
-        return await self.converse(group_offsets(name))
-
-    async def reset_group(
-        self,
-        name: str,
-        to: int | str | datetime | Moment | Shift,
-        topics: GroupTopics | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> list[OffsetReset]:
-        """Commit other offsets for a group without members, as ``seglog.Client.reset_group``."""
-        return await self.converse(reset_group(name, to, topics, dry_run=dry_run))
-
-    async def delete_group(self, name: str) -> None:
-        """Delete a group and its offsets. Raises UnknownGroupError, NonEmptyGroupError while it has members."""
-        await self.converse(delete_group(name))
-
-    async def delete_groups(self, names: Sequence[str]) -> list[messages.DeletedGroup]:
-        """As ``delete_group``, for several: one result for each, with its error if it was not deleted."""
-        return await self.converse(delete_groups(names))
-
-    async def delete_group_offsets(self, name: str, topics: GroupTopics) -> list[tuple[str, int]]:
-        """Delete the committed offsets of topics, as ``seglog.Client.delete_group_offsets``."""
-        return await self.converse(delete_group_offsets(name, topics))
-
-    # --- Transactions of any producer ---------------------------------------------------------------------------------
-
-    async def transactions(self) -> list[messages.TransactionDescription]:
-        """As ``seglog.Client.transactions``."""
-        return (await self.converse(list_transactions())).whole()
-
-    async def describe_transaction(self, transactional_id: str) -> messages.TransactionDescription:
-        """As ``seglog.Client.describe_transaction``."""
-        return (await self.converse(describe_transaction(transactional_id)))[0]
-
-    async def abort_transaction(self, transactional_id: str) -> None:
-        """As ``seglog.Client.abort_transaction``."""
-        await self.converse(abort_transaction(transactional_id))
-
-
-class Explain:
+class Explain(Awaited, ExplainVerbs):
     """``client.explain``: explanations from the broker."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> messages.ExplainReply:
-        """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
-        return await self._client.converse(explain_seek(topic, partition, at))
-
-    async def segments(self, topic: str, partition: int, *, drops: bool = False) -> PartitionExplanation:
-        """Why each segment of a partition is kept, and when it can be deleted.
-
-        What compaction would drop is included where computing it is cheap, and always with ``drops``.
-        """
-        return await self._client.converse(explain_segments(topic, partition, drops=drops))
-
-    async def config(self, topic: str) -> dict[str, messages.ConfigEntry]:
-        """Every effective configuration value of a topic, and its origin."""
-        return await self._client.converse(explain_config(topic))
+    async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+        """Run a conversation, as ``Client.converse``."""
+        return await self._client.converse(conversation)

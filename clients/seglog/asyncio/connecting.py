@@ -44,11 +44,4 @@ def connect(
     target = target_given(
         address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
     )
-    return client_of(
-        target,
-        AsyncioLoop(),
-        opener,
-        connect_timeout=connect_timeout,
-        request_timeout=request_timeout,
-        client_id=client_id,
-    )
+    return client_of(target, AsyncioLoop(), opener, connect_timeout, request_timeout, client_id)
