@@ -3,7 +3,6 @@
 import itertools
 import random
 import struct
-import tracemalloc
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from seglog_protocol.frames import (
     encode_frame_prefix,
     encode_value,
 )
-from tests.support import each_case, examples
+from tests.support import each_case, examples, memory_taken
 
 Feed = Callable[[FrameReader, bytes], None]
 Read = tuple[dict[str, Any], bytes]
@@ -163,8 +162,7 @@ def test_a_large_frame_is_received_in_place_and_not_copied() -> None:
     data = encode_frame({"id": 1}, [bytes(size)])
     reader = FrameReader()
     reader.receive_data(data[: 32 * 1024])
-    tracemalloc.start()
-    try:
+    with memory_taken() as most:
         assert reader.next_frame() is None
         position = 32 * 1024
         while position < len(data):
@@ -175,12 +173,9 @@ def test_a_large_frame_is_received_in_place_and_not_copied() -> None:
             reader.received(len(part))
             position += len(part)
         frame = reader.next_frame()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert frame is not None
     assert len(frame.payload) == size
-    assert peak < size * 1.2, "one buffer, from the socket to the file"
+    assert most() < size * 1.2, "one buffer, from the socket to the file"
 
 
 # --- Limits -----------------------------------------------------------------------------------------------------------
@@ -191,13 +186,9 @@ def test_a_large_frame_is_received_in_place_and_not_copied() -> None:
 def test_a_frame_over_the_limit_is_refused_when_only_its_length_is_there(announced: int, feed: Feed) -> None:
     reader = FrameReader(frame_bytes_max=1000)
     feed(reader, announced.to_bytes(4, "big"))
-    tracemalloc.start()
-    try:
-        with pytest.raises(FrameTooLargeError) as caught:
-            reader.next_frame()
-        assert tracemalloc.get_traced_memory()[1] < 50_000
-    finally:
-        tracemalloc.stop()
+    with memory_taken() as most, pytest.raises(FrameTooLargeError) as caught:
+        reader.next_frame()
+    assert most() < 50_000
     assert (caught.value.size, caught.value.limit) == (announced, 1000)
 
 
@@ -227,13 +218,9 @@ def test_a_header_over_the_limit_is_refused_early() -> None:
     for byte in struct.pack(">II", 90 * 1024 * 1024, HEADER_BYTES_MAX + 1):
         assert reader.next_frame() is None
         reader.receive_data(bytes((byte,)))
-    tracemalloc.start()
-    try:
-        with pytest.raises(RemoteProtocolError, match="limit is 1048576"):
-            reader.next_frame()
-        assert tracemalloc.get_traced_memory()[1] < 50_000
-    finally:
-        tracemalloc.stop()
+    with memory_taken() as most, pytest.raises(RemoteProtocolError, match="limit is 1048576"):
+        reader.next_frame()
+    assert most() < 50_000
 
 
 def test_the_header_limit_holds_for_whole_frames_too_and_counts_to_the_byte() -> None:
@@ -337,15 +324,12 @@ def test_odd_msgpack_is_the_peers_error_that_says_what_it_was_meant_to_be(what: 
 
 
 def test_huge_announced_containers_take_no_memory() -> None:
-    tracemalloc.start()
-    try:
+    with memory_taken() as most:
         for what in ODD_MAPS:
             if "billion" in what:
                 with pytest.raises(RemoteProtocolError):
                     decode_map(ODD_MAPS[what], "header")
-        assert tracemalloc.get_traced_memory()[1] < 100_000
-    finally:
-        tracemalloc.stop()
+    assert most() < 100_000
 
 
 def test_msgpack_that_is_odd_but_whole_is_a_value_like_any_other() -> None:

@@ -2,7 +2,6 @@
 
 import math
 import struct
-import tracemalloc
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from seglog_protocol import messages
 from seglog_protocol.errors import RemoteProtocolError, SeglogError, UnknownTopicError, error_to_wire
 from seglog_protocol.frames import decode_map
 from seglog_protocol.messages.headers import MAP_BYTES_MAX
-from tests.support import each_case, examples
+from tests.support import each_case, examples, memory_taken
 from tests.unit.protocol.test_messages import HEADERS, REPLIES, comparable, of_type
 
 IDS: Final = st.integers(0, messages.INT64_MAX)
@@ -359,13 +358,9 @@ def test_announced_sizes_and_endless_nesting_take_no_memory(what: str, *, is_fir
     field = HOSTILE[what]
     data = b"\x84" + (field + ENVELOPE if is_first else ENVELOPE + field)
     messages.open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
-    tracemalloc.start()
-    try:
-        with pytest.raises(RemoteProtocolError, match="the header is not valid msgpack"):
-            messages.open_request(data)
-        assert tracemalloc.get_traced_memory()[1] < 4 * len(data) + 200_000
-    finally:
-        tracemalloc.stop()
+    with memory_taken() as most, pytest.raises(RemoteProtocolError, match="the header is not valid msgpack"):
+        messages.open_request(data)
+    assert most() < 4 * len(data) + 200_000
     assert messages.reply_id_of(data) in {None, 1}
     with pytest.raises(RemoteProtocolError):
         messages.decode_reply(data, messages.AppendReply)
@@ -392,12 +387,9 @@ def test_a_mebibyte_that_is_no_request_is_refused_without_making_a_map_of_it(wha
     data = packed({"id": 1, "v": 1} | VERY_MANY[what])
     assert MAP_BYTES_MAX < len(data) < 1024 * 1024 + 200
     messages.open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
-    tracemalloc.start()
-    try:
+    with memory_taken() as most:
         opened = messages.open_request(data)
-        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
-    finally:
-        tracemalloc.stop()
+    assert most() < 3 * len(data)
     assert opened.request_id == 1
     assert isinstance(opened.request, SeglogError)
     assert len(opened.request.message) < 500

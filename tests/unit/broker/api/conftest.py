@@ -22,5 +22,12 @@ async def broker() -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
+def fs(broker: Broker) -> ForgetfulFileSystem:
+    """The disk of the broker."""
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    return broker.fs
+
+
+@pytest.fixture
 async def scene() -> Scene:
     return await made()

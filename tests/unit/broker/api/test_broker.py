@@ -75,9 +75,9 @@ async def test_a_first_segment_that_is_gone_is_one_problem() -> None:
 # --- What an ack has reached ------------------------------------------------------------------------------------------
 
 
-async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_file(broker: Broker) -> None:
-    fs = broker.fs
-    assert isinstance(fs, ForgetfulFileSystem)
+async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_file(
+    broker: Broker, fs: ForgetfulFileSystem
+) -> None:
     fs.operations.clear()
     log = "/data/t-0/00000000000000000000.log"
     pending = append_request(
@@ -119,9 +119,9 @@ async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_
     broker.close()
 
 
-async def test_a_full_disk_is_reported_to_the_operator_until_it_has_room_again(broker: Broker) -> None:
-    fs = broker.fs
-    assert isinstance(fs, ForgetfulFileSystem)
+async def test_a_full_disk_is_reported_to_the_operator_until_it_has_room_again(
+    broker: Broker, fs: ForgetfulFileSystem
+) -> None:
     fs.inject(Fault("pwritev", "t-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
     await append(broker, batch(b"v"))
     assert any("t-0 takes no records" in problem for problem in broker.hello().problems)
@@ -137,10 +137,8 @@ async def test_however_many_problems_there_are_the_greeting_fits_a_header_and_co
     assert hello.problems[-1] == "and 19,800 more problems, which the broker's log names"
 
 
-async def test_a_producer_that_begins_on_a_full_disk(broker: Broker) -> None:
+async def test_a_producer_that_begins_on_a_full_disk(broker: Broker, fs: ForgetfulFileSystem) -> None:
     """A producer that begins on a full disk gets a retriable error with the free space."""
-    fs = broker.fs
-    assert isinstance(fs, ForgetfulFileSystem)
     fs.inject(Fault("pwritev", "seglog-producer-ids.json.tmp", error=errno.ENOSPC, sticky=True))
     with pytest.raises(errors.DiskFullError, match=r"no producer id could be given: .* bytes are free") as caught:
         await broker.init_producer()
@@ -553,7 +551,7 @@ async def test_offsets_are_answered_at_once_as_they_are_by_a_task(broker: Broker
         assert at_once.to_wire() == by_a_task.to_wire()
 
 
-async def test_what_may_take_long_is_not_answered_at_once(broker: Broker) -> None:
+async def test_what_may_take_long_is_not_answered_at_once(broker: Broker, fs: ForgetfulFileSystem) -> None:
     await append(broker, batch(b"v", timestamp=NOW))
     assert broker.answer_now(messages.OffsetsRequest([messages.OffsetsPartition("t")])) is None, "of a whole topic"
     assert (
@@ -562,8 +560,7 @@ async def test_what_may_take_long_is_not_answered_at_once(broker: Broker) -> Non
     assert broker.answer_now(messages.TopicsRequest()) is None
     by_time = messages.OffsetsRequest([messages.OffsetsPartition("t", 0, NOW)])
     assert broker.answer_now(by_time) is not None
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    broker.fs.evict("/data/t-0/00000000000000000000.log")
+    fs.evict("/data/t-0/00000000000000000000.log")
     assert broker.answer_now(by_time) is None, "it has to be read from the disk first"
     by_a_task, _ = await broker.answer(by_time)
     assert by_a_task.to_wire()["partitions"][0]["offset"] == 0

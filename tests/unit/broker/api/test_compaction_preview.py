@@ -1,5 +1,7 @@
 """Previews of compaction: they have what the next round then drops."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from seglog_broker.api.broker import Broker
@@ -39,14 +41,21 @@ class CountingOffload(InlineOffload):
         return await super().clean(fs, job)
 
 
-async def _broker(offload: CountingOffload) -> Broker:
+@pytest.fixture
+def offload() -> CountingOffload:
+    return CountingOffload()
+
+
+@pytest.fixture
+async def broker(offload: CountingOffload) -> AsyncIterator[Broker]:
     broker = open_broker(clock=ManualClock(_NOW), offload=offload)
     wanted = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0"}
     await broker.create_topic(CreateTopicRequest("t", 1, dict(wanted)))
     for number in range(60):
         view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % (number % 7), b"." * 20, ())])))
         append_one(broker.partitions["t", 0].log, view)
-    return broker
+    yield broker
+    broker.close()
 
 
 async def _explain(broker: Broker, *, drops: bool | None = None) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
@@ -55,9 +64,7 @@ async def _explain(broker: Broker, *, drops: bool | None = None) -> tuple[Explai
     return reply, decode_segments(payload)
 
 
-async def test_a_preview_has_what_the_round_then_drops() -> None:
-    offload = CountingOffload()
-    broker = await _broker(offload)
+async def test_a_preview_has_what_the_round_then_drops(broker: Broker, offload: CountingOffload) -> None:
     before = broker.partitions["t", 0].log.size
     reply, segments = await _explain(broker)
     assert reply.compaction is not None
@@ -75,12 +82,9 @@ async def test_a_preview_has_what_the_round_then_drops() -> None:
     assert [drop.records for segment in segments if (drop := segment.compaction) is not None] == [0] * (
         len(segments) - 1
     )
-    broker.close()
 
 
-async def test_a_preview_is_kept_as_long_as_it_is_true() -> None:
-    offload = CountingOffload()
-    broker = await _broker(offload)
+async def test_a_preview_is_kept_as_long_as_it_is_true(broker: Broker, offload: CountingOffload) -> None:
     for _ in range(3):
         await _explain(broker)
     assert len(offload.jobs) == 1
@@ -88,12 +92,9 @@ async def test_a_preview_is_kept_as_long_as_it_is_true() -> None:
     log.roller.roll(log.log_end_offset, RollReason.SIZE)
     await _explain(broker)
     assert len(offload.jobs) == 2
-    broker.close()
 
 
-async def test_a_preview_that_reads_much_is_made_only_if_requested() -> None:
-    offload = CountingOffload()
-    broker = await _broker(offload)
+async def test_a_preview_that_reads_much_is_made_only_if_requested(broker: Broker) -> None:
     broker._explain.previews.bytes_max = 2_000
     reply, segments = await _explain(broker)
     assert reply.compaction is not None
@@ -103,15 +104,13 @@ async def test_a_preview_that_reads_much_is_made_only_if_requested() -> None:
     assert reply.compaction is not None
     assert reply.compaction.drops_untold is None
     assert segments[0].compaction is not None
-    broker.close()
 
 
-async def test_a_cleaner_that_dies_during_a_preview_is_reported_and_changes_nothing() -> None:
-    offload = CountingOffload()
-    broker = await _broker(offload)
+async def test_a_cleaner_that_dies_during_a_preview_is_reported_and_changes_nothing(
+    broker: Broker, offload: CountingOffload
+) -> None:
     offload.fails = True
     with pytest.raises(StorageError, match="killed by a test"):
         await _explain(broker)
     offload.fails = False
     assert (await _explain(broker))[1][0].compaction is not None
-    broker.close()

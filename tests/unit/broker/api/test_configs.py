@@ -33,12 +33,12 @@ from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Effect
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.messages import CreateTopicRequest
 from tests.interop.kafka_keys import ANSWERS, INCREMENTAL, NOT_DESCRIBED, REPLACING, STATIC, Case, digest
 from tests.logs import ManualClock
 from tests.support import each_case
+from tests.unit.broker.brokers import open_broker
 
 PLACES: Final = "each has its own addresses and directory"
 CONTROLLER: Final = "seglog has no listener and no quorum of controllers"
@@ -257,11 +257,16 @@ def test_a_level_is_that_of_the_log_in_log4js_words() -> None:
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     """A broker with the topics ``plain`` and ``altered``."""
-    broker = Broker.open(config_of("log.dir=/data"), ForgetfulFileSystem(), ManualClock(1), InlineOffload())
+    broker = open_broker(clock=ManualClock(1))
     for topic in ("plain", "altered"):
         await broker.create_topic(CreateTopicRequest(topic, 1))
     yield broker
     broker.close()
+
+
+async def alter(broker: Broker, *changes: Alteration, **how: bool) -> None:
+    """Of the topic ``altered``."""
+    await broker.configs.alter(ResourceType.TOPIC, "altered", list(changes), **how)
 
 
 def own_settings(broker: Broker) -> dict[str, str | None]:
@@ -279,11 +284,7 @@ async def test_keys_are_asked_for_by_name_and_none_means_all(broker: Broker) -> 
     every = broker.configs.describe(ResourceType.TOPIC, "plain")
     assert broker.configs.describe(ResourceType.TOPIC, "plain", []) == every
     assert answers()["no_keys"] == len(answers()["topic"])
-    for resource, name in (
-        (ResourceType.BROKER, "1"),
-        (ResourceType.GROUP, "g"),
-        (ResourceType.CLIENT_METRICS, "m"),
-    ):
+    for resource, name in {ResourceType.BROKER: "1", ResourceType.GROUP: "g", ResourceType.CLIENT_METRICS: "m"}.items():
         [first, *_] = names(broker.configs.describe(resource, name))
         assert names(broker.configs.describe(resource, name, [first, "nope"])) == [first]
 
@@ -305,14 +306,10 @@ async def test_what_kafka_does_not_describe_is_refused_with_its_error(broker: Br
     assert raised.value.kafka_code == code
 
 
-def alterations_of(case: Case) -> list[Alteration]:
-    return [Alteration(*change) for change in case.changes]
-
-
 async def outcome(broker: Broker, case: Case, **how: bool) -> int:
     """Kafka's error code, 0 for none."""
     try:
-        await broker.configs.alter(case.resource, case.name, alterations_of(case), **how)
+        await broker.configs.alter(case.resource, case.name, [Alteration(*change) for change in case.changes], **how)
     except errors.SeglogError as error:
         return error.kafka_code
     return 0
@@ -327,7 +324,7 @@ async def test_an_alteration_ends_as_it_does_in_kafka_or_differs_with_a_reason(
 ) -> None:
     [kafka] = [answer for answer in answers()[kind] if answer["title"] == case.title]
     before = [Alteration(name, Operation.SET, value) for name, value in case.before.items()]
-    await broker.configs.alter(ResourceType.TOPIC, "altered", before, replaces=True)
+    await alter(broker, *before, replaces=True)
     assert own_settings(broker) == case.before
     expected = kafka["code"]
     if case.title in OTHER_OUTCOMES:
@@ -348,18 +345,11 @@ def test_the_list_of_other_outcomes_names_cases() -> None:
     assert set(OTHER_OUTCOMES) <= {case.title for case in INCREMENTAL}
 
 
-async def test_an_alteration_is_in_force_at_once_and_after_a_power_cut(broker: Broker) -> None:
-    await broker.configs.alter(
-        ResourceType.TOPIC,
-        "altered",
-        [
-            Alteration("cleanup.policy", Operation.APPEND, "compact"),
-            Alteration("segment.ms", Operation.SET, "7000"),
-        ],
-    )
+async def test_an_alteration_is_in_force_at_once_and_after_a_power_cut(broker: Broker, fs: ForgetfulFileSystem) -> None:
+    changes = (("cleanup.policy", Operation.APPEND, "compact"), ("segment.ms", Operation.SET, "7000"))
+    await alter(broker, *(Alteration(*change) for change in changes))
     assert broker.partitions["altered", 0].log.config.segment_ms == 7000
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    found = Broker.open(broker.config, broker.fs.found_after(POWER_LOSS), ManualClock(1), InlineOffload())
+    found = open_broker(fs.found_after(POWER_LOSS), clock=ManualClock(1))
     assert found.directory.registry.topics["altered"].config == {
         "cleanup.policy": "delete,compact",
         "segment.ms": "7000",
@@ -371,17 +361,16 @@ async def test_appends_to_a_list_at_the_same_time_lose_nothing(broker: Broker) -
     key = "leader.replication.throttled.replicas"
     async with trio.open_nursery() as nursery:
         for replica in ("0:1", "1:1", "2:1"):
-            change = [Alteration(key, Operation.APPEND, replica)]
-            nursery.start_soon(broker.configs.alter, ResourceType.TOPIC, "altered", change)
+            nursery.start_soon(alter, broker, Alteration(key, Operation.APPEND, replica))
     assert sorted((own_settings(broker)[key] or "").split(",")) == ["0:1", "1:1", "2:1"]
 
 
 async def test_a_setting_without_effect_is_logged_because_the_answer_cannot_say_so(broker: Broker) -> None:
-    change = [Alteration("preallocate", Operation.SET, "true")]
+    change = Alteration("preallocate", Operation.SET, "true")
     with capture_logs() as logged:
-        await broker.configs.alter(ResourceType.TOPIC, "altered", change, validate_only=True)
+        await alter(broker, change, validate_only=True)
         assert logged == []
-        await broker.configs.alter(ResourceType.TOPIC, "altered", change)
+        await alter(broker, change)
     [warning] = [entry for entry in logged if entry["event"] == "config_warning"]
     assert warning["topic"] == "altered"
     assert "preallocate" in warning["reason"]
@@ -391,19 +380,15 @@ async def test_everything_described_can_be_written_back(broker: Broker) -> None:
     """Clients that know only AlterConfigs read all settings, change one, and write all."""
     entries = broker.configs.describe(ResourceType.TOPIC, "altered")
     written = [Alteration(entry.name, Operation.SET, entry.value) for entry in entries if not entry.is_read_only]
-    await broker.configs.alter(ResourceType.TOPIC, "altered", written, replaces=True)
+    await alter(broker, *written, replaces=True)
     assert own_settings(broker) == {entry.name: entry.value for entry in entries}
 
 
 async def test_the_other_name_of_a_key_sets_and_deletes_it(broker: Broker) -> None:
     name = "internal.segment.bytes"
-    await broker.configs.alter(
-        ResourceType.TOPIC,
-        "altered",
-        [Alteration(name, Operation.SET, "4096")],
-    )
+    await alter(broker, Alteration(name, Operation.SET, "4096"))
     assert own_settings(broker) == {"segment.bytes": "4096"}
-    await broker.configs.alter(ResourceType.TOPIC, "altered", [Alteration(name, Operation.DELETE)])
+    await alter(broker, Alteration(name, Operation.DELETE))
     assert own_settings(broker) == {}
 
 

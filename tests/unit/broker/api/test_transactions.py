@@ -154,10 +154,9 @@ async def test_no_marker_is_written_into_a_topic_that_was_deleted(broker: Broker
         partition.append_marker(TransactionEnd(PRODUCER, 0, 0, False, 1))
 
 
-async def test_a_marker_that_finds_no_room_names_its_partition(broker: Broker) -> None:
+async def test_a_marker_that_finds_no_room_names_its_partition(broker: Broker, fs: ForgetfulFileSystem) -> None:
     await begin(broker, PRODUCER, b"v")
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    broker.fs.inject(Fault("pwritev", ".log", error=28))
+    fs.inject(Fault("pwritev", ".log", error=28))
     with pytest.raises(errors.DiskFullError) as caught:
         end(broker, PRODUCER, commit=False)
     assert (caught.value.facts["topic"], caught.value.facts["partition"]) == ("t", 0)

@@ -88,6 +88,11 @@ class Counter:
             await trio.lowlevel.checkpoint()
 
 
+@pytest.fixture
+def counter(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Counter:
+    return Counter(broker, monkeypatch)
+
+
 def requests(topic: str) -> list[messages.Request]:
     return [
         messages.OffsetsRequest([messages.OffsetsPartition(topic, 0, 5)] * MANY),
@@ -100,10 +105,7 @@ def requests(topic: str) -> list[messages.Request]:
 
 @pytest.mark.parametrize("topic", ["t", "unknown"])
 @pytest.mark.parametrize("number", range(5), ids=["offsets", "whole topics", "flush", "truncate", "topics"])
-async def test_a_long_list_is_processed_in_turns(
-    number: int, topic: str, monkeypatch: pytest.MonkeyPatch, broker: Broker
-) -> None:
-    counter = Counter(broker, monkeypatch)
+async def test_a_long_list_is_processed_in_turns(number: int, topic: str, broker: Broker, counter: Counter) -> None:
     counter.count(broker.partitions, "unknown_topic")
     counter.count(flush, "wait_durable")
     await counter.during(lambda: broker.answer(requests(topic)[number]))
@@ -112,13 +114,10 @@ async def test_a_long_list_is_processed_in_turns(
 
 
 @pytest.mark.parametrize("topic", ["t", "unknown"])
-async def test_a_fetch_of_many_partitions_is_made_in_turns(
-    topic: str, monkeypatch: pytest.MonkeyPatch, broker: Broker
-) -> None:
+async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, broker: Broker, counter: Counter) -> None:
     await append(broker, BATCH)
     request = messages.FetchRequest([messages.FetchPartition(topic, 0, 0)] * MANY, max_wait_ms=0)
     assert broker.fetch_now(request) is None, "not at once"
-    counter = Counter(broker, monkeypatch)
 
     async def fetch() -> None:
         with await broker.fetch(request) as answer:
@@ -150,14 +149,13 @@ async def test_fetches_that_wait_watch_so_many_partitions_in_all_and_one_more_is
 
 
 async def test_large_fetches_that_one_append_wakes_look_at_their_partitions_in_turns(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, broker: Broker
+    autojump_clock: MockClock, broker: Broker, counter: Counter
 ) -> None:
     """None misses records that come while it looks: an append in each of its turns wakes it again."""
     broker._fetches.watched_a_turn = 100
     request = messages.FetchRequest(
         [messages.FetchPartition("t", 1, 0)] * MANY + [messages.FetchPartition("t", 0, 0)], max_wait_ms=300_000
     )
-    counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "find_readable")
     found: list[int] = []
 
@@ -192,9 +190,8 @@ async def test_a_fetch_that_fits_a_turn_is_answered_at_once(count: int, at_once:
 
 @pytest.mark.parametrize(("topic", "first"), [("t", 0), ("t", 50), ("unknown", 0)])
 async def test_an_append_of_many_batches_is_made_in_turns(
-    topic: str, first: int, monkeypatch: pytest.MonkeyPatch, broker: Broker
+    topic: str, first: int, broker: Broker, counter: Counter
 ) -> None:
-    counter = Counter(broker, monkeypatch)
     places = [
         messages.AppendPartition(topic, first + number % 2, len(BATCH)) for number in range(MANY)
     ]  # each looked up anew
@@ -204,11 +201,8 @@ async def test_an_append_of_many_batches_is_made_in_turns(
     assert counter.all == MANY if topic == "t" else counter.all >= MANY
 
 
-async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(
-    monkeypatch: pytest.MonkeyPatch, broker: Broker
-) -> None:
+async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(broker: Broker, counter: Counter) -> None:
     """Otherwise a turn of the loop would grow with the number of hostile connections."""
-    counter = Counter(broker, monkeypatch)
 
     async def all_at_once() -> None:
         async with trio.open_nursery() as nursery:
@@ -242,9 +236,8 @@ async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more
 
 
 async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitions_too(
-    monkeypatch: pytest.MonkeyPatch, broker: Broker
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
 ) -> None:
-    counter = Counter(broker, monkeypatch)
     counter.count(partition_logs, "load")
     await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 200)))
     assert counter.most <= 2 * LOGS_A_TURN
@@ -261,10 +254,9 @@ async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitio
 
 
 async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turns(
-    monkeypatch: pytest.MonkeyPatch, broker: Broker
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
 ) -> None:
     await broker.create_topic(messages.CreateTopicRequest("wide", 300))
-    counter = Counter(broker, monkeypatch)
     counter.count(broker.partitions, "find_readable")
     await counter.during(lambda: broker.answer(messages.TopicsRequest(["wide"], config=True)))
     assert counter.most <= 2 * LOOKUPS_A_TURN
@@ -281,18 +273,20 @@ async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turn
     assert {path: read_file(broker.fs, path) for path in expected} == expected
 
 
-async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_once(broker: Broker) -> None:
+async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_once(
+    broker: Broker, fs: ForgetfulFileSystem
+) -> None:
     await append(broker, BATCH)
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    broker.fs.operations.clear()
+    fs.operations.clear()
     await broker.answer(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)] * MANY))
-    renamed = [operation.path for operation in broker.fs.operations if operation.name == "rename"]
+    renamed = [operation.path for operation in fs.operations if operation.name == "rename"]
     assert [path.rpartition("/")[2] for path in renamed].count("log-start-offset-checkpoint.tmp") <= 1
 
 
-async def test_retention_looks_at_many_logs_in_turns(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
+async def test_retention_looks_at_many_logs_in_turns(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
+) -> None:
     await broker.create_topic(messages.CreateTopicRequest("wide", 500))
-    counter = Counter(broker, monkeypatch)
     counter.count(LogRetention, "judge_segments")
     await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert counter.most <= 2 * LOOKUPS_A_TURN

@@ -48,10 +48,9 @@ async def alter(broker: Broker, *changes: UserDeletion | UserUpsertion, **how: b
     return {result.user: None if result.error is None else result.error.code for result in results}
 
 
-async def test_an_account_that_was_made_logs_in_also_after_a_power_cut(broker: Broker) -> None:
+async def test_an_account_that_was_made_logs_in_also_after_a_power_cut(broker: Broker, fs: ForgetfulFileSystem) -> None:
     assert await alter(broker, *(upsertion("alice", mechanism) for mechanism in HASHES)) == {"alice": None}
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    again = open_broker(broker.fs.found_after(POWER_LOSS))
+    again = open_broker(fs.found_after(POWER_LOSS))
     for each in (broker, again):
         for mechanism in HASHES:
             exchange = each.authenticator.begin(mechanism, is_private=False)
@@ -134,6 +133,7 @@ async def test_an_account_without_credentials_is_gone_and_that_is_told(broker: B
     ("change", "code", "why"),
     [
         (upsertion(""), "UNACCEPTABLE_CREDENTIAL", "Username must not be empty"),
+        (upsertion("ANONYMOUS"), "UNACCEPTABLE_CREDENTIAL", "ANONYMOUS"),
         (upsertion("a", "SCRAM-SHA-1"), "UNSUPPORTED_SASL_MECHANISM", "Unknown SCRAM mechanism"),
         (upsertion("a", iterations=4095), "UNACCEPTABLE_CREDENTIAL", "Too few iterations"),
         (upsertion("a", iterations=16385), "UNACCEPTABLE_CREDENTIAL", "Too many iterations"),
@@ -191,10 +191,11 @@ async def test_a_credential_is_named_once_and_with_kafka_an_account(broker: Brok
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-async def test_changes_that_cannot_be_kept_are_not_in_force(broker: Broker, number: int) -> None:
-    assert isinstance(broker.fs, ForgetfulFileSystem)
+async def test_changes_that_cannot_be_kept_are_not_in_force(
+    broker: Broker, number: int, fs: ForgetfulFileSystem
+) -> None:
     await alter(broker, upsertion("old"))
-    broker.fs.inject(Fault("pwritev", "seglog-accounts.json.tmp", error=number))
+    fs.inject(Fault("pwritev", "seglog-accounts.json.tmp", error=number))
     with pytest.raises(errors.StorageError, match="the accounts could not be kept") as caught:
         await alter(broker, upsertion("new"), UserDeletion("old"))
     assert isinstance(caught.value, errors.DiskFullError) == (number == errno.ENOSPC)
@@ -202,13 +203,12 @@ async def test_changes_that_cannot_be_kept_are_not_in_force(broker: Broker, numb
     assert await alter(broker, upsertion("new")) == {"new": None}
 
 
-async def test_changes_at_the_same_time_lose_nothing(broker: Broker) -> None:
-    assert isinstance(broker.fs, ForgetfulFileSystem)
+async def test_changes_at_the_same_time_lose_nothing(broker: Broker, fs: ForgetfulFileSystem) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(20):
             nursery.start_soon(alter, broker, upsertion(f"u{number}"))
     assert len(broker.users.names()) == 20
-    again = open_broker(broker.fs.found_after(POWER_LOSS))
+    again = open_broker(fs.found_after(POWER_LOSS))
     assert again.users.names() == broker.users.names()
     again.close()
 

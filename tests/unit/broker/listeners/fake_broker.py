@@ -308,6 +308,17 @@ class FakeBroker:
         raise NotImplementedError(request.api)
 
 
+async def rest_of(stream: trio.SocketStream) -> bytes:
+    """All bytes until the broker closes the connection."""
+    parts = []
+    try:
+        while data := await stream.receive_some():
+            parts.append(data)
+    except trio.BrokenResourceError:
+        pass  # reset, with unread bytes of ours
+    return b"".join(parts)
+
+
 class Peer:
     """The other end of a connection: sends frames or any bytes, and receives frames."""
 
@@ -337,14 +348,7 @@ class Peer:
         return [(await self.receive()).header["id"] for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """All bytes until the broker closes the connection."""
-        parts = []
-        try:
-            while data := await self.stream.receive_some():
-                parts.append(data)
-        except trio.BrokenResourceError:
-            pass  # reset, with unread bytes of ours
-        return b"".join(parts)
+        return await rest_of(self.stream)
 
     async def hung_up(self) -> bool:
         return await self.rest() == b"" and self.reader.is_idle

@@ -202,6 +202,7 @@ async def test_an_idle_connection_is_closed_and_one_with_a_request_is_not(
         with capture_logs() as logged:
             assert await idle.rest() == b""
         assert [entry["event"] for entry in logged].count("connection_idle") == 1
+        assert served.broker.metrics.connections_ended == {"idle": 1}
         assert 10 <= trio.current_time() < 20
         assert (await waiting.receive()).value == 0
 
@@ -217,6 +218,7 @@ async def test_half_a_request_and_then_silence_is_cut(
             assert await peer.rest() == b""
         [reason] = [entry["reason"] for entry in logged if entry["event"] == "connection_cut"]
         assert reason.startswith("it sent half a request")
+        assert served.broker.metrics.connections_ended == {"stalled": 1}
 
 
 async def test_a_peer_that_reads_nothing_is_cut_and_gives_back_what_it_was_to_get(
@@ -268,6 +270,7 @@ async def test_what_came_before_bad_bytes_is_answered_and_then_the_connection_en
         assert [entry["event"] for entry in logged if entry["event"].startswith("connection")] == ["connection_refused"]
         await other.send(other.append())
         assert (await other.receive()).value == 2
+        assert served.broker.metrics.connections_ended == {"protocol_error": 1}
 
 
 @each_case(("wire", "bad"), BAD, ids=[f"{kit.name}, {name}" for kit, name in BAD])

@@ -266,6 +266,10 @@ def test_requests_have_the_results_that_they_have_one_at_a_time(
         assert together[1:] == one_by_one[1:]
 
 
+DATA: Final = encode_batch([(NOW, b"key", b"value", ())])
+REQUEST: Final = AppendRequest([AppendPartition("wide", 1, len(DATA))], "os")
+
+
 def log_writes(fs: ForgetfulFileSystem) -> int:
     return sum(op.name == "pwritev" and op.path.endswith(".log") for op in fs.operations)
 
@@ -276,9 +280,7 @@ async def test_appends_that_are_there_together_are_written_together(connections:
     async with broker_on(fs) as broker, serving(broker) as served:
         served.ready.turn_seconds = 60
         peers = [await served.greeted() for _ in range(connections)]
-        data = encode_batch([(NOW, b"key", b"value", ())])
-        request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
-        frames = b"".join(encode_frame(request_header(number, request), [data]) for number in range(48 // connections))
+        frames = b"".join(encode_frame(request_header(number, REQUEST), [DATA]) for number in range(48 // connections))
         await peers[0].stream.send_all(frames)  # the first batch of a segment is written alone
         await peers[0].receive_ids(48 // connections)
         before = log_writes(fs)
@@ -306,9 +308,7 @@ async def test_an_unexpected_error_while_writing_ends_no_connection() -> None:
     fs = Broken()
     async with broker_on(fs) as broker, serving(broker) as served:
         peers = [await served.greeted() for _ in range(3)]
-        data = encode_batch([(NOW, b"key", b"value", ())])
-        request = AppendRequest([AppendPartition("wide", 1, len(data))], "os")
-        frame = encode_frame(request_header(1, request), [data])
+        frame = encode_frame(request_header(1, REQUEST), [DATA])
         fs.is_broken = True
         for peer in peers:
             os.write(peer.stream.socket.fileno(), frame)
@@ -317,7 +317,7 @@ async def test_an_unexpected_error_while_writing_ends_no_connection() -> None:
             assert result["error"]["code"] == "UNKNOWN_SERVER_ERROR"
         fs.is_broken = False
         for peer in peers:
-            assert (await peer.ask(2, request, data))["partitions"][0]["ack"] == "os"
+            assert (await peer.ask(2, REQUEST, DATA))["partitions"][0]["ack"] == "os"
         await served.close_peers()
 
 
@@ -367,11 +367,7 @@ async def test_a_connection_that_cannot_be_answered_ends_alone() -> None:
     async with broker_on(ForgetfulFileSystem()) as broker, serving(broker) as served:
         served.ready.turn_seconds = 60
         peers = [await served.greeted() for _ in range(3)]
-        data = encode_batch([(NOW, b"key", b"value", ())])
-        frames = [
-            encode_frame(request_header(n, AppendRequest([AppendPartition("wide", 1, len(data))], "os")), [data])
-            for n in range(3)
-        ]
+        frames = [encode_frame(request_header(n, REQUEST), [DATA]) for n in range(3)]
         connection = await served.connection_of(peers[1].stream)
         connection.wire = Failing(connection.wire)
         for peer, frame in zip(peers, frames, strict=True):

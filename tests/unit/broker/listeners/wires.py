@@ -32,7 +32,7 @@ from seglog_protocol.messages import (
     request_header,
 )
 from tests.logs import batch
-from tests.unit.broker.listeners.fake_broker import Listening, Peer, Served, serving
+from tests.unit.broker.listeners.fake_broker import Listening, Peer, Served, rest_of, serving
 from tests.unit.broker.listeners.kafka import kafka_peer
 from tests.unit.broker.listeners.real_broker import real_broker
 
@@ -83,14 +83,7 @@ class WirePeer:
         return [await self.receive() for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """All bytes until the broker closes the connection."""
-        parts = []
-        try:
-            while data := await self.stream.receive_some():
-                parts.append(data)
-        except trio.BrokenResourceError:
-            pass  # reset, with unread bytes of ours
-        return b"".join(parts)
+        return await rest_of(self.stream)
 
 
 class NativePeer(WirePeer):

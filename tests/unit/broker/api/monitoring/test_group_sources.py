@@ -47,7 +47,6 @@ async def test_lag_is_told_in_records_and_in_seconds_also_of_a_group_without_mem
     assert value(broker, "seglog_group_lag_seconds", "dead", "t", "0") == 7 * 60, "as it was then; it reads on"
     commit(broker, "dead", 3)
     assert value(broker, "seglog_group_lag_seconds", "dead", "t", "0") == 0
-    broker.close()
 
 
 async def test_time_to_loss_is_what_explain_predicts() -> None:
@@ -65,7 +64,6 @@ async def test_time_to_loss_is_what_explain_predicts() -> None:
     assert value(broker, "seglog_group_time_to_loss_seconds", "c", "t", "0") == math.inf, "there is nothing to lose"
     await broker.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 1)]))
     assert value(broker, "seglog_group_time_to_loss_seconds", "a", "t", "0") == 0, "it is gone already"
-    broker.close()
 
 
 async def test_nothing_is_lost_where_nothing_is_deleted() -> None:
@@ -74,7 +72,6 @@ async def test_nothing_is_lost_where_nothing_is_deleted() -> None:
     commit(scene.broker, "g", 0)
     await scene.broker.measurements.measure()
     assert value(scene.broker, "seglog_group_time_to_loss_seconds", "g", "t", "0") == math.inf
-    scene.broker.close()
 
 
 async def test_offsets_of_topics_that_are_gone_have_no_samples() -> None:
@@ -83,7 +80,6 @@ async def test_offsets_of_topics_that_are_gone_have_no_samples() -> None:
     commit(scene.broker, "g", 0, partition=7)
     await scene.broker.measurements.measure()
     assert samples(scene.broker, "seglog_group_lag") == samples(scene.broker, "kafka_consumergroup_lag") == []
-    scene.broker.close()
 
 
 async def test_beyond_the_limit_the_groups_with_the_largest_lag_are_shown() -> None:
@@ -97,7 +93,6 @@ async def test_beyond_the_limit_the_groups_with_the_largest_lag_are_shown() -> N
     assert [s.labels for s in samples(broker, "seglog_group_lag")] == [("g0", "t", "0"), ("g1", "t", "0")]
     assert value(broker, "seglog_groups_left_out") == 3
     assert len(samples(broker, "kafka_consumergroup_lag")) == 5
-    broker.close()
 
 
 def test_generations_are_counted_from_the_start() -> None:

@@ -16,7 +16,7 @@ from seglog_broker.listeners.kafka.listener import serve_kafka
 from seglog_protocol.kafka import messages, read_response, versions, write_request
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import CreateTopicRequest
-from tests.unit.broker.listeners.fake_broker import Listening, serving
+from tests.unit.broker.listeners.fake_broker import Listening, rest_of, serving
 from tests.unit.broker.listeners.real_broker import real_broker
 
 TOPICS: Final[dict[str, dict[str, Any]]] = {
@@ -77,11 +77,7 @@ class KafkaPeer:
 
     async def rest(self) -> bytes:
         """All bytes until the broker closes the connection."""
-        try:
-            while data := await self.stream.receive_some():
-                self.held += data
-        except trio.BrokenResourceError:
-            pass  # reset, with unread bytes of ours
+        self.held += await rest_of(self.stream)
         return bytes(self.held)
 
 

@@ -36,74 +36,57 @@ def test_each_listener_has_that_of_its_name(flags: list[str], place: int, addres
     assert advertised(config, place) == address
 
 
+NO_CERTIFICATE = (
+    "is to speak {}, and there is no certificate for it. Set ssl.keystore.location to a PEM file with key and chain; "
+    "seglogd certificates --to DIR makes one for a trial."
+)
+PROTOCOLS = (
+    "it must be NAME:PROTOCOL, with commas between several; a protocol is PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."
+)
+ONE_PORT = "have the same port, {}; give one of them another."
+
+
 @each_case(
-    ("flags", "sentence"),
+    ("flags", "said_of", "reason"),
     [
         (
             [NAMED],
-            (
-                "listeners = INTERNAL://[::1]:2,External://[::1]:1 cannot be used: listener.security.protocol.map does "
-                "not say what INTERNAL speaks: add INTERNAL:PLAINTEXT to it."
-            ),
+            "listeners",
+            "listener.security.protocol.map does not say what INTERNAL speaks: add INTERNAL:PLAINTEXT to it.",
         ),
         (
             [NAMED, "listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL"],
-            (
-                "listeners = INTERNAL://[::1]:2,External://[::1]:1 cannot be used: EXTERNAL is to speak SASL_SSL, and "
-                "there is no certificate for it. Set ssl.keystore.location to a PEM file with key and chain; seglogd "
-                "certificates --to DIR makes one for a trial."
-            ),
+            "listeners",
+            "EXTERNAL " + NO_CERTIFICATE.format("SASL_SSL"),
         ),
-        (
-            ["listeners=SSL://:9093"],
-            (
-                "listeners = SSL://:9093 cannot be used: SSL is to speak SSL, and there is no certificate for it. Set "
-                "ssl.keystore.location to a PEM file with key and chain; seglogd certificates --to DIR makes one for a "
-                "trial."
-            ),
-        ),
+        (["listeners=SSL://:9093"], "listeners", "SSL " + NO_CERTIFICATE.format("SSL")),
         (
             [NAMED, MAP, "advertised.listeners=PLAINTEXT://a:1"],
-            (
-                "advertised.listeners = PLAINTEXT://a:1 cannot be used: no listener is named PLAINTEXT; in listeners "
-                "there are EXTERNAL, INTERNAL."
-            ),
+            "advertised.listeners",
+            "no listener is named PLAINTEXT; in listeners there are EXTERNAL, INTERNAL.",
         ),
         (
             [SAME, "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT", "seglog.open.to.everyone=true"],
-            (
-                "listeners = A://:29092,B://127.0.0.1:29092 cannot be used: A of listeners and B of listeners have the "
-                "same port, 29092; give one of them another."
-            ),
+            "listeners",
+            "A of listeners and B of listeners " + ONE_PORT.format(29092),
         ),
         (
             ["listeners=PLAINTEXT://127.0.0.1:9192"],
-            (
-                "listeners = PLAINTEXT://127.0.0.1:9192 cannot be used: seglog.listen and PLAINTEXT of listeners have "
-                "the same port, 9192; give one of them another."
-            ),
+            "listeners",
+            "seglog.listen and PLAINTEXT of listeners " + ONE_PORT.format(9192),
         ),
-        (
-            ["listener.security.protocol.map=INTERNAL:TLS"],
-            (
-                "listener.security.protocol.map = INTERNAL:TLS (flag --set listener.security.protocol.map) cannot be "
-                "used: it must be NAME:PROTOCOL, with commas between several; a protocol is PLAINTEXT, SSL, "
-                "SASL_PLAINTEXT, SASL_SSL."
-            ),
-        ),
-        (
-            ["listeners=:9092"],
-            (
-                "listeners = :9092 (flag --set listeners) cannot be used: it must be addresses such as "
-                "PLAINTEXT://127.0.0.1:9092."
-            ),
-        ),
+        (["listener.security.protocol.map=INTERNAL:TLS"], "listener.security.protocol.map", PROTOCOLS),
+        (["listeners=:9092"], "listeners", "it must be addresses such as PLAINTEXT://127.0.0.1:9092."),
     ],
 )
-def test_a_listener_that_cannot_be_served_is_refused_with_what_to_do(flags: list[str], sentence: str) -> None:
+def test_a_listener_that_cannot_be_served_is_refused_with_what_to_do(
+    flags: list[str], said_of: str, reason: str
+) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         load_config(None, "", {}, flags)
-    assert caught.value.message == sentence
+    (value,) = [flag.partition("=")[2] for flag in flags if flag.startswith(f"{said_of}=")]
+    origin = f" (flag --set {said_of})" if reason.startswith("it must be") else ""
+    assert caught.value.message == f"{said_of} = {value}{origin} cannot be used: {reason}"
 
 
 def test_a_listener_for_controllers_is_not_opened() -> None:

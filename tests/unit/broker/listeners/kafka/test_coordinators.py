@@ -43,23 +43,26 @@ async def test_this_node_coordinates_every_group(groups: FakeGroups, version: in
 
 
 @each_case("version", VERSIONS)
-async def test_a_group_needs_a_name(version: int) -> None:
-    where, code, _ = await found(FakeGroups(), version, GROUP, "")
-    assert (where, code) == (NOWHERE, ErrorCode.INVALID_GROUP_ID)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_while_groups_are_loaded_it_is_known_where(groups: FakeGroups, version: int) -> None:
-    groups.error = errors.CoordinatorLoadingError("loading")
-    assert (await found(groups, version, GROUP))[:2] == (HERE, 0)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_groups_that_cannot_be_written_have_no_coordinator(groups: FakeGroups, version: int) -> None:
-    groups.error = errors.CoordinatorNotAvailableError("no disk")
-    where, code, why = await found(groups, version, GROUP)
-    assert (where, code) == (NOWHERE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert why == ("no disk" if version else "")
+@each_case(
+    ("error", "key", "where", "code", "why"),
+    [
+        (None, "", NOWHERE, ErrorCode.INVALID_GROUP_ID, "the group id is empty"),
+        (errors.CoordinatorLoadingError("loading"), "readers", HERE, 0, None),
+        (
+            errors.CoordinatorNotAvailableError("no disk"),
+            "readers",
+            NOWHERE,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "no disk",
+        ),
+    ],
+)
+async def test_groups_without_a_name_and_those_that_cannot_be_written_have_no_coordinator(
+    error: Exception | None, key: str, where: object, code: int, why: str | None, version: int
+) -> None:
+    groups = FakeGroups()
+    groups.error = error
+    assert await found(groups, version, GROUP, key) == (where, code, why if version else "")
 
 
 @each_case("version", VERSIONS[1:])

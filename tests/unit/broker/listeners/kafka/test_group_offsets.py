@@ -11,7 +11,7 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.unit.broker.listeners.kafka.group_requests import ID_OF, serve, served_now
+from tests.unit.broker.listeners.kafka.group_requests import ID_OF, Places, places_to_commit, serve, served_now
 
 COMMIT_VERSIONS = range(2, 11)
 FETCH_VERSIONS = range(1, 11)
@@ -23,32 +23,13 @@ STALE = errors.StaleMemberEpochError("stale")
 # --- OffsetCommit -----------------------------------------------------------------------------------------------------
 
 
-def commit_request(version: int, places: dict[str, list[int]]) -> messages.OffsetCommitRequest:
-    """A commit of a member; partition n of each topic has the offset 10 + n."""
+def commit_request(version: int, places: Places) -> messages.OffsetCommitRequest:
+    """A commit of a member."""
     cls = messages.OffsetCommitRequest
+    topic, partition = cls.OffsetCommitRequestTopic, cls.OffsetCommitRequestPartition
     more: dict[str, Any] = {"group_instance_id": "i-1"} if version >= 7 else {}
-    epoch = {"committed_leader_epoch": 4} if version >= 6 else {}
-    return cls(
-        group_id="g",
-        generation_id_or_member_epoch=3,
-        member_id="m-1",
-        topics=[
-            cls.OffsetCommitRequestTopic(
-                **({"topic_id": ID_OF.get(topic, b"?" * 16)} if version >= 10 else {"name": topic}),
-                partitions=[
-                    cls.OffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=10 + number,
-                        committed_metadata="note" if number == 0 else None,
-                        **epoch,
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in places.items()
-        ],
-        **more,
-    )
+    topics = places_to_commit(topic, partition, places, by_id=version >= 10, has_epoch=version >= 6)
+    return cls(group_id="g", generation_id_or_member_epoch=3, member_id="m-1", topics=topics, **more)
 
 
 def committed_codes(told: Any, version: int) -> dict[Any, list[tuple[int, int]]]:

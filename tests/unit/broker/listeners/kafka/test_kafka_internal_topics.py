@@ -1,11 +1,9 @@
 """The topic of committed offsets as clients see it: they read it, and alter some settings; the broker writes it."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, InvalidTopicError, TopicExistsError
 from seglog_protocol.kafka import messages
@@ -21,8 +19,6 @@ from seglog_protocol.messages import (
 )
 from tests.logs import batch
 from tests.support import each_case
-from tests.unit.broker.coordinators.groups.service.running import commit as commit_offset
-from tests.unit.broker.coordinators.groups.service.running import committed, running, with_topic
 from tests.unit.broker.listeners.kafka.kafka_peer import (
     KafkaPeer,
     KafkaServed,
@@ -204,23 +200,3 @@ async def test_it_is_not_deleted(served: KafkaServed, peer: KafkaPeer) -> None:
         await served.broker.answer(DeleteTopicRequest(OFFSETS))
     assert codes((await peer.ask(messages.DeleteTopicsRequest(topic_names=[OFFSETS]), 5)).responses) == [INVALID]
     assert await commit(peer) == 0
-
-
-async def test_settings_that_an_older_version_let_be_altered_are_corrected_at_the_start() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs) as broker:
-        await with_topic(broker)
-        await commit_offset(broker, "g", 5)
-        registry = broker.directory.registry
-        altered = {"cleanup.policy": "delete", "max.message.bytes": "100", "retention.ms": "1000"}
-        registry.topics[OFFSETS] = replace(registry.topics[OFFSETS], config=altered)
-        registry.save()
-    async with running(fs) as broker:
-        (problem,) = broker.hello().problems
-        assert "cleanup.policy=compact" in problem
-        config = broker.partitions[OFFSETS, 0].log.config
-        assert (config.cleanup_policy, config.max_message_bytes, config.retention_ms) == (("compact",), 1_048_588, 1000)
-        await commit_offset(broker, "g", 6)
-    async with running(fs) as broker:
-        assert broker.hello().problems == []
-        assert committed(broker, "g") == 6

@@ -76,16 +76,6 @@ async def test_the_address_that_clients_use_is_told_with_the_name_of_their_liste
     assert [listener.name for listener in node.listeners] == ["CLIENT"]
 
 
-async def test_no_account_is_called_as_those_without_one(served: KafkaServed, peer: KafkaPeer) -> None:
-    await log_in(peer, "admin")
-    asked = messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-        name="ANONYMOUS", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32
-    )
-    [result] = (await peer.ask(messages.AlterUserScramCredentialsRequest(upsertions=[asked]), 0)).results
-    assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
-    assert not served.broker.directory.accounts.has("ANONYMOUS")
-
-
 async def create(peer: KafkaPeer, topic: str) -> Any:
     asked = messages.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
     [result] = (await peer.ask(messages.CreateTopicsRequest(topics=[asked], timeout_ms=1000), 7)).topics

@@ -9,42 +9,20 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.unit.broker.listeners.kafka.group_requests import ID_OF, serve
-
-ID_OF_NOTHING = bytes(15) + b"x"
+from tests.unit.broker.listeners.kafka.group_requests import ID_OF, Places, places_to_commit, serve
 
 VERSIONS = range(7)
 
 
-def request_of(version: int, places: dict[str, list[int]], group: str = "g") -> messages.TxnOffsetCommitRequest:
-    """A commit in a transaction; partition n of each topic has the offset 10 + n."""
+def request_of(version: int, places: Places, group: str = "g") -> messages.TxnOffsetCommitRequest:
+    """A commit in a transaction."""
     cls = messages.TxnOffsetCommitRequest
-    epoch = {"committed_leader_epoch": 4} if version >= 2 else {}
+    topic, partition = cls.TxnOffsetCommitRequestTopic, cls.TxnOffsetCommitRequestPartition
     member: dict[str, Any] = {}
     if version >= 3:
         member = {"member_id": "m-1", "generation_id_or_member_epoch": 3, "group_instance_id": "i-1"}
-    return cls(
-        transactional_id="app",
-        group_id=group,
-        producer_id=7,
-        producer_epoch=2,
-        topics=[
-            cls.TxnOffsetCommitRequestTopic(
-                **({"name": topic} if version < 6 else {"topic_id": ID_OF.get(topic, ID_OF_NOTHING)}),
-                partitions=[
-                    cls.TxnOffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=10 + number,
-                        committed_metadata="note" if number == 0 else None,
-                        **epoch,
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in places.items()
-        ],
-        **member,
-    )
+    topics = places_to_commit(topic, partition, places, by_id=version >= 6, has_epoch=version >= 2)
+    return cls(transactional_id="app", group_id=group, producer_id=7, producer_epoch=2, topics=topics, **member)
 
 
 def codes(told: Any) -> dict[str, list[tuple[int, int]]]:
