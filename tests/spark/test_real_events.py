@@ -52,7 +52,6 @@ class Event(NamedTuple):
 
 class Loaded(NamedTuple):
     daemon: Daemon
-    lines: list[bytes]
     expected: dict[tuple[int, int], Event]
     """By partition and offset."""
 
@@ -93,7 +92,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
         ):
             done = run_seglog(running.address, *arguments, stdin=b"".join(lines))
             assert done.returncode == 0, done.stderr.decode()
-        yield Loaded(running, lines, expected)
+        yield Loaded(running, expected)
 
 
 # --- Killed ----------------------------------------------------------------------------------------------------------

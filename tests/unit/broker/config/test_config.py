@@ -458,12 +458,19 @@ def test_an_unknown_broker_key_is_refused_with_what_was_meant(name: str, hint: s
         ('[log]\ndir = "/x"', "log.dir"),
         ("log.retention.check.interval.ms = 5", "log.retention.check.interval.ms"),
         ('[seglog]\nlisten = "a:1"', "seglog.listen"),
+        ('[broker]\n"num.partitions" = 3\n', "num.partitions"),
+        ("[broker]\nnum.partitions = 3\n", "num.partitions"),
+        ("[num]\npartitions = 3\n", "num.partitions"),
     ],
 )
 def test_a_table_is_refused_with_the_key_as_it_must_be_written(text: str, key: str) -> None:
     error = refused(text)
-    assert f'write "{key}" = ...' in error.message
-    assert error.key == key
+    assert f'write "{key}" = ... at the top of the file' in error.message
+    assert '"broker.' not in error.message
+
+
+def test_a_table_without_a_known_key_is_refused_with_what_a_file_holds() -> None:
+    assert "the file may hold no tables: keys are written in quotes at its top" in refused("[broker]\nx = 3\n").message
 
 
 def test_an_empty_table_and_broken_toml_are_refused_with_a_sentence() -> None:

@@ -149,21 +149,6 @@ def test_a_log_directory_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> Non
         assert "may not write in" in (why_unusable(BrokerConfig(log_dir=str(tmp_path / "new"))) or "")
 
 
-@each_case(
-    ("text", "advice"),
-    [
-        ('[broker]\n"num.partitions" = 3\n', 'write "num.partitions" = ... at the top of the file'),
-        ("[broker]\nnum.partitions = 3\n", 'write "num.partitions" = ... at the top of the file'),
-        ("[num]\npartitions = 3\n", 'write "num.partitions" = ... at the top of the file'),
-        ("[broker]\nx = 3\n", "the file may hold no tables: keys are written in quotes at its top"),
-    ],
-)
-def test_a_table_gets_advice_that_can_be_followed(text: str, advice: str) -> None:
-    [mistake] = examine_config(text, "seglogd.toml", {}, []).mistakes
-    assert advice in mistake.message
-    assert '"broker.' not in mistake.message
-
-
 def test_contradictory_settings_give_warnings() -> None:
     """Contradictions of segments and retention give warnings whichever was set last."""
 

@@ -116,13 +116,6 @@ def test_replicas_that_there_are_none_of_are_named_with_their_number() -> None:
     ]
 
 
-def test_a_name_that_kafka_has_not_is_refused_with_the_nearest() -> None:
-    with pytest.raises(InvalidConfigError, match=r"num.netwrk.threads .* did you mean num.network.threads\?"):
-        load("num.netwrk.threads=3")
-    with pytest.raises(InvalidConfigError, match=r"ssl\.keystore\.password .* ssl\.key\.password is that of"):
-        load("ssl.keystore.password=secret")
-
-
 def test_the_daemon_reads_it_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(KRAFT_4.replace("/tmp/kafka-logs", str(tmp_path / "logs")), encoding="utf-8")
