@@ -238,9 +238,15 @@ def test_a_replacement_is_javas(rule: str, name: str) -> None:
         ("RULE:.*/$1/", "the pattern has no groups"),
         ("RULE:.*/$x/", "is followed by the number of a group"),
         ("RULE:(.*)/${x}/", "the pattern has no group x"),
+        ("RULE:.*//", "the replacement of a rule is empty"),
+        ("RULE:^CN=([^,]+).*$/$1/,RULE:.*//L,DEFAULT", "the replacement of a rule is empty"),
+        ("RULE:^CN=([^,]+).*$/$2/", "the pattern has 1 group, and its replacement names $2"),
+        ("RULE:^CN=([^,]+).*$/$1@$4/", "the pattern has 1 group, and its replacement names $4"),
+        ("RULE:^CN=.*$/$1/", "the pattern has no groups, and its replacement names $1"),
     ],
 )
 def test_a_rule_that_could_make_no_name_is_refused_at_once(rule: str, why: str) -> None:
+    """Some of them Kafka takes, and makes ``User:`` and ``User:$2`` of every certificate."""
     with pytest.raises(InvalidConfigError, match=r"ssl\.principal\.mapping\.rules = RULE:") as caught:
         PrincipalRules.parse(rule)
     assert why in caught.value.message
@@ -282,22 +288,6 @@ LOGIN: Final = "SASL_PLAINTEXT://127.0.0.1:9092"
 )
 def test_who_administers(values: dict[str, object], principal: str, may: bool) -> None:
     assert may_administer(principal, BrokerConfig(**values)) is may  # type: ignore[arg-type] # as the table names them
-
-
-@each_case(
-    ("rules", "why"),
-    [
-        ("RULE:.*//", "the replacement of a rule is empty"),
-        ("RULE:^CN=([^,]+).*$/$1/,RULE:.*//L,DEFAULT", "the replacement of a rule is empty"),
-        ("RULE:^CN=([^,]+).*$/$2/", r"the pattern has 1 group, and its replacement names \$2"),
-        ("RULE:^CN=([^,]+).*$/$1@$4/", r"the pattern has 1 group, and its replacement names \$4"),
-        ("RULE:^CN=.*$/$1/", r"the pattern has no groups, and its replacement names \$1"),
-    ],
-)
-def test_a_rule_that_makes_no_names_is_refused(rules: str, why: str) -> None:
-    """Kafka takes these, and makes ``User:`` and ``User:$2`` of every certificate."""
-    with pytest.raises(InvalidConfigError, match=why):
-        PrincipalRules.parse(rules)
 
 
 @each_case(

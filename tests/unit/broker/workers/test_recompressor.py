@@ -268,14 +268,6 @@ async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
     broker.close()
 
 
-async def test_the_setting_of_the_broker_holds_for_topics_without_one() -> None:
-    broker = open_broker(None, "compression.type=lz4")
-    await with_topic(broker)
-    await append(broker, SMALL, LARGE)
-    assert [header.codec for header, _ in stored(broker)] == [Codec.LZ4, Codec.LZ4]
-    broker.close()
-
-
 async def test_a_repeated_batch_is_recognised_and_one_out_of_order_refused_before_any_work() -> None:
     offload = CountingOffload()
     broker = open_broker(offload=offload)
