@@ -1,4 +1,4 @@
-"""Logs that Kafka wrote, from its own and other clients' batches: we read the records that Kafka's consumer reads."""
+"""Logs that Kafka wrote, from its own and other clients' batches: headers are read, and bytes written, as Kafka does it."""
 
 import json
 import tarfile
