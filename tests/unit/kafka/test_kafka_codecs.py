@@ -1,4 +1,4 @@
-"""Logs that Kafka wrote, from its own and other clients' batches: headers are read, and bytes written, as Kafka does it."""
+"""Logs that Kafka wrote, from its own and other clients' batches: read and written as Kafka does it."""
 
 import json
 import tarfile
