@@ -5,7 +5,6 @@ empty, as after a start, the two agree exactly. Later the seam no longer sees wh
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -156,17 +155,6 @@ def most_probes(entries: int) -> int:
     return math.ceil(math.log2(entries)) + 1 if entries else 0
 
 
-def assert_every_seek_is_short(disk: LogOnDisk, offsets: Iterator[int] | range) -> None:
-    for offset in offsets:
-        trace, _ = traced(disk, offset)
-        segment = next(s for s in disk.log.segments if s.base_offset == trace.segment)
-        for lookup in trace.lookups:
-            assert lookup.probes <= most_probes(lookup.entries), (offset, lookup)
-        assert trace.base_offset is not None
-        largest = len(batch(b"value 000000", timestamp=1000))
-        assert trace.scanned_bytes <= segment.indexes.writer.interval + largest, offset
-
-
 def assert_trail_is_of(index: SparseIndex, lookup: IndexLookup) -> None:
     """The probes of a look-up are entries of the index, and leave the one that was found."""
     data, size = index.read(), index.entry_size
@@ -230,14 +218,6 @@ def test_every_offset_of_a_large_index_takes_few_probes_and_a_short_scan() -> No
         assert trace.scanned_bytes <= len(encoded)
         seen.add((trace.segment, lookup.in_file))
     assert seen == {(closed.base_offset, True), (active.base_offset, True), (active.base_offset, False)}
-
-
-@each_case("interval", [0, 1, 100, 200, 4096])
-def test_a_scan_is_no_longer_than_the_interval_and_one_batch(interval: int) -> None:
-    disk = full_log(300, index_interval_bytes=interval, segment_bytes=9_000)
-    assert_every_seek_is_short(disk, range(300))
-    disk.reopen()
-    assert_every_seek_is_short(disk, range(300))
 
 
 def test_a_seek_reads_once_from_the_place_that_the_index_names() -> None:
