@@ -1,30 +1,16 @@
-"""docs/KAFKA.md: its program runs and prints what the page says, and its table of versions is that of the listener.
+"""docs/KAFKA.md: its table of versions is that of the listener.
 
 docs/KAFKA-CLIENTS.md: its commands name what is there.
 """
 
 import re
-from pathlib import Path
 
-from seglog.testing import Broker
 from seglog_broker.listeners.kafka.apis import APIS
 from tests.interop import client_habits
-from tests.pages import programs_of, run_program
 from tests.support import REPOSITORY
 
 CLIENTS = (REPOSITORY / "docs" / "KAFKA-CLIENTS.md").read_text(encoding="utf-8")
 PAGE = (REPOSITORY / "docs" / "KAFKA.md").read_text(encoding="utf-8")
-
-
-def test_the_program_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
-    program, printed = (
-        "".join(parts) for parts in zip(*programs_of(PAGE), strict=True)
-    )  # the later ones go on with the first
-    assert program
-    with Broker() as broker:
-        program = program.replace("localhost:9192", broker.address).replace("localhost:9092", broker.kafka_address)
-        done = run_program(tmp_path / "program.py", program)
-    assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
 def test_the_table_of_versions_is_that_of_the_listener() -> None:

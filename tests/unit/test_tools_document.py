@@ -1,14 +1,16 @@
 """docs/REFERENCE.md, looking at a broker: its commands can be typed, and its tables are those of the code."""
 
+import json
 import re
 import shlex
-from pathlib import Path
 
 import click
+import pytest
 
+from seglog.cli import main
 from seglog.cli.dispatch import ROOT, parse
+from seglog.testing import Broker
 from tests.pages import reference
-from tests.processes import kafka_daemon, seglog_json
 from tests.support import REPOSITORY, each_case
 
 PAGE = reference("Looking at a broker")
@@ -33,9 +35,10 @@ def test_the_page_of_top_is_one_that_a_test_draws() -> None:
     assert f"```text\n{capture.read_text(encoding='utf-8')}```" in PAGE
 
 
-def test_the_table_of_checks_has_those_that_the_doctor_makes(tmp_path: Path) -> None:
+def test_the_table_of_checks_has_those_that_the_doctor_makes(capfd: pytest.CaptureFixture[str]) -> None:
     table = PAGE.partition("| check |")[2].partition("\n\n")[0]
     listed = re.findall(r"^\| ([\w ]+) \|", table, re.MULTILINE)
-    with kafka_daemon(tmp_path / "data") as running:
-        made = [check["name"] for check in seglog_json(running.address, "doctor")["checks"]]
+    with Broker() as broker:
+        main(["--server", broker.address, "--json", "doctor"])
+    made = [check["name"] for check in json.loads(capfd.readouterr().out)["checks"]]
     assert [name for name in listed if name not in {"recovery", "http"}] == list(dict.fromkeys(made))

@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -815,25 +813,6 @@ def test_the_example_configuration_loads_without_a_warning() -> None:
     assert warnings == []
     assert config.log_dir == "/var/lib/seglog/data"
     assert all(config.origin(name).kind is OriginKind.FILE for name in tomllib.loads(text))
-
-
-def test_loading_the_configuration_imports_no_loop_and_no_codecs() -> None:
-    program = (
-        "import sys; from seglog_broker.config import load_config; load_config(None, '', {}, ['log.dir=x'])\n"
-        "print(*sorted(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    loops_and_codecs = {
-        "trio",
-        "structlog",
-        "msgpack",
-        "msgspec",
-        "tomllib",
-        "difflib",
-        "socket",
-        "seglog_protocol.zstd_library",
-    }
-    assert not loops_and_codecs & set(done.stdout.split())
 
 
 # --- Durations, sizes, consequences -----------------------------------------------------------------------------------

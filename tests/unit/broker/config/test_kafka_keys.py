@@ -1,8 +1,6 @@
 """The table of Kafka's keys: what it holds, when it is read, and that seglog's own keys agree with it."""
 
 import json
-import subprocess
-import sys
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.kafka_keys import kafka_keys
@@ -78,15 +76,3 @@ def test_seglogs_broker_keys_have_kafkas_types_and_defaults() -> None:
         assert _type_of(key) == known[key.name].type, key.name
     differing = {key.name for key in shared if key.text(key.default) != known[key.name].default}
     assert differing == OTHER_DEFAULTS
-
-
-def test_a_start_of_the_daemon_does_not_read_the_table() -> None:
-    program = (
-        "import seglog_broker.server, seglog_broker.__main__\n"
-        "from seglog_broker.config import kafka_keys\n"
-        "print(kafka_keys._table.cache_info().currsize)\n"
-        "kafka_keys.kafka_keys('topic')\n"
-        "print(kafka_keys._table.cache_info().currsize)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["0", "1"]

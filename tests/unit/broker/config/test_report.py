@@ -1,18 +1,20 @@
 """`seglogd --check-config`: what would be in force, where it is from, and all that is wrong, not only the first."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trustme
 
+from seglog_broker.__main__ import main
 from seglog_broker.config import ConfigSources
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.report import access_lines, configuration_lines, machine_warnings, verdict_lines, why_unusable
 from seglog_broker.config.sources import examine_config
 from tests.logs import old_message
-from tests.process.broker.test_main import seglogd
 from tests.support import each_case
 
 MISTAKES = """\
@@ -24,6 +26,27 @@ MISTAKES = """\
 [log]
 dir = "x"
 """
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Seglogd = Callable[..., Done]
+
+
+@pytest.fixture
+def seglogd(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Seglogd:
+    """The command with these arguments, and without what configures a broker in the environment."""
+    for name in [name for name in os.environ if name.startswith("SEGLOG_")]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str) -> Done:
+        return Done(main(arguments), *capfd.readouterr())
+
+    return run
 
 
 def lines_of(*flags: str) -> dict[str, list[str]]:
@@ -90,7 +113,9 @@ def test_what_can_be_used_is_said_so() -> None:
 
 
 @pytest.mark.parametrize(("text", "code"), [('"num.partitions" = 3\n', 0), (MISTAKES, 2)])
-def test_the_command_prints_both_ends_with_a_code_and_touches_nothing(text: str, code: int, tmp_path: Path) -> None:
+def test_the_command_prints_both_ends_with_a_code_and_touches_nothing(
+    seglogd: Seglogd, text: str, code: int, tmp_path: Path
+) -> None:
     file = tmp_path / "seglogd.toml"
     file.write_text(text, encoding="utf-8")
     done = seglogd("--check-config", "--config", str(file), "--data", str(tmp_path / "data"))
@@ -102,7 +127,7 @@ def test_the_command_prints_both_ends_with_a_code_and_touches_nothing(text: str,
     assert not (tmp_path / "data").exists()
 
 
-def test_a_start_with_several_mistakes_says_where_to_find_the_others(tmp_path: Path) -> None:
+def test_a_start_with_several_mistakes_says_where_to_find_the_others(seglogd: Seglogd, tmp_path: Path) -> None:
     done = seglogd("--data", str(tmp_path / "data"), "--set", "num.partitions=0", "--set", "fetch.max.bytes=0")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -132,7 +157,7 @@ def test_a_port_that_is_named_twice_is_warned_of(tmp_path: Path, flag: str) -> N
     assert warnings_of(tmp_path, flag, "seglog.listen=127.0.0.1:9292") == []
 
 
-def test_a_log_directory_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> None:
+def test_a_log_directory_that_cannot_be_used_is_a_mistake(seglogd: Seglogd, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, why in ((tmp_path / "file", "is not a directory"), (tmp_path / "file" / "data", "is not a directory")):
         done = seglogd("--check-config", "--data", str(path))
@@ -217,7 +242,7 @@ def test_it_is_told_who_sees_metrics_and_problems(flags: list[str], who: str) ->
     assert told.endswith(f"every machine that reaches it /metrics and /healthz: {who}")
 
 
-def test_the_token_is_looked_at(tmp_path: Path) -> None:
+def test_the_token_is_looked_at(seglogd: Seglogd, tmp_path: Path) -> None:
     token = tmp_path / "token"
     flags = ["--data", str(tmp_path / "data"), "--set", f"seglog.http.token.file={token}", "--http", "127.0.0.1:1"]
     mistake = f"mistake: seglog.http.token.file = {token} cannot be used: "
@@ -241,7 +266,7 @@ def test_the_token_is_looked_at(tmp_path: Path) -> None:
     assert f"seglog.http.token.file = {token} can be read by other users of this machine (mode 0644)" in checked.stderr
 
 
-def test_the_certificate_is_looked_at(tmp_path: Path) -> None:
+def test_the_certificate_is_looked_at(seglogd: Seglogd, tmp_path: Path) -> None:
     authority = trustme.CA()
     ends = datetime.now(UTC) + timedelta(days=3)
     issued = authority.issue_cert("localhost", not_after=ends)

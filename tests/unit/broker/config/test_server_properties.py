@@ -1,15 +1,10 @@
 """Kafka's own configuration files of a single node: taken as they are, with one line about what has no effect."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config, served_listeners
 from seglog_broker.config.properties import parse_properties
 from seglog_protocol.errors import InvalidConfigError
-from tests.processes import clean_environment
 from tests.support import each_case
 
 LOG = """
@@ -114,22 +109,6 @@ def test_replicas_that_there_are_none_of_are_named_with_their_number() -> None:
             "but has no effect here: one node has no replicas."
         )
     ]
-
-
-def test_the_daemon_reads_it_by_its_name(tmp_path: Path) -> None:
-    file = tmp_path / "server.properties"
-    file.write_text(KRAFT_4.replace("/tmp/kafka-logs", str(tmp_path / "logs")), encoding="utf-8")
-    command = [sys.executable, "-m", "seglog_broker", "--config", str(file), "--check-config"]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("no effect here") == 1
-    assert "The configuration can be used (1 warning)." in done.stderr
-    other = file.rename(tmp_path / "server.conf")
-    done = subprocess.run(
-        [*command[:4], str(other)], env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "A file of Kafka's has a name that ends in .properties." in done.stderr
 
 
 @each_case(

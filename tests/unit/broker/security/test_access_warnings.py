@@ -1,14 +1,12 @@
 """Who is warned about: super users that nobody is, listeners without accounts, files that others can read."""
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from seglog_broker.config import load_config
 from seglog_broker.security.access_warnings import access_warnings
-from tests.process.broker.test_main import running, seglogd
 from tests.support import each_case
 
 SASL = "listeners=SASL_PLAINTEXT://127.0.0.1:9092"
@@ -74,31 +72,3 @@ def test_a_key_that_is_read_through_its_group_is_private(tmp_path: Path, monkeyp
     assert warned(None, f"ssl.keystore.location={store}") == []
     store.chmod(0o444)
     assert len(warned(None, f"ssl.keystore.location={store}")) == 1
-
-
-def test_the_check_the_start_and_a_reload_warn(tmp_path: Path) -> None:
-    data, file, password = tmp_path / "data", tmp_path / "seglogd.toml", tmp_path / "password"
-    password.write_text("of alice")
-    file.write_text('"super.users" = "User:admin"\n')
-    flags = ["--config", str(file), "--listen", "SASL_PLAINTEXT://127.0.0.1:0"]
-    data.mkdir()
-    seglogd("user", "add", "alice", "--data", str(data), "--password-file", str(password))
-    (data / "seglog-accounts.json").chmod(0o644)
-    checked = seglogd("--data", str(data), "--check-config", *flags)
-    assert checked.returncode == 0
-    assert "warning: super.users has User:admin, and there is no account admin" in checked.stderr
-    assert "(mode 0644)" in checked.stderr
-    with running(data, *flags) as (process, logged):
-        reasons = [entry["reason"] for entry in logged if entry["event"] == "config_warning"]
-        assert any("there is no account admin" in reason for reason in reasons)
-        assert any("(mode 0644)" in reason for reason in reasons)
-        file.write_text('"super.users" = "User:alice;User:bob"\n')
-        process.send_signal(signal.SIGHUP)
-        assert process.stderr is not None
-        after = ""
-        for line in process.stderr:
-            after += line
-            if "configuration_reloaded" in line:
-                break
-    assert "there is no account bob" in after
-    assert "no account alice" not in after

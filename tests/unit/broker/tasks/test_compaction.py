@@ -1,9 +1,7 @@
 """Rounds of compaction on the loop: which partition, retries, events during a round, and the files left afterwards."""
 
 import errno
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -14,21 +12,17 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.durability import wait_durable
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.server import TASKS, compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
-from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, read_file
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_broker.workers.messages import DIED, WorkerError
-from seglog_broker.workers.pool import COMMAND
 from seglog_protocol import messages, segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError
 from tests.appends import append_batch
 from tests.logs import flip_bit, read_around, verify
-from tests.processes import clean_environment
 from tests.unit.broker.tasks.living_broker import (
     START_MS,
     HeldOffload,
@@ -907,41 +901,3 @@ async def test_a_round_that_finds_nothing_to_drop_still_moves_the_checkpoint(
     assert len(offload.jobs) == 1
     assert offsets_found(broker) == before
     assert checkpoint(fs) == {"t-0": log_of(broker).active.base_offset}
-
-
-# --- With real processes ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.trio(run=trio.run)
-async def test_a_cleaner_process_that_is_killed_costs_one_retry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the real clock, with real files: the first process dies of a signal, the second does the work."""
-    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-    suicide = (sys.executable, "-c", "import os, signal; os.read(0, 1); os.kill(os.getpid(), signal.SIGKILL)")
-    fs, offload = PosixFileSystem(), Offload()
-    offload.worker_command = suicide
-    flags = (f"log.dir={tmp_path / 'data'}", "log.cleaner.backoff.ms=10")
-    async with living(fs, RealClock(), *flags, offload=offload, tasks=()) as broker:
-        await with_topic(broker, **COMPACT)
-        fill(broker, 4)
-        expected = latest(broker)
-        rounds = compaction_of(broker)
-        assert await rounds.clean_next()
-        log = log_of(broker)
-        assert "-9" in str(log.state.cleaner.last_error)
-        assert len(bases(broker)) == 5
-        assert not await rounds.clean_next(), "not at once"
-        offload.worker_command = COMMAND
-        rounds = compaction_of(broker)
-        assert await rounds.clean_next()
-        assert log.state.cleaner.last_error is None
-        assert is_compacted(broker)
-        assert latest(broker) == expected
-        assert log.log_end_offset - 1 == max(offsets_found(broker))
-        assert files(fs, log.directory) == {n for n in files(fs, log.directory) if n.endswith(".deleted")}
-
-
-class RealClock(Clock):
-    def now_ms(self) -> int:
-        return START_MS

@@ -4,7 +4,6 @@ So they do around a check of records as well, the other reason for which an appe
 """
 
 import os
-import signal
 from typing import Any, Final
 
 import pytest
@@ -14,20 +13,17 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import RecordRules
-from seglog_broker.storage.log.recompression import Recompression, recompress
+from seglog_broker.storage.log.recompression import Recompression
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import OutOfResourcesError, SeglogError
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, iter_batches, parse_header, seal_batch, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_request
 from tests.logs import contents
-from tests.processes import workers
 from tests.support import examples
 from tests.unit.broker.brokers import open_broker
 from tests.unit.broker.listeners.fake_broker import serving
@@ -51,48 +47,6 @@ KEYLESS: Final = encode_batch([(NOW, None, bytes(100_000), ())])
 
 def view(batch: bytes) -> memoryview:
     return memoryview(bytearray(batch))
-
-
-# --- In a process -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", CODECS)
-async def test_a_process_makes_the_same_batch_as_the_loop(source: Codec) -> None:
-    batch = view(encode_batch([(NOW, b"k", os.urandom(MIB) + bytes(MIB), ())], codec=source))
-    offload = Offload()
-    async with offload.ending_processes():
-        for target in CODECS:
-            wanted = Recompression(target, None, 4 * MIB)
-            new = await offload.recompress(batch, wanted, None)
-            assert new == recompress(parse_header(batch), batch, wanted)
-        assert len(workers("recompressor")) == 1, "one for all of them"
-    assert workers("recompressor") == []
-
-
-async def test_a_process_refuses_what_the_loop_refuses() -> None:
-    keyed = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
-    bomb = view(encode_batch([(NOW, b"k", bytes(8 * MIB), ())], codec=Codec.GZIP))
-    offload = Offload()
-    async with offload.ending_processes():
-        for batch, wanted in (
-            (bomb, Recompression(Codec.LZ4, 9, 20_000)),
-            (bomb, Recompression(Codec.NONE, None, MIB)),
-        ):
-            with pytest.raises(SeglogError) as here:
-                recompress(parse_header(batch), batch, wanted)
-            with pytest.raises(type(here.value)) as there:
-                await offload.recompress(batch, wanted, None)
-            assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
-        wide = Recompression(Codec.LZ4, 9, MIB)
-        assert parse_header(await offload.recompress(bomb, wide, keyed)).codec is Codec.LZ4
-        with pytest.raises(SeglogError, match="record 0 has no key"):
-            await offload.recompress(view(KEYLESS), wide, keyed)
-        [process] = workers("recompressor")
-        os.kill(process, signal.SIGKILL)
-        with pytest.raises(OutOfResourcesError, match="recompressor ended with status -9") as raised:
-            await offload.recompress(bomb, wide, None)
-        assert raised.value.retriable
-        await offload.recompress(bomb, wide, None)
 
 
 # --- Appends ----------------------------------------------------------------------------------------------------------

@@ -1,22 +1,17 @@
 """Checks of records: small batches on the loop, others in a process; and look-ups by timestamp."""
 
-import os
-import signal
 from typing import Final
 
 import pytest
-import trio
 
-from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
+from seglog_broker.storage.log.batch_checks import RecordRules, check_small_records
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError
+from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from tests.appends import append_request
-from tests.processes import workers
 from tests.support import memory_taken
 from tests.unit.broker.brokers import open_broker
 
@@ -56,46 +51,6 @@ def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process()
     with memory_taken() as taken:
         assert not check_small_records(parse_header(packed), view(packed), KEYED)
     assert taken() < MIB, "no more than a little is ever opened on the loop"
-
-
-# --- In a process -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_process_gives_the_same_answer_as_the_loop_and_ends_with_its_owner() -> None:
-    offload = Offload()
-    async with offload.ending_processes():
-        await offload.check_records(view(bomb()), KEYED)
-        for batch, rules in ((bomb(None), KEYED), (encode_batch([(7, b"k", bytes(50_000), ())]), DATED)):
-            with pytest.raises(SeglogError) as here:
-                check_records(parse_header(batch), view(batch), rules)
-            with pytest.raises(type(here.value)) as there:
-                await offload.check_records(view(batch), rules)
-            assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
-        assert len(workers("record_checker")) == 1, "one for all of them"
-    assert workers("record_checker") == []
-
-
-async def test_a_process_that_dies_is_a_retriable_error() -> None:
-    """A process that dies is an error to be tried again and the next batch gets another."""
-    offload = Offload()
-    async with offload.ending_processes():
-        await offload.check_records(view(bomb()), KEYED)
-        [process] = workers("record_checker")
-        os.kill(process, signal.SIGKILL)
-        with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
-            await offload.check_records(view(bomb()), KEYED)
-        assert raised.value.retriable
-        await offload.check_records(view(bomb()), KEYED)
-
-
-async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
-    del autojump_clock
-    offload = Offload()
-    async with offload.ending_processes():
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await offload.check_records(view(bomb(None)), KEYED)
-        await offload.check_records(view(bomb()), KEYED)
 
 
 # --- Appends ----------------------------------------------------------------------------------------------------------

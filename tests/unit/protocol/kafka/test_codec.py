@@ -2,8 +2,6 @@
 
 import importlib
 import struct
-import subprocess
-import sys
 from typing import Any, Final
 
 import pytest
@@ -209,15 +207,3 @@ def test_values_that_a_field_cannot_hold_are_errors_of_the_caller() -> None:
         write_response(1, messages.HeartbeatResponse(), 5)
     with pytest.raises(ValueError, match="HeartbeatRequest has no version 5"):
         write_message(messages.HeartbeatRequest(), 5)
-
-
-def test_nothing_is_read_or_generated_by_the_import() -> None:
-    program = """
-import sys, seglog_protocol.kafka
-from seglog_protocol.kafka import compiler, definitions, structs
-print(*(each.cache_info().currsize for each in (
-    compiler.message_reader, compiler.message_writer, structs.message_class, definitions._blocks)))
-print(*sorted({"inspect", "dataclasses", "msgspec", "msgpack", "importlib.resources"} & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert done.stdout.splitlines() == ["0 0 0 0", ""]
