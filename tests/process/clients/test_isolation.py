@@ -72,19 +72,6 @@ async def test_a_consumer_reads_what_kafkas_reads(
     assert not gaps
 
 
-async def test_without_a_choice_everything_is_read(client: Any) -> None:
-    assert len((await offsets_read(client, TOPIC, partitions=[0]))[0]) == 177
-
-
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-async def test_a_member_of_a_group_reads_the_same(client: Any, isolation: Isolation, tmp_path: Path) -> None:
-    group = tmp_path.name  # each test is the first to read
-    found, positions, _, _ = await offsets_read(client, TOPIC, group=group, follow=False, isolation=isolation)
-    both = [*expected(TOPIC, 0, isolation), *expected(TOPIC, 1, isolation)]
-    assert sorted(found) == sorted(both)
-    assert positions == {0: STABLE if isolation == "read_committed" else END, 1: 138}
-
-
 @each_case("start", [0, 30, 75, 150, STABLE, STABLE + 5])
 async def test_from_the_middle_of_a_transaction_on_nothing_else_is_read(client: Any, start: int) -> None:
     found, _, behind, gaps = await offsets_read(client, TOPIC, partitions=[0], start=start, isolation="read_committed")
@@ -104,18 +91,6 @@ async def test_offsets_end_at_the_last_stable_offset(client: Any) -> None:
     assert (found.latest, found.last_stable) == (END, STABLE)
     (found,) = await client.offsets(TOPIC, partitions=[0], isolation="read_committed")
     assert found.latest == STABLE
-
-
-async def test_no_time_finds_a_record_of_an_open_transaction(client: Any) -> None:
-    async def found(time: int, isolation: Isolation) -> int | None:
-        (place,) = await client.offsets(TOPIC, f"@{time}", partitions=[0], isolation=isolation)
-        offset: int | None = place.offset
-        return offset
-
-    for time, *_ in load_case("transactions").answered["ledger-0"]["offsets_for_times"]:
-        everything = await found(time, "read_uncommitted")
-        stable = None if everything is None or everything >= STABLE else everything
-        assert await found(time, "read_committed") == stable
 
 
 async def test_lag_is_counted_to_the_last_stable_offset_beyond_which_a_position_may_be(

@@ -284,23 +284,6 @@ def test_mistakes_of_that_fixture_are_one_sentence(suite: pytest.Pytester) -> No
     assert "raise " not in printed
 
 
-def test_a_daemon_serves_as_well(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        """
-        import pytest
-        @pytest.fixture(scope="session")
-        def seglog_broker_config():
-            return {"process": True}
-        def test_it(seglog_broker, seglog_topic, seglog_client):
-            seglog_client.producer(seglog_topic).send(b"one").result()
-            seglog_broker.crash()
-        def test_it_again(seglog_broker, seglog_topic, seglog_client):
-            seglog_client.producer(seglog_topic).send(b"one").result()
-        """
-    )
-    outcome(suite.runpytest(), passed=2)
-
-
 # --- Tests do not disturb each other ----------------------------------------------------------------------------------
 
 

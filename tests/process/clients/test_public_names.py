@@ -26,6 +26,7 @@ def test_the_version_is_that_of_the_package() -> None:
 @each_case(
     ("program", "absent"),
     [
+        ("import seglog.client, seglog.producer, seglog.consumer, seglog.raw", {"trio", "seglog.trio"}),
         ("import seglog", {"seglog_protocol", "msgpack", "msgspec", "socket", "json"}),
         (
             "from seglog.cli import main; main(['topic', 'list', '--help']); import seglog.cli.topic, seglog.cli.ping",
@@ -76,3 +77,25 @@ def test_without_pyarrow_a_sentence_says_what_to_install() -> None:
     assert done.returncode == 1
     assert "ModuleNotFoundError: seglog.arrow needs the package pyarrow" in done.stderr
     assert done.stderr.rstrip().endswith("pip install 'seglog[arrow]'")
+
+
+def test_reading_does_not_import_pandas() -> None:
+    program = """
+import sys
+
+class Watch:
+    def find_spec(self, name, *_):
+        assert name != "pandas", "half a second of every process that Spark starts"
+
+sys.meta_path.insert(0, Watch())
+import seglog.arrow
+from seglog.arrow.decoding import decode
+from seglog.arrow.schema import schema_of
+from seglog_protocol.batch_builder import encode_batch
+
+data = encode_batch([(0, b"k", b"v", [("h", b"x")]), (1, None, b"", [])])
+(found,) = decode(data, "t", 3, schema_of(headers=True))
+assert found.table.num_rows == 2
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -15,7 +14,6 @@ import seglog
 import seglog.asyncio
 from seglog.testing import Broker
 from seglog_protocol.errors import InvalidTopicError
-from tests.processes import daemon
 from tests.unit.clients.faces import Connect
 
 WAIT_SECONDS = 60.0
@@ -83,14 +81,6 @@ async def test_one_object_has_one_transaction_after_the_other(client: Any) -> No
         pass  # nothing is asked of the broker
     with pytest.raises(seglog.ClientError, match="no transaction"):
         await txn.send("in", "x")
-
-
-async def test_a_transaction_is_not_opened_twice(client: Any) -> None:
-    txn = client.transaction("app")
-    async with txn:
-        with pytest.raises(seglog.ClientError, match="one at a time"):
-            async with txn:
-                pass
 
 
 async def test_the_producer_that_began_last_fences_the_one_before(client: Any) -> None:
@@ -249,14 +239,6 @@ async def test_offsets_are_those_of_a_consumer_in_a_group(client: Any, what: str
     assert ("Consumer" if what else "NoneType") in str(raised.value)
 
 
-async def test_what_comes_after_the_end_within_the_block_is_told_of_it(client: Any) -> None:
-    async with client.transaction("app") as txn:
-        await txn.send("in", "x")
-        await txn.commit()
-        with pytest.raises(seglog.ClientError, match="the last one was committed"):
-            await txn.send("in", "y")
-
-
 async def test_a_consumer_that_commits_by_itself_is_refused(client: Any) -> None:
     async with client.producer("in") as producer:
         await producer.send("x")
@@ -273,39 +255,6 @@ async def test_a_consumer_that_commits_by_itself_is_refused(client: Any) -> None
 async def test_a_transactional_id_is_text(client: Any, bad: Any) -> None:
     with pytest.raises(ValueError, match="transactional id"):
         client.transaction(bad)
-
-
-async def test_a_timeout_beyond_the_brokers_says_so(client: Any) -> None:
-    with pytest.raises(seglog.RequestError, match=r"transaction\.max\.timeout\.ms"):
-        async with client.transaction("app", timeout=100_000):
-            pass
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("is_commit", [True, False])
-async def test_an_end_that_was_not_answered_is_asked_for_again(
-    connect: Connect, tmp_path: Path, is_commit: bool
-) -> None:
-    with daemon(tmp_path / "data") as running:
-        async with connect(running.address, connect_timeout=2, request_timeout=5) as client:
-            await client.create_topic("in", 1)
-            txn = client.transaction("app")
-
-            async def end_without_a_broker() -> None:
-                async with txn:
-                    await (await txn.send("in", "one"))
-                    running.kill()
-                    await (txn.commit() if is_commit else txn.abort())
-
-            with pytest.raises(seglog.TransactionUnanswered, match="again"):
-                await end_without_a_broker()
-            with pytest.raises(seglog.ClientError, match=r"call (commit|abort)\(\)"):
-                await txn.send("in", "late")
-            running.start()
-            await (txn.commit() if is_commit else txn.abort())
-            async with txn:
-                await txn.send("in", "two")
-            assert await values(client, "in") == [*(["one"] if is_commit else []), "two"]
 
 
 @pytest.mark.parametrize("how", ["the block ends", "the block is left by an error", "close"])
@@ -337,22 +286,6 @@ async def test_a_client_is_closed_also_where_no_broker_can_abort_what_is_open(co
             await txn.__aenter__()
             await (await txn.send("in", "lost"))
             gone.crash()
-
-
-async def extended(client: Any) -> Any:
-    """How many requests there were so far to make partitions part of transactions."""
-    (requests,) = await client.samples(["seglog_requests_total"])
-    return sum(each.value for each in requests.samples if "extend_transaction" in each.labels)
-
-
-async def test_many_partitions_become_part_of_a_transaction_by_few_requests(client: Any) -> None:
-    await client.create_topic("many", 60)
-    before = await extended(client)
-    async with client.transaction("app", linger_ms=60_000) as txn:  # so that all are sent by the commit
-        for number in range(120):
-            await txn.send("many", f"{number:03}", partition=number % 60)
-    assert await extended(client) == before + 1
-    assert await values(client, "many") == [f"{number:03}" for number in range(120)]
 
 
 async def test_a_batch_whose_partition_does_not_become_part_fails_with_the_reason(client: Any) -> None:

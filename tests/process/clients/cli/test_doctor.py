@@ -6,11 +6,13 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from seglog.cli import doctor
+from seglog.cli import doctor, main
 from seglog.cli.checkups.model import problem
 from seglog.cli.checkups.told import OFFSET_SECONDS_WARNED, OFFSET_SECONDS_WRONG, SECTIONS
 from seglog_protocol.errors import UnsupportedApiError
@@ -23,11 +25,12 @@ from tests.unit.clients.secure_broker import secure_broker
 
 def told(server: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
     """Exit code and checks, by name."""
-    done = seglog(server, "doctor", "--json")
+    with redirect_stdout(StringIO()) as printed:
+        code = main(["--server", server, "doctor", "--json"])
     found: dict[str, list[dict[str, str]]] = {}
-    for check in json.loads(done.stdout)["checks"]:
+    for check in json.loads(printed.getvalue())["checks"]:
         found.setdefault(check["name"], []).append(check)
-    return done.returncode, found
+    return code, found
 
 
 def verdicts(checks: dict[str, list[dict[str, str]]], name: str) -> list[str]:

@@ -46,14 +46,6 @@ def test_a_start_beyond_the_data_is_told_with_what_there_is(emptied: Daemon) -> 
     assert (advised[0], advised[1].count(b"\n"), advised[2]) == (0, 1, [])
 
 
-def test_an_end_before_the_data_is_told(emptied: Daemon) -> None:
-    _filled(emptied, "days")
-    code, out, told = _consumed(emptied, "days", "--until", "2020-01-01")
-    assert (code, out) == (0, b"")
-    assert told[0] == "seglog: note: days has no record before 2020-01-01 (2020-01-01T00:00:00.000Z)"
-    assert told[-1] == "seglog: note: try another --until"
-
-
 def test_records_that_are_gone_are_told(emptied: Daemon) -> None:
     _filled(emptied, "days")
     assert seglog(emptied.address, "topic", "truncate", "days", "--before", "end").returncode == 0
@@ -64,18 +56,6 @@ def test_records_that_are_gone_are_told(emptied: Daemon) -> None:
         "seglog: note: days-0 is empty: the next offset is 3, and 3 offsets before it were deleted",
         "seglog: note: try --follow, which waits for new records",
     ]
-
-
-def test_a_group_at_the_end_is_told_so(group_broker: Broker) -> None:
-    _filled(group_broker, "days")
-    assert _consumed(group_broker, "days", "--group", "g")[1].count(b"\n") == 3
-    assert _consumed(group_broker, "days", "--group", "g")[1:] == (
-        b"",
-        [
-            "seglog: note: days has no record that group g has still to read",
-            "seglog: note: try --follow, which waits for new records; seglog group describe g shows where the group is",
-        ],
-    )
 
 
 def test_where_a_record_is_printed_or_none_is_wanted_nothing_is_told(emptied: Daemon) -> None:

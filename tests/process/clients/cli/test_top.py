@@ -10,8 +10,8 @@ from seglog.cli.top import SHARE, Watched
 from seglog.client import Client, connect
 from seglog_protocol.errors import AuthenticationError, NotReachableError, SeglogError
 from seglog_protocol.messages import HelloReply, MetricFamily, MetricSample
+from tests.process.clients.cli.terminal import LEAVE, Terminal, frames
 from tests.processes import Daemon, daemon, free_port, on_terminal, seglog, seglog_command
-from tests.unit.clients.cli.terminal import LEAVE, Terminal, frames
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.clients.cli.terminal import ENTER, LEAVE, Terminal, frames
 from tests.processes import clean_environment, seglog_command
-from tests.unit.clients.cli.terminal import ENTER, LEAVE, Terminal, frames
 from tests.unit.clients.cli.test_cli import explained
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 

@@ -1,6 +1,3 @@
-import sys
-from subprocess import run
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,25 +66,3 @@ def test_what_came_before_an_error_is_handed_out_first() -> None:
     assert len(next(found)) == 3
     with pytest.raises(CorruptRecordError):
         next(found)
-
-
-def test_reading_does_not_import_pandas() -> None:
-    program = """
-import sys
-
-class Watch:
-    def find_spec(self, name, *_):
-        assert name != "pandas", "half a second of every process that Spark starts"
-
-sys.meta_path.insert(0, Watch())
-import seglog.arrow
-from seglog.arrow.decoding import decode
-from seglog.arrow.schema import schema_of
-from seglog_protocol.batch_builder import encode_batch
-
-data = encode_batch([(0, b"k", b"v", [("h", b"x")]), (1, None, b"", [])])
-(found,) = decode(data, "t", 3, schema_of(headers=True))
-assert found.table.num_rows == 2
-"""
-    done = run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

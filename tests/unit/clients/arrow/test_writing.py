@@ -1,7 +1,5 @@
 import threading
 from collections.abc import Iterator
-from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +20,8 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, Request
 from seglog_protocol.record_batch import parse_header
-from tests.process.faults.test_idempotent_producers import cutting
-from tests.processes import daemon
-from tests.support import each_case, numbers_of
-from tests.unit.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker
+from tests.support import each_case
+from tests.unit.clients.fake_broker import Answer, FakeBroker, fake_broker
 
 
 @pytest.fixture
@@ -179,65 +175,6 @@ def script(broker: FakeBroker, *answers: Answer | None) -> None:
     broker.script = answer
 
 
-def test_what_was_refused_for_now_is_sent_again_and_nothing_else(broker: FakeBroker) -> None:
-    rows = table(100)
-
-    def refuse_one(request: Request, payload: memoryview) -> Answer | None:
-        if not isinstance(request, AppendRequest):
-            return None
-        broker.script = lambda _request, _payload: None
-        results, position = [], 0
-        for part in request.partitions:
-            if part.partition == 1:
-                error = StorageError("later")
-                error.retriable = True
-                results.append(AppendResult("t", 1, error=error))
-            else:
-                base = broker.logs["t"][part.partition].append(payload[position : position + part.size])
-                results.append(AppendResult("t", part.partition, base, -1, request.ack, False))
-            position += part.size
-        return AppendReply(results)
-
-    broker.script = refuse_one
-    assert seglog.write_arrow(broker.address, "t", rows).records == 100
-    assert sorted(number for log in values(broker) for number in log) == list(range(100))
-
-
-def test_a_lost_connection_is_followed_by_another_attempt(broker: FakeBroker) -> None:
-    script(broker, CLOSE, CLOSE)
-    assert seglog.write_arrow(broker.address, "t", table(100)).records == 100
-    assert sorted(number for log in values(broker) for number in log) == list(range(100))
-
-
-def test_what_is_sent_again_is_what_was_sent_before(broker: FakeBroker) -> None:
-    """The answer is lost, not the batch: a broker knows it again by its producer and sequence."""
-    left = [2, 3, 5]
-
-    def lose_the_answer(request: Request, payload: memoryview) -> Answer | None:
-        if not isinstance(request, AppendRequest) or not left:
-            return None
-        left[0] -= 1
-        if left[0]:
-            return None
-        del left[0]
-        position = 0
-        for part in request.partitions:
-            broker.logs["t"][part.partition].append(payload[position : position + part.size])
-            position += part.size
-        return CLOSE
-
-    broker.script = lose_the_answer
-    assert seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500).records == 1_000
-    assert left == []
-    assert sum(len(log.repeats) for log in broker.logs["t"]) >= 3
-    for log in broker.logs["t"]:
-        headers = [parse_header(batch) for batch in log.batches]
-        assert {(header.producer_id, header.producer_epoch) for header in headers} == {(headers[0].producer_id, 0)}
-        counts = [header.record_count for header in headers]
-        assert list(accumulate(counts, initial=0))[:-1] == [header.base_sequence for header in headers]
-        assert set(log.repeats) <= set(log.batches)
-
-
 @pytest.mark.parametrize("options", [{"idempotent": False}, {"ack": "none"}])
 def test_it_is_not_idempotent_where_that_was_not_asked_for_or_means_nothing(
     broker: FakeBroker, options: dict[str, Any]
@@ -282,21 +219,6 @@ def test_the_time_for_trying_again_is_bounded(broker: FakeBroker) -> None:
 
 
 # --- The real thing ---------------------------------------------------------------------------------------------------
-
-
-def test_answers_that_are_cut_off_lose_no_row_and_double_none(tmp_path: Path) -> None:
-    count = 20_000
-    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
-        client.create_topic("t", 2)
-        with cutting(running.port, 3) as proxy:
-            written = seglog.write_arrow(proxy.address, "t", table(count), batch_bytes=500)
-            assert proxy.cuts > 5
-        assert numbers_of(client)["duplicates_total"] > 0, "there was something to be recognised"
-        assert written.records == count
-        for partition in range(2):
-            found = seglog.read_arrow(client, "t", partitions=[partition], columns=["value"]).read_all()
-            of_it = [n for n in range(count) if partition_for_key(b"key-%d" % (n % 50), 2) == partition]
-            assert [int(value) for value in found.column("value").to_pylist()] == of_it
 
 
 @each_case("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

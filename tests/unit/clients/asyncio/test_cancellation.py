@@ -7,6 +7,7 @@ has come, which asyncio throws away.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from seglog.asyncio import raw
 from seglog.testing import Broker
 from seglog_protocol.batch_builder import encode_batch
 from tests.unit.clients.asyncio.conftest import Run
+from tests.unit.clients.cancelled_calls import SCENARIOS, TOPICS
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 from tests.unit.clients.secure_broker import Authority, SecureBroker, secure_broker
 
@@ -95,17 +97,13 @@ async def all_ended() -> None:
         await asyncio.wait(others)
 
 
-def test_a_question(run: Run, when: When) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_call(run: Run, when: When, scenario: str) -> None:
     async def main(broker: FakeBroker) -> None:
         async with seglog.asyncio.connect(broker.address) as client:
+            await SCENARIOS[scenario](broker, client, partial(sweep, when=when))
 
-            async def check() -> None:
-                assert len(await client.offsets("two")) == 2
-                assert (await client.describe_topic("one")).name == "one"
-
-            await sweep(lambda: client.offsets("one"), check, when)
-
-    with fake_broker(topics={"one": 1, "two": 2}) as broker:
+    with fake_broker(topics=TOPICS) as broker:
         run(main(broker))
 
 
@@ -160,114 +158,6 @@ def test_connecting_by_tls_with_an_account_leaves_no_connection_behind(run: Run,
         await sweep(connected, check, when)
 
     with secure_broker(context=authority.context(), passwords={"alice": "secret of alice"}) as broker:
-        run(main(broker))
-
-
-@pytest.mark.parametrize("linger_ms", [0, 1])
-def test_sending_sends_what_send_returned_for_once_and_in_order_and_nothing_else(
-    run: Run, when: When, linger_ms: float
-) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.producer("t", linger_ms=linger_ms, buffer_bytes=300) as producer,
-        ):
-            accepted: list[bytes] = []
-            number = 0
-
-            async def send_some() -> None:
-                nonlocal number
-                for _ in range(10):
-                    value = b"%05d" % number * 10
-                    number += 1
-                    await producer.send(value)
-                    accepted.append(value)
-
-            async def check() -> None:
-                await producer.flush()
-                assert broker.values() == accepted
-
-            await sweep(send_some, check, when)
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
-def test_waiting_for_deliveries(run: Run, when: When) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.producer("t", linger_ms=0) as producer,
-        ):
-            deliveries: list[seglog.asyncio.Delivery] = []
-
-            async def send_and_wait() -> None:
-                deliveries.append(await producer.send(b"x"))
-                await deliveries[-1]
-                await producer.flush()
-
-            async def check() -> None:
-                assert [(await delivery).offset for delivery in deliveries] == list(range(len(deliveries)))
-
-            await sweep(send_and_wait, check, when)
-            assert len(broker.values()) == len(deliveries)
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
-def test_reading_loses_and_repeats_nothing(run: Run, when: When) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.consumer("t", follow=True, start=0, partition_bytes=1) as consumer,
-        ):
-            seen: list[int] = []
-
-            async def read() -> None:
-                async for record in consumer:
-                    seen.append(record.offset)
-                    if record.offset == broker.logs["t"][0].latest - 1:
-                        return
-
-            async def check() -> None:
-                if len(seen) < broker.logs["t"][0].latest:
-                    await read()
-                assert seen == list(range(broker.logs["t"][0].latest))
-                broker.fill(12, first=len(seen))
-
-            await sweep(read, check, when)
-
-    with fake_broker() as broker:
-        broker.fill(12)
-        run(main(broker))
-
-
-def test_seeking_moves_or_does_not(run: Run, when: When) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.consumer("t", follow=True, start=4) as consumer,
-        ):
-
-            async def seek() -> None:
-                async for record in consumer:
-                    assert record.offset == 4
-                    break
-                await consumer.seek("@7000")
-
-            async def check() -> None:
-                (position,) = consumer.positions().values()
-                assert position in {4, 5, 7}
-                async for record in consumer:
-                    assert record.offset == position
-                    break
-                await consumer.seek({0: 4})
-
-            await sweep(seek, check, when)
-
-    with fake_broker() as broker:
-        broker.fill(9)
         run(main(broker))
 
 

@@ -1,10 +1,6 @@
 """Programs on asyncio that do not ask for records for long, and those that are interrupted by Ctrl-C."""
 
 import asyncio
-import signal
-import subprocess
-import sys
-from typing import Final
 
 import pytest
 
@@ -13,61 +9,11 @@ import seglog.asyncio
 from seglog.testing import Broker
 from seglog_protocol.errors import UnknownMemberError
 from seglog_protocol.messages import FetchRequest
-from tests.processes import clean_environment
 from tests.unit.clients.asyncio.conftest import Run
 from tests.unit.clients.asyncio.test_client import arrived
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-_PROGRAM: Final = """
-import asyncio
-import sys
-
-import uvloop
-
-import seglog.asyncio
-
-
-async def main() -> None:
-    async with (
-        seglog.asyncio.connect(sys.argv[1]) as client,
-        client.producer("out", linger_ms=3_600_000) as producer,
-        client.consumer("in", group="g") as consumer,
-    ):
-        async for record in consumer:
-            await producer.send(record.value)
-            print(record.offset, flush=True)
-
-
-{"asyncio": asyncio, "uvloop": uvloop}[sys.argv[2]].run(main())
-"""
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_ctrl_c_leaves_the_group_and_says_what_was_not_sent(loop: str) -> None:
-    with Broker() as broker, seglog.connect(broker.address) as client:
-        for topic in ("in", "out"):
-            client.create_topic(topic)
-        with client.producer("in") as producer:
-            for number in range(3):
-                producer.send(str(number))
-        command = [sys.executable, "-X", "dev", "-W", "error", "-c", _PROGRAM, broker.address, loop]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
-        ) as process:
-            assert process.stdout is not None
-            assert [process.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
-        assert process.returncode == -signal.SIGINT
-        assert errors.splitlines()[-1] == "KeyboardInterrupt"
-        assert "not acknowledged: 3 records to out" in errors
-        assert "never retrieved" not in errors
-        assert "Warning" not in errors
-        assert client.describe_group("g").members == []
-        assert [found.offset for found in client.group_offsets("g")] in ([2], [3])
-        assert client.offsets("out")[0].latest == 0
 
 
 def test_a_consumer_that_does_not_read_for_long_has_one_answer_in_memory_and_loses_nothing(run: Run) -> None:

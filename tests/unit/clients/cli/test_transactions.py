@@ -1,17 +1,14 @@
 """``seglog transaction``, with a real broker: what it prints, what it refuses and its exit codes."""
 
 import json
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import seglog
 from seglog.cli import main
-from seglog.cli.exits import FAILED, OK
+from seglog.cli.exits import OK
 from seglog.testing import Broker
-from tests.processes import daemon, seglog_command, wait_until
 
 REFUSED = 4
 
@@ -97,34 +94,6 @@ def test_what_is_not_known_is_refused(printed: Printed) -> None:
     for command in ("describe", "abort"):
         printed.of(command, "unknown", code=REFUSED)
         assert "there is no producer of unknown" in printed.errors
-
-
-def test_a_list_of_which_a_part_cannot_be_read_says_so(tmp_path: Path) -> None:
-    states = "--set", "transaction.state.log.num.partitions=2"
-    with daemon(tmp_path / "data", *states) as running:
-        with seglog.connect(running.address) as client:
-            client.create_topic("t", 1)
-            for name in ("a", "b"):  # one in each partition of the two
-                with client.transaction(name) as txn:
-                    txn.send("t", name)
-        assert running.stop() == 0
-        (running.directory / "__transaction_state-1").rename(tmp_path / "away")
-        running.start()
-
-        def listed(*options: str) -> tuple[int, str, str]:
-            command = seglog_command(running.address, "transaction", "list", *options)
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-            return done.returncode, done.stdout, done.stderr
-
-        wait_until(lambda: listed()[0] == FAILED, "it is known that a part is missing")
-        code, out, told = listed("--json")
-        assert (code, [each["transactional_id"] for each in json.loads(out)]) == (FAILED, ["b"])
-        assert "transactional ids of __transaction_state-1 are missing, because" in told
-        with (
-            seglog.connect(running.address) as client,
-            pytest.raises(seglog.RequestError, match="__transaction_state-1 are missing"),
-        ):
-            client.transactions()
 
 
 def test_a_group_shows_what_waits_for_the_end_of_a_transaction(

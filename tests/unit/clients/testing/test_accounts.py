@@ -1,11 +1,8 @@
 """``seglog.testing.Broker`` with accounts and TLS: who gets in, what stays, and that no password is ever shown."""
 
 import gc
-import os
 import pickle
 import secrets
-import subprocess
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -47,7 +44,6 @@ KINDS = pytest.mark.parametrize(
     [
         pytest.param({}, id="on disk"),
         pytest.param({"memory": True}, id="in memory"),
-        pytest.param({"process": True}, id="process"),
     ],
 )
 TLS = pytest.mark.parametrize("tls", [pytest.param(False, id="without TLS"), pytest.param(True, id="with TLS")])
@@ -76,6 +72,10 @@ def names(broker: Broker) -> list[str]:
 @TLS
 @KINDS
 def test_those_with_an_account_get_in_on_both_wires_and_others_do_not(kind: dict[str, Any], tls: bool) -> None:
+    assert_who_gets_in(kind, tls)
+
+
+def assert_who_gets_in(kind: dict[str, Any], tls: bool) -> None:
     with Broker(**kind, users={"alice": SECRET}, tls=tls) as broker:
         broker.create_topic("t")
         assert broker.server == f"seglog{'s' * tls}://{broker.address}"
@@ -138,9 +138,6 @@ def test_one_without_either_has_no_part_of_them(tmp_path: Path) -> None:
             with pytest.raises(NotPossibleError, match=r"Broker\(users=\{…\}\)"):
                 call("alice")
         assert not (tmp_path / "d" / "seglog-accounts.json").exists()
-    program = "import sys; from seglog.testing import Broker; Broker().start(); print('trustme' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "False\n"
 
 
 def test_admins_administer_and_others_do_not(broker: Broker) -> None:
@@ -177,6 +174,10 @@ def test_the_certificate_is_for_the_host_on_which_it_listens(host: str) -> None:
 
 @KINDS
 def test_accounts_are_made_changed_and_deleted_and_stay_so(kind: dict[str, Any]) -> None:
+    assert_changes_stay(kind)
+
+
+def assert_changes_stay(kind: dict[str, Any]) -> None:
     with Broker(**kind, users={"alice": SECRET, "bob": "b"}) as broker:
         broker.create_user("carol", "c")
         broker.set_password("alice", "another")
@@ -346,38 +347,40 @@ def everything_of(thing: object, depth: int = 6) -> str:
 
 
 @TLS
-def test_no_password_is_in_a_repr_a_log_or_an_argument_of_a_process(tls: bool) -> None:
-    kinds: list[dict[str, Any]] = [{"memory": True}, {"process": True}]
-    for kind in kinds:
-        passwords = [secrets.token_hex(12) for _ in range(4)]
-        users: dict[str, Password] = {"alice": passwords[0], "bob": partial(str, passwords[1])}
-        with Broker(**kind, users=users, tls=tls, seglog_log_level="debug") as broker:
-            broker.create_user("carol", passwords[2])
-            broker.set_password("carol", Secret(passwords[3]))
-            for user in ("alice", "bob", "carol"):
-                for mechanism in ("SCRAM-SHA-512", "PLAIN"):
-                    assert principal(broker, user, mechanism=mechanism) == f"User:{user}"
-                KafkaProducer(**broker.kafka_config(user)).close()
-            with suppress(KafkaError):
-                KafkaProducer(**broker.kafka_config("alice", "PLAIN") | {"bootstrap_timeout_ms": 100})
-            with pytest.raises(AuthenticationError) as caught:
-                principal(broker, "alice", user="nobody")
-            texts = [
-                repr(broker),
-                repr(AsyncBroker(broker)),
-                everything_of(broker),
-                repr([broker.client_config(), broker.client_config("alice")]),
-                repr([broker.kafka_config(), broker.kafka_config("alice")]),
-                repr(broker.log),
-                shown(caught.value),
-            ]
-            if "process" in kind:
-                texts.append(Path(f"/proc/{broker.pid}/cmdline").read_text(encoding="utf-8"))
-            own = broker.client_config()["password"].reveal()
-            assert broker.kafka_config("alice")["sasl_plain_password"] == passwords[0]
-        for text in texts:
-            for password in (*passwords, own):
-                assert password not in text
+def test_no_password_is_in_a_repr_or_a_log(tls: bool) -> None:
+    assert_no_password_shown({"memory": True}, tls)
+
+
+def assert_no_password_shown(kind: dict[str, Any], tls: bool) -> None:
+    passwords = [secrets.token_hex(12) for _ in range(4)]
+    users: dict[str, Password] = {"alice": passwords[0], "bob": partial(str, passwords[1])}
+    with Broker(**kind, users=users, tls=tls, seglog_log_level="debug") as broker:
+        broker.create_user("carol", passwords[2])
+        broker.set_password("carol", Secret(passwords[3]))
+        for user in ("alice", "bob", "carol"):
+            for mechanism in ("SCRAM-SHA-512", "PLAIN"):
+                assert principal(broker, user, mechanism=mechanism) == f"User:{user}"
+            KafkaProducer(**broker.kafka_config(user)).close()
+        with suppress(KafkaError):
+            KafkaProducer(**broker.kafka_config("alice", "PLAIN") | {"bootstrap_timeout_ms": 100})
+        with pytest.raises(AuthenticationError) as caught:
+            principal(broker, "alice", user="nobody")
+        texts = [
+            repr(broker),
+            repr(AsyncBroker(broker)),
+            everything_of(broker),
+            repr([broker.client_config(), broker.client_config("alice")]),
+            repr([broker.kafka_config(), broker.kafka_config("alice")]),
+            repr(broker.log),
+            shown(caught.value),
+        ]
+        if "process" in kind:
+            texts.append(Path(f"/proc/{broker.pid}/cmdline").read_text(encoding="utf-8"))
+        own = broker.client_config()["password"].reveal()
+        assert broker.kafka_config("alice")["sasl_plain_password"] == passwords[0]
+    for text in texts:
+        for password in (*passwords, own):
+            assert password not in text
 
 
 def test_settings_for_a_client_of_kafka_go_to_another_process(broker: Broker) -> None:
@@ -403,41 +406,6 @@ def test_it_has_no_threads_but_its_own_and_leaves_nothing_open() -> None:
         descriptors = descriptors or len(list(Path("/dev/fd").iterdir()))
     assert set(threading.enumerate()) <= before  # an idle thread of another test may have ended meanwhile
     assert len(list(Path("/dev/fd").iterdir())) == descriptors
-
-
-def test_certificates_are_made_once_and_gone_at_the_end_of_the_process(tmp_path: Path) -> None:
-    program = """
-import os
-from seglog.testing import Broker
-
-def ca():
-    with Broker(memory=True, tls=True) as broker:
-        broker.produce("t", "one")
-        return broker.ca
-
-first = ca()
-assert ca() == first
-child = os.fork()
-if not child:
-    assert ca() != first
-    raise SystemExit
-assert os.waitpid(child, 0)[1] == 0
-assert ca() == first
-print(first)
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr  # a slow machine has it say that it waits
-    assert "Warning" not in done.stderr
-    assert done.stdout.startswith(str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- From an event loop -----------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ import gc
 import os
 import resource
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -31,7 +29,6 @@ from seglog_protocol.errors import (
     SeglogError,
     TopicExistsError,
 )
-from tests.processes import wait_until
 from tests.support import each_case, numbers_of
 
 KINDS = pytest.mark.parametrize("memory", [pytest.param(False, id="on disk"), pytest.param(True, id="in memory")])
@@ -103,8 +100,9 @@ def test_a_power_cut_is_the_same_again_with_the_same_seed() -> None:
                     after.append(error.facts)
         return after
 
-    assert len({str(found(seed)) for seed in range(4)}) > 1
-    assert found(3) == found(3)
+    first = [found(seed) for seed in range(3)]
+    assert len(set(map(str, first))) > 1
+    assert found(2) == first[2]
 
 
 def test_several_run_at_once() -> None:
@@ -113,48 +111,6 @@ def test_several_run_at_once() -> None:
             broker.produce("t", b"%d" % number)
         assert [values(broker) for broker in (first, second, third)] == [[b"0"], [b"1"], [b"2"]]
         assert [line["event"] for line in second.log].count("broker_ready") == 1
-
-
-def test_a_daemon_starts_while_the_log_of_the_one_that_was_killed_has_no_end_yet() -> None:
-    def end_log(pid: int, log: int) -> None:
-        while not broker.is_running or broker.pid == pid:
-            time.sleep(0.001)
-        os.close(log)
-
-    with Broker(process=True) as broker:
-        killed = broker.pid
-        log = os.open(f"/proc/{killed}/fd/2", os.O_WRONLY)
-        os.kill(killed, signal.SIGKILL)
-        while broker.is_running:
-            time.sleep(0.01)
-        thread = threading.Thread(target=end_log, args=(killed, log))
-        thread.start()
-        broker.start()
-        thread.join()
-        broker.client.ping()
-
-
-def test_a_daemon_can_be_killed() -> None:
-    with Broker(process=True) as broker:
-        broker.produce("t", b"one", ack="disk")
-        os.kill(broker.pid, signal.SIGKILL)
-        while broker.is_running:
-            time.sleep(0.01)
-        broker.start()
-        assert values(broker) == [b"one"]
-        broker.crash()
-        broker.start()
-        assert values(broker) == [b"one"]
-        assert "partition_recovered" in [line["event"] for line in broker.log]
-        with pytest.raises(NotPossibleError, match="process=True"):
-            broker.slow_disk(1)
-        broker.heal()
-        assert broker.pending_faults == []
-        with (
-            pytest.raises(BrokerStoppedError, match=r"Broker\(listen=…\)"),
-            Broker(process=True, listen=broker.address),
-        ):
-            raise AssertionError
 
 
 def test_keys_of_the_configuration_are_keywords(tmp_path: Path) -> None:
@@ -206,7 +162,7 @@ def unchanged() -> Iterator[None]:
 @KINDS
 def test_it_leaves_the_process_as_it_was(memory: bool, capfd: pytest.CaptureFixture[str]) -> None:
     with unchanged():
-        for _ in range(20):
+        for _ in range(3):
             with Broker(memory=memory) as broker:
                 broker.produce("t", b"one")
                 assert values(broker) == [b"one"]
@@ -323,71 +279,6 @@ def test_one_that_nobody_closed_says_so_and_is_closed() -> None:
         assert not directory.exists()
 
 
-def test_the_interpreter_ends_with_one_left_open() -> None:
-    program = (
-        "import gc; before = gc.get_freeze_count(); "  # of 3.12 it is some hundred at the start
-        "from seglog.testing import Broker; broker = Broker(); broker.start(); "
-        "broker.produce('t', b'one'); print(broker.directory, gc.get_freeze_count() - before)"
-    )
-    command = [sys.executable, "-W", "always", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    directory, frozen = done.stdout.split()
-    assert "was not closed" in done.stderr
-    assert not Path(directory).exists()
-    assert frozen == "0"
-
-
-def test_the_interpreter_ends_as_soon_as_one_has_started() -> None:
-    program = (
-        "from seglog.testing import Broker; broker = Broker(); print(broker.directory, flush=True); broker.start()"
-    )
-    command = [sys.executable, "-W", "always", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "was not closed" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not Path(done.stdout.strip()).exists()
-
-
-def test_a_forked_child_is_told_and_leaves_the_broker_alone() -> None:
-    with Broker() as broker:
-        broker.produce("t", b"one")
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            with suppress(BaseException):
-                try:
-                    broker.produce("t", b"two")
-                except BrokerStoppedError as error:
-                    os.write(writing, str(error).encode())
-                broker.close()
-            os._exit(0)
-        os.close(writing)
-        os.waitpid(child, 0)
-        with os.fdopen(reading, "rb") as said:
-            assert b"not to its child" in said.read()
-        assert values(broker) == [b"one"]
-
-
-def test_a_child_that_lives_on_does_not_keep_a_stopped_broker_open() -> None:
-    host = "127.0.0.2"  # where no other test may get the port meanwhile
-    with Broker(listen=f"{host}:0") as broker:
-        broker.produce("t", b"one")
-        waiting, going = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(going)
-            os.read(waiting, 1)
-            os._exit(0)
-        os.close(waiting)
-        broker.stop()
-        try:
-            with pytest.raises(OSError, match="refused"):
-                socket.create_connection((host, int(broker.address.rpartition(":")[2])))
-        finally:
-            os.close(going)
-            os.waitpid(child, 0)
-
-
 # --- What cannot be ---------------------------------------------------------------------------------------------------
 
 
@@ -405,24 +296,25 @@ def test_a_place_that_is_taken_is_an_error_and_nothing_stays(tmp_path: Path) -> 
         refused(r"photos.*Broker\(directory=…\)", directory=tmp_path)
 
 
-@each_case(
-    ("arguments", "error", "said"),
-    [
-        ({"log_retention_mss": 1}, TypeError, "did you mean 'log_retention_ms'"),
-        ({"log_retention_ms": "soon"}, InvalidConfigError, "log.retention.ms = soon"),
-        ({"config": {"log.retention.mss": 1}}, TypeError, "did you mean 'log.retention.ms'"),
-        ({"memory": True, "process": True}, TypeError, "memory=True"),
-        ({"memory": True, "directory": "d"}, TypeError, "memory=True"),
-        ({"directory": ""}, ValueError, "leave it out"),
-        ({"directory": 3}, TypeError, "int"),
-        ({"seed": "x"}, TypeError, "whole number"),
-        ({"config": 3}, TypeError, "mapping"),
-        ({"num_partitions": 1, "config": {"num.partitions": 2}}, TypeError, "given twice"),
-    ],
-)
-def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], error: type[Exception], said: str) -> None:
-    with unchanged(), pytest.raises(error, match=said):
-        Broker(**arguments)
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"log_retention_mss": 1}, TypeError, "did you mean 'log_retention_ms'"),
+    ({"log_retention_ms": "soon"}, InvalidConfigError, "log.retention.ms = soon"),
+    ({"config": {"log.retention.mss": 1}}, TypeError, "did you mean 'log.retention.ms'"),
+    ({"memory": True, "process": True}, TypeError, "memory=True"),
+    ({"memory": True, "directory": "d"}, TypeError, "memory=True"),
+    ({"directory": ""}, ValueError, "leave it out"),
+    ({"directory": 3}, TypeError, "int"),
+    ({"seed": "x"}, TypeError, "whole number"),
+    ({"config": 3}, TypeError, "mapping"),
+    ({"num_partitions": 1, "config": {"num.partitions": 2}}, TypeError, "given twice"),
+]
+
+
+def test_a_wrong_argument_is_one_sentence() -> None:
+    with unchanged():
+        for arguments, error, said in WRONG:
+            with pytest.raises(error, match=said):
+                Broker(**arguments)
 
 
 def test_what_needs_another_kind_of_broker_says_which() -> None:
@@ -682,16 +574,3 @@ def test_a_group_is_waited_for_until_its_members_share_the_partitions() -> None:
         assert broker.wait_for_group("g", after=again.generation).members[0].member_id != member.member_id
         consumer.close()
         thread.join()
-
-
-@pytest.mark.parametrize("options", ["", "process=True"])
-def test_a_process_that_is_terminated_leaves_no_directory(options: str) -> None:
-    program = (
-        f"from seglog.testing import Broker\nwith Broker({options}) as b:\n print(b.directory, flush=True); input()"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdout is not None
-        directory = Path(process.stdout.readline().strip())
-        assert directory.is_dir()
-        process.terminate()
-    wait_until(lambda: not directory.parent.exists(), "the end of its directory")

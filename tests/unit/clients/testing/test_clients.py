@@ -3,6 +3,7 @@
 Those of Kafka's clients that come from a registry are in ``tests/interop/test_kafka_testing.py``.
 """
 
+import threading
 from collections.abc import Iterator, Sized
 from contextlib import closing
 from itertools import islice
@@ -13,6 +14,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 
 import seglog
 from seglog.testing import Broker
+from tests.processes import wait_until
 
 MINUTE_MS = 60_000
 
@@ -69,6 +71,83 @@ def test_ours_survives_failed_fetches_and_cut_connections(broker: Broker) -> Non
         assert broker.cut_connections() > 0
         broker.produce("orders", "two")
         assert next(records).value == b"two"
+
+
+VALUES = [b"record %d" % number for number in range(20)]
+NATIVE = {
+    "append": "DISK_FULL",
+    "join_group": "COORDINATOR_LOAD_IN_PROGRESS",
+    "sync_group": "REBALANCE_IN_PROGRESS",
+    "committed_offsets": "COORDINATOR_LOAD_IN_PROGRESS",
+    "offsets": "PARTITION_RECOVERING",
+    "fetch": "PARTITION_RECOVERING",
+    "group_heartbeat": "REBALANCE_IN_PROGRESS",
+    "commit_offsets": "COORDINATOR_LOAD_IN_PROGRESS",
+}
+
+
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker with a topic, whose members send heartbeats very often."""
+    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    with Broker(memory=True) as started:
+        started.create_topic("orders")
+        yield started
+
+
+def produce(client: seglog.Client, *values: bytes) -> None:
+    with client.producer("orders") as producer:
+        for value in values:
+            producer.send(value).result(timeout=30)
+
+
+@pytest.mark.parametrize("api", NATIVE)
+def test_ours_survives_an_error_of_each_api(in_memory: Broker, api: str) -> None:
+    fault = in_memory.fail_next(api, NATIVE[api])
+    with seglog.connect(in_memory.address) as client:
+        produce(client, *VALUES)
+        with client.consumer("orders", group="workers") as consumer:
+            assert {record.value for record in islice(consumer, len(VALUES))} == {*VALUES}
+            consumer.commit()
+    assert api == "group_heartbeat" or fault.met == 1
+
+
+def test_our_member_bears_a_rebalance_and_the_end_of_its_session(in_memory: Broker) -> None:
+    values: list[bytes | None] = []
+    assigned: list[list[int]] = []
+    revoked: list[tuple[list[int], bool]] = []
+
+    def consume() -> None:
+        with (
+            seglog.connect(in_memory.address) as client,
+            client.consumer(
+                "orders",
+                group="workers",
+                on_assigned=assigned.append,
+                on_revoked=lambda partitions, lost: revoked.append((partitions, lost)),
+            ) as consumer,
+        ):
+            for record in consumer:
+                values.append(record.value)
+                if record.value == b"the last one":
+                    return
+
+    with seglog.connect(in_memory.address) as client:
+        produce(client, *VALUES)
+        thread = threading.Thread(target=consume, daemon=True)
+        thread.start()
+        wait_until(lambda: len(values) == len(VALUES), "the records")
+        in_memory.rebalance("workers")
+        wait_until(lambda: len(assigned) == 2, "the rebalance")
+        assert revoked == [([0], False)]
+        [member] = client.describe_group("workers").members
+        in_memory.expire_session("workers", member.member_id)
+        wait_until(lambda: len(assigned) == 3, "another session")
+        assert revoked == [([0], False), ([0], True)]
+        produce(client, b"the last one")
+    thread.join()
+    assert {*values} == {*VALUES, b"the last one"}
+    assert assigned == [[0]] * 3
 
 
 # --- kafka-python -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import seglog.trio
 from seglog.trio import raw
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ConnectionLostError
+from tests.unit.clients.cancelled_calls import SCENARIOS, TOPICS
 from tests.unit.clients.trio.memory_broker import memory_broker
 
 TURNS_MAX = 400
@@ -44,18 +45,12 @@ async def sweep(call: Callable[[], Awaitable[object]], check: Callable[[], Await
     pytest.fail("it never came to its end")
 
 
-@pytest.mark.parametrize("slow", [False, True])
-async def test_a_question(autojump_clock: MockClock, slow: bool) -> None:
-    async with (
-        memory_broker(topics={"one": 1, "two": 2}, slow=slow) as broker,
-        broker.connect() as client,
-    ):
-
-        async def check() -> None:
-            assert len(await client.offsets("two")) == 2
-            assert (await client.describe_topic("one")).name == "one"
-
-        await sweep(lambda: client.offsets("one"), check)
+@pytest.mark.parametrize(
+    ("scenario", "slow"), [*((name, False) for name in SCENARIOS), ("a question", True), ("seeking", True)]
+)
+async def test_a_call(autojump_clock: MockClock, scenario: str, slow: bool) -> None:
+    async with memory_broker(topics=TOPICS, slow=slow) as broker, broker.connect() as client:
+        await SCENARIOS[scenario](broker, client, sweep)
 
 
 async def test_a_question_does_not_break_those_of_other_tasks(autojump_clock: MockClock) -> None:
@@ -114,70 +109,6 @@ async def test_opening_a_producer_and_a_consumer(autojump_clock: MockClock) -> N
         await sweep(open_both, check)
 
 
-@pytest.mark.parametrize("linger_ms", [0, 5])
-async def test_sending_sends_what_send_returned_for_once_and_in_order_and_nothing_else(
-    autojump_clock: MockClock, linger_ms: float
-) -> None:
-    async with (
-        memory_broker() as broker,
-        broker.connect() as client,
-        client.producer("t", linger_ms=linger_ms, buffer_bytes=300) as producer,
-    ):
-        accepted: list[bytes] = []
-        number = 0
-
-        async def send_some() -> None:
-            nonlocal number
-            for _ in range(10):
-                value = b"%05d" % number
-                number += 1
-                await producer.send(value * 10)
-                accepted.append(value * 10)
-
-        async def check() -> None:
-            await producer.flush()
-            assert broker.values() == accepted
-
-        await sweep(send_some, check)
-
-
-async def test_waiting_for_deliveries(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=0) as producer:
-        deliveries: list[seglog.trio.Delivery] = []
-
-        async def send_and_wait() -> None:
-            deliveries.append(await producer.send(b"x"))
-            await deliveries[-1]
-            await producer.flush()
-
-        async def check() -> None:
-            assert [(await delivery).offset for delivery in deliveries] == list(range(len(deliveries)))
-
-        await sweep(send_and_wait, check)
-        assert len(broker.values()) == len(deliveries)
-
-
-async def test_reading_loses_and_repeats_nothing(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        broker.fill(12)
-        async with client.consumer("t", follow=True, start=0, partition_bytes=1) as consumer:
-            seen: list[int] = []
-
-            async def read() -> None:
-                async for record in consumer:
-                    seen.append(record.offset)
-                    if record.offset == broker.logs["t"][0].latest - 1:
-                        return
-
-            async def check() -> None:
-                if len(seen) < broker.logs["t"][0].latest:
-                    await read()
-                assert seen == list(range(broker.logs["t"][0].latest))
-                broker.fill(12, first=len(seen))
-
-            await sweep(read, check)
-
-
 async def test_other_tasks_have_turns_between_records_of_a_program_that_computes(autojump_clock: MockClock) -> None:
     """Else the task that sends a member's heartbeats waits for 256 records, however long each of them takes."""
     turns = 0
@@ -198,29 +129,6 @@ async def test_other_tasks_have_turns_between_records_of_a_program_that_computes
                 before = turns
                 autojump_clock.jump(1)
         nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("slow", [False, True])
-async def test_seeking_moves_or_does_not(autojump_clock: MockClock, slow: bool) -> None:
-    async with memory_broker(slow=slow) as broker, broker.connect() as client:
-        broker.fill(9)
-        async with client.consumer("t", follow=True, start=4) as consumer:
-
-            async def seek() -> None:
-                async for record in consumer:
-                    assert record.offset == 4
-                    break
-                await consumer.seek("@7000")
-
-            async def check() -> None:
-                (position,) = consumer.positions().values()
-                assert position in {4, 5, 7}
-                async for record in consumer:
-                    assert record.offset == position
-                    break
-                await consumer.seek({0: 4})
-
-            await sweep(seek, check)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "an error", "an interrupt"])

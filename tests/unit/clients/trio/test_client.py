@@ -1,7 +1,5 @@
 """The client on trio: its calls, from many tasks, over connections that break."""
 
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -20,12 +18,6 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import HelloRequest, OffsetsRequest, TopicsReply, TopicsRequest
 from tests.unit.clients.fake_broker import CLOSE, SILENCE, fake_broker
 from tests.unit.clients.trio.memory_broker import memory_broker
-
-
-def test_importing_seglog_imports_no_trio() -> None:
-    program = "import seglog, seglog.client, seglog.producer, seglog.consumer, seglog.raw, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert {"trio", "seglog.trio"}.isdisjoint(done.stdout.split())
 
 
 def test_both_faces_have_the_same_names() -> None:

@@ -47,38 +47,6 @@ async def test_a_delivery_can_be_awaited_by_many_and_a_cancelled_wait_changes_no
         assert offsets == [0] * 5
 
 
-async def test_a_full_buffer_makes_send_wait_and_at_last_fail(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        broker.script = on_append(lambda _request, _payload: SILENCE)
-        with pytest.raises(ClientTimeoutError, match="stayed full for 20 s"):  # noqa: PT012
-            async with client.producer("t", buffer_bytes=1000, delivery_timeout=20, linger_ms=1) as producer:
-                began = trio.current_time()
-                for _ in range(3):
-                    await producer.send(b"x" * 500)
-                pytest.fail("there was no room")
-        assert trio.current_time() == pytest.approx(began + 21, abs=1.1)
-
-
-async def test_room_in_the_buffer_lets_waiting_sends_go_on(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        async with (
-            client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer,
-            trio.open_nursery() as nursery,
-        ):
-
-            async def send_some(name: int) -> None:
-                for number in range(30):
-                    await producer.send(b"%d:%d" % (name, number) * 20)
-
-            for name in range(4):
-                nursery.start_soon(send_some, name)
-        values = [value for value in broker.values() if value]
-        assert len(values) == 120
-        for name in range(4):
-            mine = [value for value in values if value.startswith(b"%d:" % name)]
-            assert mine == [b"%d:%d" % (name, number) * 20 for number in range(30)], "in the order of each task"
-
-
 async def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

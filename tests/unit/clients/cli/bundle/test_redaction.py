@@ -107,18 +107,18 @@ def test_json_stays_json() -> None:
 @each_case(
     "text",
     [
-        "a" * 1_000_000,
-        "password" * 125_000,
-        ".-" * 500_000,
-        "://" * 300_000,
-        "cookie" * 160_000,
-        "eyJ" * 300_000,
-        "--" * 500_000,
-        "--a " * 250_000,
+        "a" * 250_000,
+        "password" * 31_000,
+        ".-" * 125_000,
+        "://" * 75_000,
+        "cookie" * 40_000,
+        "eyJ" * 75_000,
+        "--" * 125_000,
+        "--a " * 62_000,
     ],
 )
 def test_long_lines_take_time_in_proportion(text: str) -> None:
-    """A megabyte takes well below the time that a quadratic pattern would: minutes."""
+    """A quarter of a megabyte takes well below the time that a quadratic pattern would: a third of a minute."""
     began = time.process_time()
     redacted(text)
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 5
