@@ -4,8 +4,8 @@ import struct
 from collections.abc import Sequence
 
 from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap, discard_cleaned
 from seglog_broker.storage.compaction.job import CleaningResult
-from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import Clock

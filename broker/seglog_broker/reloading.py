@@ -13,7 +13,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import ConfigSources
-from seglog_broker.config.changes import differences, taken_over
+from seglog_broker.config.dynamic_config import differences, taken_over
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.security.access_warnings import access_warnings

@@ -28,8 +28,8 @@ from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import StopReserve
 from seglog_broker.runtime.interpreter import describe_interpreter, run_imports
+from seglog_broker.runtime.metrics import HTTP
 from seglog_broker.runtime.offload import Offload
-from seglog_broker.runtime.request_metrics import HTTP
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.runtime.stall_watch import watch_stalls
 from seglog_broker.security.access_warnings import access_warnings
@@ -39,13 +39,12 @@ from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks import durability, expiry, resources
-from seglog_broker.tasks.certificates import run_certificate_watch
 from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.recovery import CrashRecovery
+from seglog_broker.tasks.resources import run_certificate_watch
 from seglog_broker.tasks.scrub import Scrub
-from seglog_broker.tasks.snapshot_socket import SnapshotSocket
-from seglog_broker.tasks.snapshots import SnapshotMaker
+from seglog_broker.tasks.snapshots import SnapshotMaker, SnapshotSocket
 from seglog_protocol.version import VERSION
 
 

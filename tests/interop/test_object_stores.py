@@ -13,8 +13,7 @@ from typing import Final
 import pytest
 
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError, StoredFile
-from seglog_broker.backup.encrypted_destination import EncryptedDestination
-from seglog_broker.backup.key_file import BackupKey
+from seglog_broker.backup.encrypted_destination import BackupKey, EncryptedDestination
 from seglog_broker.backup.object_store import PART_BYTES, open_object_store
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.object_stores import (

@@ -3,8 +3,7 @@
 import re
 
 from scripts import event_tables
-from seglog_broker.runtime.log_sums import SUMMED
-from seglog_broker.runtime.logs import LOST_EVENT
+from seglog_broker.runtime.logs import LOST_EVENT, SUMMED
 
 EVENTS = event_tables.events_of_code()
 MEANINGS = {name: meaning for table in event_tables.meanings_by_table().values() for name, meaning in table.items()}

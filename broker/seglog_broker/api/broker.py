@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.api.compaction_preview import CompactionPreviews
-from seglog_broker.api.configs import ConfigService
+from seglog_broker.api.configs import ConfigService, DynamicConfigs
 from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
-from seglog_broker.api.dynamic_configs import DynamicConfigs
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.flush import flush
@@ -25,9 +24,8 @@ from seglog_broker.api.monitoring.broker_sources import BrokerSources
 from seglog_broker.api.monitoring.forecast import DiskForecast
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import Measurements
-from seglog_broker.api.monitoring.plain_numbers import plain_numbers
 from seglog_broker.api.monitoring.problems import PART_COST, Problems
-from seglog_broker.api.monitoring.service import Monitoring
+from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.monitoring.transaction_sources import TransactionSources
 from seglog_broker.api.producer_ids import ProducerIdService

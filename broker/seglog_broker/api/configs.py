@@ -1,4 +1,4 @@
-"""Requests about configuration from Kafka's clients: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+"""Requests about configuration from Kafka's clients, and the settings made at run time, which they alter one by one.
 
 Settings of topics and of groups can be altered, and of brokers those that are read wherever they are used. Other keys
 of a broker need a restart; an alteration of them is refused with Kafka's error for a key that is read-only.
@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import trio
+
 from seglog_broker.api.describe_configs import (
     ROOT_LOGGER,
     broker_number,
@@ -16,8 +18,7 @@ from seglog_broker.api.describe_configs import (
     describe_topic,
     unknown_resource,
 )
-from seglog_broker.api.dynamic_configs import DynamicConfigs
-from seglog_broker.config import OriginKind
+from seglog_broker.config import BrokerConfig, OriginKind
 from seglog_broker.config.dynamic_config import (
     ALL_BROKERS,
     DYNAMIC_KEYS,
@@ -25,22 +26,83 @@ from seglog_broker.config.dynamic_config import (
     SETTABLE,
     DynamicConfig,
     checked_settings,
+    differences,
     dynamic_warnings,
     value_in,
     why_not_dynamic,
+    with_dynamic,
 )
 from seglog_broker.config.group_config import GROUP_KEYS, checked_group_settings
-from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
-from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType, kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.values import Value, split_list
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
+from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
+from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
+from seglog_protocol.steps import Steps
+
+Reconfigured = Callable[[BrokerConfig, DynamicConfig], Steps[None]]
+
+_NOT_KEPT: Final = "the settings could not be kept"
+
+
+@dataclass(eq=False)
+class DynamicConfigs:
+    """The settings made at run time. ``reconfigured`` are the steps that put them in force."""
+
+    _live: LiveConfig
+    _directory: LogDirectory
+    _fs: FileSystem
+    _offload: Offload
+    _scheduler: Scheduler
+    _reconfigured: Reconfigured
+
+    async def alter(self, changed: Callable[[DynamicConfig], DynamicConfig], *, validate_only: bool = False) -> bool:
+        """Replace the settings by what ``changed`` makes of them, which may raise; return whether they differ.
+
+        Nothing else changes the configuration meanwhile. With ``validate_only`` they are checked, and stay.
+
+        Raises InvalidConfigError for values that contradict each other, StorageError when the settings cannot be kept:
+        then the former ones stay.
+        """
+        live = self._live
+        async with live.lock:
+            altered = changed(live.dynamic)
+            with_dynamic(live.static, altered)
+            if validate_only or altered == live.dynamic:
+                return False
+            before = live.current
+            with trio.CancelScope(shield=True):  # what is on the disk is to be in force
+                await self._keep(altered)
+                if altered.brokers == live.dynamic.brokers:
+                    live.replace(live.static, altered)
+                else:
+                    await self._scheduler.in_turns(self._reconfigured(live.static, altered))
+        for key, old, new, origin, _ in differences(before, live.current):
+            log.info("configuration_changed", key=key, old=old, new=new, origin=str(origin))
+        return True
+
+    async def _keep(self, altered: DynamicConfig) -> None:
+        path = f"{self._directory.path}/{DYNAMIC_CONFIGS_FILE}"
+        content = encode_dynamic_configs(altered)
+        try:
+            await self._offload.maintenance(write_file_atomically, self._fs, path, content)
+        except OSError as error:
+            if is_no_room(error):
+                raise self._directory.space.refusal_now(_NOT_KEPT) from error
+            raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
+
 
 log = get_logger()
 

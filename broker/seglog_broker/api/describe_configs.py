@@ -14,8 +14,15 @@ from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DYNAMIC_KEYS, FOR_ALL_BROKERS, SETTABLE, Settings
 from seglog_broker.config.group_config import GROUP_KEYS
-from seglog_broker.config.kafka_configs import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType, ResourceType
-from seglog_broker.config.kafka_keys import KafkaKey, kafka_keys
+from seglog_broker.config.kafka_configs import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    KafkaKey,
+    ResourceType,
+    kafka_keys,
+)
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Effect, Key
 from seglog_broker.config.sources import variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS

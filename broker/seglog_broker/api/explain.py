@@ -29,8 +29,8 @@ from seglog_broker.storage.compaction.cleanable import Cleanable
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
-from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.traced_steps import SeekTrace
 from seglog_protocol import messages
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
 from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader

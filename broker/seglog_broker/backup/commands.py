@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from seglog_broker.backup.destination import Destination, DestinationError
-from seglog_broker.backup.key_file import KeyFileError, read_key_file
+from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file
 from seglog_broker.backup.manifest import BackupError, Manifest
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.store import BackupStore

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from seglog_broker.backup.key_file import KeyFileError, make_key_file
+from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file
 from seglog_broker.standard_output import complain, print_lines, run_printing
 from seglog_broker.storage.io.os_errors import why
 

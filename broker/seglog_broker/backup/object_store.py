@@ -1,12 +1,17 @@
-"""A destination that is an object store: S3 and what speaks as it does, Google Cloud Storage, Azure, through obstore.
+"""A destination that is an object store: S3 and its like, Google Cloud Storage, Azure, by obstore; and its errors.
 
 Credentials and endpoints are from the environment, by the names that the providers' own tools have, or those of the
 machine's role; an address never has them. Files longer than PART_BYTES are uploaded in parts, some at a time; the
 object is there when all are. Of an upload that was interrupted the parts may stay, which no listing shows: a lifecycle
 rule of the bucket removes them.
+
+Codes of S3 and Azure are in the XML of their answers, which the library puts into its own error's text. Nothing of what
+may be secret is in the sentences: no queries of addresses, which may be signatures, and of an answer the code and the
+message alone.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,13 +24,13 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
-from seglog_broker.backup.object_store_errors import is_missing, store_error
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.copying import read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """Of a part of a long file. S3 wants 5 MiB or more, and no more than 10,000 of them, enough for 80 GiB."""
@@ -199,3 +204,83 @@ class _Chunks:
             raise
         self._note(len(chunk))
         return chunk
+
+
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,400})")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_SYSTEM_MESSAGE: Final = re.compile(r'message: "([^"]{1,100})"')
+"""In the library's list of causes: the operating system's."""
+
+_QUERY: Final = re.compile(r"\?\S*")
+_RETRIES: Final = re.compile(r"(?:Generic \w+ error: )|(?:, max_retries: \d+, retry_timeout: [\w.]+(?= ))")
+_DETAIL_MAX: Final = 300
+
+_METADATA_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+"""Where machines are told their role: asked where the environment has no credentials."""
+
+_NO_CREDENTIALS: Final = ("Missing AccessKeyId", "Missing SecretAccessKey", "Account must be specified")
+
+_NO_FILE: Final = frozenset({"NoSuchKey", "BlobNotFound"})
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_REFUSED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AuthenticationFailed",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+    }
+)
+_REFUSED_STATUSES: Final = frozenset({"401", "403"})
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether the store has no object of that name, and nothing else is wrong."""
+    code = _CODE.search(_answer(error))
+    return isinstance(error, FileNotFoundError) and (code is None or code[1] in _NO_FILE)
+
+
+def store_error(doing: str, where: str, error: Exception, credentials: str) -> DestinationError:
+    """The error for one of the library's; ``credentials`` says where those are from."""
+    answer = _answer(error)
+    code, status = _CODE.search(answer), _STATUS.search(answer)
+    if any(address in answer for address in _METADATA_ADDRESSES) or any(text in answer for text in _NO_CREDENTIALS):
+        return DestinationError(
+            f"cannot {doing} {where}: there are no credentials: set {credentials} in the environment, or run where the "
+            "machine has a role"
+        )
+    detail = _detail(error)
+    # Where a file is written, or files are listed, only the bucket can be missing.
+    if code[1] in _NO_BUCKET if code is not None else isinstance(error, FileNotFoundError):
+        return DestinationError(f"cannot {doing} {where}: there is no such bucket ({detail}): make it, or name another")
+    if (code is not None and code[1] in _REFUSED) or (status is not None and status[1] in _REFUSED_STATUSES):
+        return DestinationError(
+            f"cannot {doing} {where}: the store refuses these credentials ({detail}): set those of an account that may "
+            f"list, read, write and delete there ({credentials})"
+        )
+    if isinstance(error, exceptions.UnknownConfigurationKeyError):
+        return DestinationError(f"cannot {doing} {where}: {detail}")
+    return DestinationError(
+        f"cannot {doing} {where}: {detail}: see that the store can be reached, and run the same command again"
+    )
+
+
+def _answer(error: Exception) -> str:
+    """What the library says, without its list of causes."""
+    return str(error).partition("\n\nDebug source:")[0]
+
+
+def _detail(error: Exception) -> str:
+    """What the store, or else the library says, in a line."""
+    answer = _answer(error)
+    code, message = _CODE.search(answer), _MESSAGE.search(answer)
+    if code is not None:
+        if message is None:
+            return code[1]
+        words, _, _ = message[1].partition("\n")  # Azure adds the number of the request, and the time
+        return f"{code[1]}: {words.strip().rstrip('.')}"
+    found = _SYSTEM_MESSAGE.search(str(error))
+    because = f" ({found[1]})" if found is not None else ""
+    return _RETRIES.sub("", _QUERY.sub("", " ".join(answer.split())))[:_DETAIL_MAX].rstrip(" .:") + because

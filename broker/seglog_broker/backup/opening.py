@@ -5,7 +5,7 @@ from typing import Final
 
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.key_file import BackupKey
+from seglog_broker.backup.encrypted_destination import BackupKey
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.extras import missing

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
-from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Effect, Key
 from seglog_broker.config.listener_keys import LISTENER_KEYS
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of

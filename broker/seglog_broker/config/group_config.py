@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS, BrokerConfig
-from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key, Origin, OriginKind, Setting
 from seglog_broker.config.values import Int
 from seglog_protocol.errors import InvalidConfigError

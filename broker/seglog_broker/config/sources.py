@@ -427,7 +427,7 @@ def _without_listener(name: str) -> str:
 
 def _is_kafkas(name: str) -> bool:
     """Whether it is a broker key of Kafka's that says how TLS and SASL are done."""
-    from seglog_broker.config.kafka_keys import kafka_keys  # noqa: PLC0415 - a correct configuration never needs it
+    from seglog_broker.config.kafka_configs import kafka_keys  # noqa: PLC0415 - a correct configuration never needs it
 
     return name.startswith(("ssl.", "sasl.", "security.")) and name in kafka_keys("broker")
 

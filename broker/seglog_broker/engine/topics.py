@@ -27,7 +27,7 @@ from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.topic_creation import TopicCreation
+from seglog_broker.storage.directory.topic_admin import TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.io.filesystem import FileSystem

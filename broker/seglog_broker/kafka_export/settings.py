@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
-from seglog_broker.config.kafka_keys import Resource, kafka_keys
+from seglog_broker.config.kafka_configs import Resource, kafka_keys
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_NAMES
 from seglog_broker.storage.directory.topic_registry import Topic

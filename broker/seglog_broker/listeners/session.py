@@ -22,7 +22,7 @@ from seglog_broker.config.listeners import ServedListener
 from seglog_broker.listeners.tls_transport import TlsTransport
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.logger import get_logger
-from seglog_broker.runtime.request_metrics import NATIVE
+from seglog_broker.runtime.metrics import NATIVE
 from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import ListenerTls, ServerTls

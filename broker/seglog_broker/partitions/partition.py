@@ -15,8 +15,7 @@ from seglog_broker.partitions.commit_round import Flushable, Round
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
 from seglog_broker.partitions.group_commit import GroupCommit
-from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.not_durable import NotDurablePart
+from seglog_broker.runtime.metrics import Metrics, NotDurablePart
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import record_rules

@@ -20,8 +20,7 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import RecordRules
 from seglog_broker.storage.log.recompression import Recompression
 from seglog_broker.workers import jobs
-from seglog_broker.workers.kinds import AnswerT, JobKind, JobT
-from seglog_broker.workers.messages import WorkerError
+from seglog_broker.workers.messages import AnswerT, JobKind, JobT, WorkerError
 from seglog_broker.workers.pool import COMMAND, WorkerPool, Workers
 from seglog_protocol.errors import OutOfResourcesError
 

@@ -6,7 +6,7 @@ from time import perf_counter, thread_time
 
 import trio
 
-from seglog_broker.runtime.loop_metrics import LoopMetrics
+from seglog_broker.runtime.metrics import LoopMetrics
 
 
 class StallWatch(trio.abc.Instrument):

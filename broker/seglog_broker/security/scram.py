@@ -10,8 +10,7 @@ from typing import Final
 
 from scramp.core import Gs2Header, ScramException, ScramMechanism, ServerError
 
-from seglog_broker.security.credentials import prepared
-from seglog_broker.security.decoys import Decoys
+from seglog_broker.security.credentials import Decoys, prepared
 from seglog_broker.security.sasl import OTHER_NAME, Exchange, Identity, refused
 from seglog_broker.storage.directory.accounts import AccountStore, Credential, why_impossible_name
 

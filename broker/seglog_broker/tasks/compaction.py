@@ -30,8 +30,8 @@ from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap, discard_cleaned
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
-from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.io.clock import Pace
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why

@@ -1,4 +1,4 @@
-"""Watches over what the broker needs of its machine: space on the disk, its directory, open files.
+"""Watches over what the broker needs: space on the disk, its directory, open files, and certificates of TLS.
 
 A full disk is a state that begins and ends by itself. Meanwhile appends are refused (``storage.io.free_space``).
 """
@@ -17,7 +17,9 @@ from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import LogDirectoryError
@@ -183,3 +185,22 @@ async def run_idle_writers(idle_writers: IdleWriters) -> None:
     while True:
         await trio.sleep(IDLE_WRITERS_SECONDS)
         await idle_writers.keep_limit()
+
+
+LOOK_SECONDS: Final = 86_400.0
+"""Time between two looks, and so between two warnings."""
+
+
+async def run_certificate_watch(tls: ServerTls | None, clock: Clock) -> None:
+    """Log at the start, after each reload, and once a day, where a certificate has ended or ends soon."""
+    if tls is None:
+        await trio.sleep_forever()
+    while True:
+        now_ms = clock.now_ms()
+        for certificate in tls.certificates:
+            problem = certificate.problem(now_ms)
+            if problem is not None:
+                tell = log.warning if certificate.is_valid(now_ms) else log.error
+                tell("certificate_problem", problem=problem)
+        with trio.move_on_after(LOOK_SECONDS):
+            await tls.replaced()

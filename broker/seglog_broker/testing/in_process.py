@@ -1,4 +1,4 @@
-"""A whole broker inside a process that is not its own: in a thread with a loop, on ports that the system chooses.
+"""A whole broker inside a process that is not its own, on ports that the system chooses, with its clock and its log.
 
 Nothing of the process changes: not structlog's configuration, nor signal handlers, limits, the garbage collector or
 standard output. Everything of the broker runs on its loop: it has no further threads and no worker processes.
@@ -8,7 +8,9 @@ import os
 import socket
 import stat
 import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -16,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig
@@ -23,11 +26,72 @@ from seglog_broker.listeners.transport import address_of
 from seglog_broker.logger import logging_to
 from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.server import Serving, serve
+from seglog_broker.storage.io.clock import Clock, SystemClock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
-from seglog_broker.testing.clock import MovableClock, MovableLoopClock
-from seglog_broker.testing.logs import KeptLog
 from seglog_broker.testing.offload import InlineOffload
+
+
+class MovableClock(Clock):
+    """The machine's wall clock, moved by ``ahead_ms``; 0 at first."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+        self._system = SystemClock()
+
+    def now_ms(self) -> int:
+        """See Clock."""
+        return self._system.now_ms() + self.ahead_ms
+
+
+class MovableLoopClock(trio.abc.Clock):
+    """A clock for ``trio.run``: the machine's, moved by ``ahead_seconds``, so that what is due by then runs at once."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+
+    def start_clock(self) -> None:
+        """See trio."""
+
+    def current_time(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.monotonic() + self.ahead_seconds
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Real seconds until ``deadline``."""
+        return deadline - self.current_time()
+
+
+LINES_MAX: Final = 10_000
+"""Lines that are kept; of more, the newest."""
+
+
+class KeptLog:
+    """A structlog logger, and the lines that went to it."""
+
+    def __init__(self) -> None:
+        self._events: deque[dict[str, Any]] = deque(maxlen=LINES_MAX)
+        self.logger: Any = structlog.wrap_logger(
+            None,
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+                self._keep,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger("info"),
+            context_class=dict,
+            cache_logger_on_first_use=False,
+        )
+
+    def _keep(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        self._events.append(dict(event))
+        raise structlog.DropEvent
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The newest ``LINES_MAX`` lines: each an event and its facts."""
+        return list(self._events)
+
 
 SETTLE_SECONDS_MAX: Final = 2.0
 """How long ``settle`` waits at most for a loop that never comes to rest, because clients keep it busy."""

@@ -14,8 +14,7 @@ from seglog_broker.storage.log.batch_checks import RecordRules, check_records
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.storage.segment.segment import first_at
 from seglog_broker.workers.jobs import CLEANING
-from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, Tools
-from seglog_broker.workers.messages import BUG, WorkerError
+from seglog_broker.workers.messages import BUG, AnswerT, JobKind, JobT, Progress, Tools, WorkerError
 from seglog_broker.workers.pool import Workers
 from seglog_protocol.record_batch import parse_header
 

@@ -18,7 +18,7 @@ from seglog_broker.storage.io.filesystem import Buffer, PosixFileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.workers import messages
 from seglog_broker.workers.jobs import WORKERS
-from seglog_broker.workers.kinds import Tools, WorkerKind
+from seglog_broker.workers.messages import Tools, WorkerKind
 
 _STDIN: Final = 0
 _STDOUT: Final = 1

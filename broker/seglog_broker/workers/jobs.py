@@ -15,7 +15,7 @@ from seglog_broker.storage.log.batch_checks import RecordRules, check_records
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
 from seglog_broker.storage.segment.segment import first_at
-from seglog_broker.workers.kinds import JobKind, Progress, Tools, WorkerKind
+from seglog_broker.workers.messages import JobKind, Progress, Tools, WorkerKind
 from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import parse_header

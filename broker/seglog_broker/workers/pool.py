@@ -11,7 +11,7 @@ import trio
 
 from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.workers import messages
-from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, WorkerKind
+from seglog_broker.workers.messages import AnswerT, JobKind, JobT, Progress, WorkerKind
 
 COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.workers")
 """The command that starts a worker, without its last argument: the worker's kind."""

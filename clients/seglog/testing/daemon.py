@@ -12,8 +12,7 @@ from typing import Any, Final
 from seglog.testing.configuration import in_words_of_a_test
 from seglog.testing.errors import BrokerStoppedError
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
-from seglog_broker.testing.in_process import NOT_RUNNING
-from seglog_broker.testing.logs import LINES_MAX
+from seglog_broker.testing.in_process import LINES_MAX, NOT_RUNNING
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0

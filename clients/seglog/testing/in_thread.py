@@ -5,11 +5,9 @@ from typing import Any
 
 from seglog.testing.configuration import config_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
-from seglog_broker.testing.clock import MovableClock
 from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
-from seglog_broker.testing.in_process import NOT_RUNNING, BrokerThread
-from seglog_broker.testing.logs import KeptLog
+from seglog_broker.testing.in_process import NOT_RUNNING, BrokerThread, KeptLog, MovableClock
 from seglog_broker.testing.request_faults import RequestFaults
 from seglog_protocol.errors import SeglogError
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog_broker.runtime.log_sums import LINES_MAX
-from seglog_broker.storage.directory.topic_creation import PendingCreation
+from seglog_broker.runtime.logs import LINES_MAX
+from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.processes import Lines, ended, port_of, start_daemon

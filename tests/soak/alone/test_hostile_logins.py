@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from seglog_broker.listeners.tls_transport import HANDSHAKE_SECONDS
-from seglog_broker.runtime.log_sums import LINES_MAX, WINDOW_SECONDS
+from seglog_broker.runtime.logs import LINES_MAX, WINDOW_SECONDS
 from tests.interop.sasl_client import SCRAM
 from tests.process.faults.besieged import Healthy, beset, judge, make_topics, memory_mib
 from tests.process.faults.hostile_login_peer import client_hello

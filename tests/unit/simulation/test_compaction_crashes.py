@@ -11,8 +11,8 @@ import time
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap, discard_cleaned
 from seglog_broker.storage.compaction.cleaner import clean
-from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import Throttle

@@ -27,7 +27,7 @@ from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, ch
 from seglog_broker.inspect.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import scrub_of
-from seglog_broker.storage.directory.topic_creation import PendingCreation
+from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.io.filenames import (
     CLEAN_PARTITIONS_FILE,
     CLEAN_SHUTDOWN_FILE,

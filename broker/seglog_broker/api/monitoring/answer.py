@@ -5,9 +5,8 @@ from typing import Final
 
 import msgspec
 
-from seglog_broker.api.monitoring.samples import Slice
+from seglog_broker.api.monitoring.samples import Slice, in_turns
 from seglog_broker.api.monitoring.service import Monitoring
-from seglog_broker.api.monitoring.slicing import in_turns
 from seglog_broker.runtime.response_memory import Room
 from seglog_protocol.errors import LocalProtocolError
 from seglog_protocol.messages import SamplesReply, SamplesRequest, page_of

@@ -1,6 +1,7 @@
-"""Samples of a family, a slice of them at a time."""
+"""Samples of a family, cut into slices that cost the loop little, of which a turn has as many as it may cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from seglog_broker.api.monitoring.families import Family
@@ -54,3 +55,75 @@ class Slice(NamedTuple):
     def of(cls, family: Family, samples: Sequence[Sample]) -> "Slice":
         """A slice of samples that were made one by one."""
         return cls(family, Column([labels for labels, _ in samples], [value for _, value in samples]))
+
+
+TURN_SECONDS: Final = 0.000_1
+"""A turn ends when making and encoding its slices has taken so long: what a client's request may have to wait for.
+
+A turn costs as much again for itself. What the last slice costs is added: about as much where its labels are new, and
+more for logs of thousands of segments.
+"""
+
+SLICE_SECONDS: Final = TURN_SECONDS / 2
+"""A slice whose samples are made one by one ends when that has taken so long."""
+
+TURN_BYTES: Final = 48 * 1024
+"""A turn ends when its slices are so large: what the socket of a scraper should take at once."""
+
+Source = Callable[[], Iterable[Sample | Column | None]]
+"""Makes the samples of one family, one after the other or in columns of SLICE_SAMPLES_MAX at most.
+
+None: this step took time and found no sample. Other tasks may run between two of them, so what a source
+walks over must not change under it.
+"""
+
+
+def weight(sample: Sample) -> int:
+    """What a sample counts in a slice."""
+    return len(sample.value.counts) if isinstance(sample.value, Buckets) else 1
+
+
+def sliced(family: Family, source: Source, seconds: Callable[[], float] = perf_counter) -> Iterator[Slice]:
+    """The slices of a family; at least one. One without samples is a pause, or there are none."""
+    samples: list[Sample] = []
+    count = slices = 0
+    began = seconds()
+    for made in source():
+        if isinstance(made, Column):
+            if samples:
+                yield Slice.of(family, samples)
+            has_samples = made.values.count(None) < len(made.values)
+            yield Slice(family, made) if has_samples else Slice.of(family, [])
+            samples, count, slices, began = [], 0, slices + 1, seconds()
+            continue
+        if made is not None:
+            if count + weight(made) > SLICE_SAMPLES_MAX:
+                yield Slice.of(family, samples)
+                samples, count, began = [], 0, seconds()
+            samples.append(made)
+            count += weight(made)
+        if seconds() - began > SLICE_SECONDS:
+            yield Slice.of(family, samples)
+            samples, count, slices, began = [], 0, slices + 1, seconds()
+    if samples or not slices:
+        yield Slice.of(family, samples)
+
+
+def in_turns(
+    slices: Iterable[Slice], encode: Callable[[Slice], bytes], seconds: Callable[[], float] = perf_counter
+) -> Iterator[list[bytes]]:
+    """What is made of ``slices`` in one turn, encoded; nothing if there were no samples in it.
+
+    Each ``next()`` is a turn: the caller lets other tasks run before the following one.
+    """
+    began = seconds()
+    parts: list[bytes] = []
+    size = 0
+    for piece in slices:
+        if piece.column.values:
+            parts.append(encode(piece))
+            size += len(parts[-1])
+        if size >= TURN_BYTES or seconds() - began > TURN_SECONDS:
+            yield parts
+            parts, size, began = [], 0, seconds()
+    yield parts

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from seglog_broker.api.monitoring.counted_sources import by_label, one
-from seglog_broker.api.monitoring.samples import Sample
-from seglog_broker.api.monitoring.slicing import Source
+from seglog_broker.api.monitoring.broker_sources import by_label, one
+from seglog_broker.api.monitoring.samples import Sample, Source
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.texts import counted, time_text

@@ -38,7 +38,7 @@ from seglog_broker.storage.directory.identity import (
 )
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
 from seglog_broker.storage.directory.opening import REPLACED_FILES
-from seglog_broker.storage.directory.topic_creation import PendingCreation
+from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, is_directory, read_file, write_file_atomically

@@ -1,13 +1,12 @@
-"""How a long page is coded on its way: as it is, or by gzip for a client that takes it, as Prometheus does.
+"""How a long page is coded: as it is, or by gzip, as the client's headers that begin with Accept have it.
 
 Lines of metrics repeat each other, so a page becomes some twentieth. To compress it costs less processor time than the
 kernel would need for the rest, and the scraper is woken for some twenty pieces in place of hundreds.
 """
 
 import zlib
-from typing import Final
-
-from seglog_broker.listeners.http.accepting import accepted
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 GZIP: Final = "gzip"
 
@@ -54,3 +53,28 @@ def coding_of(accept_encoding: str) -> type[Plain]:
     """The coding for a client with this header Accept-Encoding: gzip if it names it."""
     takes_gzip = any(entry.value == GZIP and entry.quality > 0 for entry in accepted(accept_encoding))
     return Gzip if takes_gzip else Plain
+
+
+class Accepted(NamedTuple):
+    """An entry of such a header, in small letters."""
+
+    value: str
+    parameters: dict[str, str]
+    quality: float
+    """From 0, not at all, to 1, best."""
+
+
+def accepted(header: str) -> Iterator[Accepted]:
+    """The entries of the header, whatever is in it: a quality that is none counts as 0."""
+    for entry in header.split(","):
+        value, *rest = (part.strip().lower() for part in entry.split(";"))
+        parameters = {name.strip(): word.strip() for name, _, word in (part.partition("=") for part in rest)}
+        yield Accepted(value, parameters, _quality(parameters.pop("q", "1")))
+
+
+def _quality(written: str) -> float:
+    try:
+        quality = float(written)
+    except ValueError:
+        return 0.0
+    return quality if 0 <= quality <= 1 else 0.0

@@ -17,7 +17,7 @@ import h11
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.monitoring.slicing import in_turns
+from seglog_broker.api.monitoring.samples import in_turns
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.http import pages
@@ -33,7 +33,7 @@ from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import RemoteProtocolError, SeglogError, TlsRequiredError, WrongPortError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, FrameReceiver

@@ -28,9 +28,7 @@ from seglog_broker.listeners.kafka.handlers import (
     sasl,
     topic_changes,
     topics,
-    transaction_offsets,
     transactions,
-    users,
 )
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX
 from seglog_protocol.errors import InvalidRequestError
@@ -138,9 +136,7 @@ _SERVED: Final = (
     *sasl.APIS,
     *topic_changes.APIS,
     *topics.APIS,
-    *transaction_offsets.APIS,
     *transactions.APIS,
-    *users.APIS,
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in sorted(_SERVED)})

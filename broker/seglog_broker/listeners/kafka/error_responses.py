@@ -1,10 +1,12 @@
-"""The response to a request of Kafka's wire that fails as a whole, of any api in any version.
+"""Errors in responses of Kafka's wire: the response to a request that fails as a whole, and the codes in others.
 
 The error stands where Kafka's own ``getErrorResponse`` of the request puts it: in the ``error_code`` of the response
 where the version has one, else with each thing that the request names: a partition, a topic, a group, a key.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -199,3 +201,41 @@ def _key(thing: Any, name: str) -> Any:
     if not isinstance(thing, Struct):
         return thing
     return getattr(thing, name, getattr(thing, _ASKED_KEYS.get(name, name), None))
+
+
+PARTS_AT_ONCE: Final = 1000
+"""Parts of a response that are looked at before other tasks run."""
+
+
+def count_errors(counts: Counter[str], response: Response) -> Steps[None]:
+    """Count every error in a response by the name that Kafka has for its code, some parts in a step."""
+    for path in paths_of(type(response).__name__):
+        parts: list[Any] = [response]
+        for name in path:
+            outer, parts = parts, []
+            for number, part in enumerate(outer, start=1):
+                parts += getattr(part, name) or ()
+                if number % PARTS_AT_ONCE == 0:
+                    yield
+        for number, part in enumerate(parts, start=1):
+            if part.error_code:
+                counts[ErrorCode(part.error_code).name] += 1
+            if number % PARTS_AT_ONCE == 0:
+                yield
+
+
+@cache
+def paths_of(response: str) -> tuple[tuple[str, ...], ...]:
+    """The arrays, one in the other, whose structs have an error code, of a response by name; () is the response."""
+    described = definition(response)
+    paths: list[tuple[str, ...]] = []
+
+    def visit(struct: StructDefinition, path: tuple[str, ...]) -> None:
+        for field in struct.fields:
+            if field.name == "error_code":
+                paths.append(path)
+            elif field.is_struct and field.is_array:
+                visit(described.structs[field.type.removeprefix("[]")], (*path, field.name))
+
+    visit(described.struct, ())
+    return tuple(paths)

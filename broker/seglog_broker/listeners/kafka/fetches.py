@@ -1,7 +1,7 @@
 """The Fetch requests of one connection, one at a time: answered now, or when there are records for them.
 
 A fetch that waits for records has no task (``fetch_purgatory``). What cannot be done at once is left to a task of the
-connection (``slow_fetches``), which also handles errors.
+connection (``slow_requests``), which also handles errors.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.kafka.handlers.fetch import PARTITIONS_MAX, Fetch
 from seglog_broker.listeners.kafka.responses import Responses
-from seglog_broker.listeners.kafka.slow_fetches import SlowFetches, fail, then
+from seglog_broker.listeners.kafka.slow_requests import SlowFetches, fail, then
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter

@@ -19,6 +19,7 @@ from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.hangup import wait_until_left
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
+from seglog_broker.listeners.kafka.error_responses import count_errors
 from seglog_broker.listeners.kafka.first_bytes import answer_to_http, native_client
 from seglog_broker.listeners.kafka.handlers.sasl import (
     SASL_AUTHENTICATE,
@@ -27,10 +28,9 @@ from seglog_broker.listeners.kafka.handlers.sasl import (
     handshake,
     out_of_place,
 )
-from seglog_broker.listeners.kafka.response_errors import count_errors
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.session import EXCHANGE_SECONDS
-from seglog_broker.runtime.request_metrics import UNKNOWN
+from seglog_broker.runtime.metrics import UNKNOWN
 from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError, WrongPortError
 from seglog_protocol.frame_receiver import LENGTH_SIZE
 from seglog_protocol.kafka import (

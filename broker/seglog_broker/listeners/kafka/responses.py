@@ -9,12 +9,12 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api
-from seglog_broker.listeners.kafka.response_errors import count_errors
+from seglog_broker.listeners.kafka.error_responses import count_errors
 from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated, Templates
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sender import Chunk
 from seglog_broker.listeners.sending import send_within
-from seglog_broker.runtime.request_metrics import UNKNOWN, ApiMetrics
+from seglog_broker.runtime.metrics import UNKNOWN, ApiMetrics
 from seglog_broker.runtime.response_memory import Room
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import Chunks, RequestHeader, messages, write_response, write_response_in_pieces

@@ -1,7 +1,7 @@
 """The fetches of one connection: answered at once, or when there are records for them.
 
 Nearly all that wait do so without a task (``fetch_purgatory``). One that waits for something else, or fails, gets a
-task of its own in the connection's nursery (``waiting_fetch``).
+task of its own in the connection's nursery (``slow_requests``).
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from seglog_broker.listeners.sender import Sender, UnsentAnswer
 from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.messages import FetchRequest
 

@@ -15,7 +15,7 @@ from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
-from seglog_broker.runtime.request_metrics import UNKNOWN
+from seglog_broker.runtime.metrics import UNKNOWN
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.errors import (
     AuthenticationRequiredError,

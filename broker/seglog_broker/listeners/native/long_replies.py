@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN, encode_reply, is_long
 from seglog_broker.listeners.request_errors import AppendOutcome, count_errors
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import encode_packed_prefix

@@ -6,7 +6,7 @@ from typing import Final
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
 from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix

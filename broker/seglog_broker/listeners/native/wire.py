@@ -10,7 +10,7 @@ from typing import Final
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.native import hello, slow_requests, waiting_fetch
+from seglog_broker.listeners.native import hello, slow_requests
 from seglog_broker.listeners.native.fetches import Fetches
 from seglog_broker.listeners.native.long_replies import encode_long_append_replies
 from seglog_broker.listeners.native.replies import encode_append_replies, encode_last_error, queue_reply
@@ -19,7 +19,7 @@ from seglog_broker.listeners.sending import end_answer
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
@@ -57,7 +57,7 @@ class NativeWire(Wire):
         self._counts = connection.counts
         self._appends = connection.counts.of(AppendRequest.api)
         fetches = connection.counts.of(FetchRequest.api)
-        self._fetches = Fetches(broker, connection.sender, fetches, waiting_fetch.answer)
+        self._fetches = Fetches(broker, connection.sender, fetches, slow_requests.answer)
         memory = broker.request_memory
         self._frames = FrameReader(
             hello.BYTES_MAX, receive_buffer=connection.run_of_appends.buffer, pool=memory.pool, asks=True

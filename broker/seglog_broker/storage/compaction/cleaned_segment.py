@@ -1,6 +1,20 @@
-"""A segment that compaction writes: ``.cleaned`` files beside its sources, complete when ``finish`` returns."""
+"""A segment that compaction writes, ``.cleaned`` files, and its crash-safe swap for its sources.
+
+The files lie beside their sources. The cleaner leaves ``<base>.log.cleaned`` and its indexes, synced. For one group of
+segments at a time then:
+
+    promote   .cleaned -> .swap, and the directory is synced: before this a start undoes it, after it completes it
+    install   the old files -> .deleted, oldest first, and .swap -> the plain names; the log changes at the same time
+    settle    the directory is synced again: only now may the old files be removed and the checkpoint move on
+
+``promote`` and ``settle`` run in a thread, ``install`` on the loop: between two of its renames a reader who opens a
+file by name would find another one. Syncing before ``install`` matters: a file system may otherwise keep the second
+change of names and lose the first, and the old records would be gone with nothing in their place. One group after the
+other, because a start completes *all* swap files as one range. See docs/STORAGE.md, "Compaction".
+"""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, write_all
@@ -90,3 +104,78 @@ def remove_cleaned_segment(fs: FileSystem, directory: str, base_offset: int) -> 
         path = f"{directory}/{names.segment_file_name(base_offset, suffix)}{names.CLEANED_SUFFIX}"
         if fs.exists(path):
             fs.unlink(path)
+
+
+class SegmentSwap:
+    """One group: the bases of its sources, ascending, and the base of the cleaned segment, which is the first's."""
+
+    def __init__(self, fs: FileSystem, directory: str, sources: Sequence[int]) -> None:
+        self.sources = tuple(sources)
+        self.base_offset = self.sources[0]
+        self._fs = fs
+        self._directory = directory
+        self._moved: list[tuple[str, str]] = []  # what ``install`` has done so far
+        self._moves_left: list[tuple[str, str]] | None = None
+
+    @property
+    def is_half_done(self) -> bool:
+        """Whether ``install`` could neither finish nor undo: only calling it again helps, or the next start."""
+        return bool(self._moved and self._moves_left)
+
+    def promote(self) -> None:
+        """Rename the cleaned files to swap files. After an OSError nothing has changed; the caller discards them."""
+        for path in self._paths(self.base_offset):
+            cleaned = f"{path}{names.CLEANED_SUFFIX}"
+            if self._fs.exists(cleaned):
+                self._fs.rename(cleaned, f"{path}{names.SWAP_SUFFIX}")
+        self._fs.sync_directory(self._directory)
+
+    def install(self) -> None:
+        """Rename the files; the sources must not be opened by name meanwhile, open leases are fine.
+
+        OSError: the names are what they were before, unless ``is_half_done``; then nothing may be discarded.
+        """
+        if self._moves_left is None:
+            aside = [(path, f"{path}{names.DELETED_SUFFIX}") for base in self.sources for path in self._paths(base)]
+            into_place = [(f"{path}{names.SWAP_SUFFIX}", path) for path in self._paths(self.base_offset)]
+            self._moves_left = [*reversed([*aside, *into_place])]
+        try:
+            while self._moves_left:
+                old, new = self._moves_left[-1]
+                if self._fs.exists(old):
+                    self._fs.rename(old, new)
+                    self._moved.append((old, new))
+                self._moves_left.pop()
+        except OSError:
+            with suppress(OSError):
+                self._undo(self._moves_left)
+            raise
+
+    def _undo(self, moves_left: list[tuple[str, str]]) -> None:
+        while self._moved:
+            old, new = self._moved[-1]
+            self._fs.rename(new, old)
+            moves_left.append(self._moved.pop())
+
+    def settle(self) -> None:
+        """Return when the names survive a power cut."""
+        self._fs.sync_directory(self._directory)
+
+    def _paths(self, base: int) -> list[str]:
+        return [f"{self._directory}/{names.segment_file_name(base, suffix)}" for suffix in names.SEGMENT_SUFFIXES]
+
+
+def discard_cleaned(fs: FileSystem, directory: str) -> None:
+    """Remove what an unfinished or unwanted round of compaction left in a directory.
+
+    The indexes among the swap files first, and for good: without their ``.log`` a start would give them to the old one.
+    """
+    swaps = [name for name in fs.list_directory(directory) if name.endswith(names.SWAP_SUFFIX)]
+    logs = [name for name in swaps if name.endswith(f"{names.LOG_SUFFIX}{names.SWAP_SUFFIX}")]
+    for name in set(swaps) - set(logs):
+        fs.unlink(f"{directory}/{name}")
+    if logs:
+        fs.sync_directory(directory)
+    for name in logs:
+        fs.unlink(f"{directory}/{name}")
+    remove_cleaned(fs, directory)

@@ -20,7 +20,6 @@ from seglog_broker.storage.directory.identity import (
     write_format,
     write_identity,
 )
-from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes, excuse_holes_of_replicas
 from seglog_broker.storage.directory.kafka_metadata import (
     METADATA_DIRECTORY,
     KafkaMetadata,
@@ -28,6 +27,8 @@ from seglog_broker.storage.directory.kafka_metadata import (
 )
 from seglog_broker.storage.directory.kafka_signs import (
     CLEAN_MARKER,
+    adopt_kafka_changes,
+    excuse_holes_of_replicas,
     expected_partitions,
     is_being_deleted,
     metadata_files,

@@ -8,7 +8,7 @@ from typing import Final
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
-from seglog_broker.storage.directory.topic_creation import PendingCreation
+from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically

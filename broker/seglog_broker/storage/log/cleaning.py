@@ -8,8 +8,8 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
+from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, SourceSegment
-from seglog_broker.storage.compaction.swap import SegmentSwap
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.io.pauses import TurnWantedError

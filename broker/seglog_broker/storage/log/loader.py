@@ -14,7 +14,6 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.small_files import keep_copy
-from seglog_broker.storage.log.active_segment import CHECKSUM_CATCH_UP_BYTES, restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.flusher import LogFlusher
@@ -37,7 +36,12 @@ from seglog_broker.storage.log.recovery import (
     tidy_directory,
 )
 from seglog_broker.storage.log.roll_policy import RollPolicy
-from seglog_broker.storage.log.roller import SegmentRoller
+from seglog_broker.storage.log.roller import (
+    CHECKSUM_CATCH_UP_BYTES,
+    SegmentRoller,
+    restore_append_times,
+    restore_checksum,
+)
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes

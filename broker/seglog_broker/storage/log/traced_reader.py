@@ -7,9 +7,8 @@ from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
-from seglog_broker.storage.segment.traced_steps import TracedSteps
+from seglog_broker.storage.segment.traced_steps import SeekTrace, TracedSteps
 from seglog_broker.texts import time_text
 from seglog_protocol.header_scan import LocatedBatch
 

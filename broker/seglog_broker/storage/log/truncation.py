@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.log.active_segment import restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageMap
 from seglog_broker.storage.log.flusher import LogFlusher
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogOffsets
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.log.roller import SegmentRoller
+from seglog_broker.storage.log.roller import SegmentRoller, restore_append_times, restore_checksum
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes

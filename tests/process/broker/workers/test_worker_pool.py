@@ -14,7 +14,7 @@ from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.workers import messages
 from seglog_broker.workers.jobs import CHECK, RECORD_CHECKER, SEARCH, CheckJob, SearchJob
-from seglog_broker.workers.kinds import JobKind, Tools
+from seglog_broker.workers.messages import JobKind, Tools
 from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError

@@ -28,8 +28,8 @@ from seglog_broker.config.kafka_configs import (
     ConfigType,
     Operation,
     ResourceType,
+    kafka_keys,
 )
-from seglog_broker.config.kafka_keys import kafka_keys
 from seglog_broker.config.keys import Effect
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem

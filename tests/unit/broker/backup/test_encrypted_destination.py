@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.encrypted_destination import CHUNK_BYTES, HEADER_BYTES, MAGIC, EncryptedDestination
-from seglog_broker.backup.key_file import BackupKey
+from seglog_broker.backup.encrypted_destination import CHUNK_BYTES, HEADER_BYTES, MAGIC, BackupKey, EncryptedDestination
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.support import each_case, examples
 

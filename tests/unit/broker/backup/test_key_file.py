@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.__main__ import main
-from seglog_broker.backup.key_file import BackupKey, KeyFileError, make_key_file, read_key_file
+from seglog_broker.backup.encrypted_destination import BackupKey, KeyFileError, make_key_file, read_key_file
 
 
 def test_a_key_that_was_made_is_read_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from seglog_broker.backup.commands import add_destination_options, destination_of
 from seglog_broker.backup.destination import MARKER, DestinationError
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.key_file import BackupKey, make_key_file
+from seglog_broker.backup.encrypted_destination import BackupKey, make_key_file
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import PosixFileSystem

@@ -22,10 +22,10 @@ from seglog_broker.config import (
     validate_topic_config,
 )
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.changes import differences
 from seglog_broker.config.consequences import BATCH_BYTES_MIN
 from seglog_broker.config.document import render_document
-from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.dynamic_config import differences
+from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.sources import NO_PERMISSIONS, OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES

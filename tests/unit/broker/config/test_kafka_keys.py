@@ -3,7 +3,7 @@
 import json
 
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.kafka_keys import kafka_keys
+from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_KEYS, TopicConfig
 from tests.support import REPOSITORY

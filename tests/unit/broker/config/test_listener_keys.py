@@ -3,7 +3,7 @@
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.config.changes import differences, taken_over
+from seglog_broker.config.dynamic_config import differences, taken_over
 from seglog_broker.config.listener_keys import LISTENER_KEYS, parse_listener_key
 from seglog_broker.config.listeners import authenticates, offered_mechanisms, served_listeners
 from seglog_broker.config.report import access_lines, configuration_lines

@@ -20,7 +20,7 @@ from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.sender import Sender
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import Fact, UnknownTopicError

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from seglog_broker.listeners.native.error_replies import error_reply
+from seglog_broker.testing.client_requests import error_reply
 from seglog_protocol import messages
 from seglog_protocol.errors import DiskFullError, SeglogError
 from seglog_protocol.frames import Frame, decode_map

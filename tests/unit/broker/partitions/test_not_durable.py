@@ -1,7 +1,7 @@
 """What a power cut would take, as it is counted, against what the log says of itself."""
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.runtime.not_durable import NotDurable, NotDurablePart
+from seglog_broker.runtime.metrics import NotDurable, NotDurablePart
 from seglog_protocol import messages
 from tests.appends import append_batch
 from tests.logs import batch

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.runtime import log_queue
-from seglog_broker.runtime.log_queue import LogQueue
+from seglog_broker.runtime import logs
+from seglog_broker.runtime.logs import LogQueue
 
 PIPE_BYTES = 64 * 1024
 LINE = "a line of a hundred characters".ljust(99, ".") + "\n"
@@ -71,7 +71,7 @@ def test_a_reader_that_does_not_read_loses_lines(
 ) -> None:
     """A reader that does not read loses lines but no time and the gap is marked in place."""
     reader, queue = pipe.reader, pipe.queue
-    count = 3 * (log_queue.QUEUED_BYTES_MAX + PIPE_BYTES) // len(numbered(0))
+    count = 3 * (logs.QUEUED_BYTES_MAX + PIPE_BYTES) // len(numbered(0))
     for number in range(count):
         queue.write(numbered(number))  # this returns, or the test never ends
     queue.drain(0.01)
@@ -95,7 +95,7 @@ def test_a_reader_that_does_not_read_loses_lines(
 
 def test_lines_lost_at_the_very_end_are_reported_without_a_later_line(pipe: Pipe) -> None:
     reader, queue = pipe.reader, pipe.queue
-    for number in range(2 * log_queue.QUEUED_BYTES_MAX // len(LINE)):
+    for number in range(2 * logs.QUEUED_BYTES_MAX // len(LINE)):
         queue.write(numbered(number))
     lines = read_until(reader, " lost\n")
     assert lines[-1] == f"{queue.lost_total} lost"
@@ -103,7 +103,7 @@ def test_lines_lost_at_the_very_end_are_reported_without_a_later_line(pipe: Pipe
 
 def test_a_line_longer_than_the_whole_queue_is_taken_when_it_is_alone(pipe: Pipe) -> None:
     reader, queue = pipe.reader, pipe.queue
-    long = "x" * (2 * log_queue.QUEUED_BYTES_MAX) + "\n"
+    long = "x" * (2 * logs.QUEUED_BYTES_MAX) + "\n"
     queue.write(long)
     queue.write("lost\n")
     assert queue.lost_total == 1

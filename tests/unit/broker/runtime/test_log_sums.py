@@ -7,7 +7,7 @@ import structlog
 import trio
 from structlog.testing import LogCapture
 
-from seglog_broker.runtime.log_sums import KINDS_MAX, LINES_MAX, WINDOW_SECONDS, LogSums
+from seglog_broker.runtime.logs import KINDS_MAX, LINES_MAX, WINDOW_SECONDS, LogSums
 
 
 class Now:

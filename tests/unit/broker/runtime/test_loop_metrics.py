@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.runtime.loop_metrics import SLOT_SECONDS, SLOTS, LoopMetrics, RecentMax
+from seglog_broker.runtime.metrics import SLOT_SECONDS, SLOTS, LoopMetrics, RecentMax
 from tests.support import examples
 
 MINUTE = SLOT_SECONDS * SLOTS

@@ -10,7 +10,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.request_errors import count_errors
-from seglog_broker.runtime.loop_metrics import LoopMetrics
+from seglog_broker.runtime.metrics import LoopMetrics
 from seglog_broker.runtime.stall_watch import StallWatch, watch_stalls
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush

@@ -20,10 +20,9 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from trio.testing import MockClock
 
 from seglog_broker.config import load_config
-from seglog_broker.security import jwks
+from seglog_broker.security import oauthbearer
 from seglog_broker.security.authenticator import Authenticator
-from seglog_broker.security.jwks import Jwks, parse_keys, read_url
-from seglog_broker.security.oauthbearer import INVALID_TOKEN, TOKEN_BYTES_MAX
+from seglog_broker.security.oauthbearer import INVALID_TOKEN, TOKEN_BYTES_MAX, Jwks, parse_keys, read_url
 from seglog_broker.security.sasl import Identity
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import AuthenticationError, InvalidConfigError
@@ -59,7 +58,7 @@ def signed(claims: Mapping[str, Any], kid: str | None = "rsa", algorithm: str = 
 
 
 def broker_with(tmp_path: Path, *flags: str) -> Authenticator:
-    file = tmp_path / "jwks.json"
+    file = tmp_path / "oauthbearer.json"
     if not file.exists():
         file.write_bytes(key_set())
     return authenticator(
@@ -282,11 +281,11 @@ def test_keys_of_other_kinds_are_left_out_and_their_algorithm_holds() -> None:
 
 
 def test_so_many_keys_of_a_provider_are_kept() -> None:
-    assert len(parse_keys(key_set(*public_keys() * 40))) == jwks.KEYS_MAX
+    assert len(parse_keys(key_set(*public_keys() * 40))) == oauthbearer.KEYS_MAX
 
 
 def test_a_file_and_nothing_without_end_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "jwks.json"
+    file = tmp_path / "oauthbearer.json"
     file.write_bytes(b"x" * 10)
     assert read_url(f"file://{file}") == b"x" * 10
     with pytest.raises(ValueError, match="more than 9 bytes"):
@@ -383,7 +382,7 @@ async def test_an_unknown_key_is_looked_up_at_once_but_a_storm_of_them_asks_seld
     provider = _Provider("a")
     keys = _keys_of(provider, ManualClock(NOW_MS))
     await keys.keys("a")
-    await trio.sleep(jwks.RETRY_SECONDS)
+    await trio.sleep(oauthbearer.RETRY_SECONDS)
     provider.kids = ("a", "new")
     async with trio.open_nursery() as nursery:
         for number in range(300):
@@ -394,7 +393,7 @@ async def test_an_unknown_key_is_looked_up_at_once_but_a_storm_of_them_asks_seld
     for number in range(100):
         assert await keys.keys(f"made up {number}") == []
     assert provider.asked == 2
-    await trio.sleep(jwks.RETRY_SECONDS)
+    await trio.sleep(oauthbearer.RETRY_SECONDS)
     await keys.keys("made up")
     assert provider.asked == 3
 

@@ -17,8 +17,7 @@ from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome,
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.workers import pool
-from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
-from seglog_broker.workers.messages import BUG, DIED, WorkerError
+from seglog_broker.workers.messages import BUG, DIED, AnswerT, JobKind, JobT, Progress, WorkerError
 from seglog_protocol import messages
 from seglog_protocol.errors import (
     PartitionOfflineError,

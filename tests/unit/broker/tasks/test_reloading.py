@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, ConfigSources, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS
-from seglog_broker.config.changes import differences, taken_over
+from seglog_broker.config.dynamic_config import differences, taken_over
 from seglog_broker.config.keys import Effect
 from seglog_broker.config.sources import CONFIG_BYTES_MAX
 from seglog_broker.reloading import reload

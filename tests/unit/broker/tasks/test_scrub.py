@@ -12,7 +12,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, read_file
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload, InlineWorkers
-from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
+from seglog_broker.workers.messages import AnswerT, JobKind, JobT, Progress
 from seglog_broker.workers.pool import Workers
 from seglog_protocol.errors import CorruptRecordError
 from tests.logs import cut_file, flip_bit, verify

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from seglog.core.records import ConsumerGap
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
-from seglog_broker.storage.compaction.swap import SegmentSwap
+from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_protocol.checkpoint_files import (

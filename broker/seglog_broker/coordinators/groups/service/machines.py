@@ -1,4 +1,4 @@
-"""The state machines of groups: how each is made, and how another takes its place when a group changes its protocol."""
+"""The state machines of groups: how each is made, how another takes its place, and how often each rebalances."""
 
 import uuid
 from collections.abc import Callable, Iterable
@@ -12,7 +12,6 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
-from seglog_broker.coordinators.groups.service.rebalances import Rebalances
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
@@ -147,3 +146,28 @@ class GroupMachines:
 
 def _log_change(made: Group) -> None:
     log.info("group_protocol_changed", group=made.key, kind=made.kind, members=len(made.members))
+
+
+class Rebalances:
+    """Counts of the groups that there are."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}  # group -> its last generation, how many have begun
+
+    def note(self, group: str, generation: int) -> None:
+        """A group is at this generation now."""
+        last, count = self._seen.get(group, (0, 0))
+        if generation != last:
+            self._seen[group] = generation, count + max(0, generation - last)
+
+    def restored(self, group: str, generation: int) -> None:
+        """A group was at this generation when the broker started."""
+        self._seen[group] = generation, 0
+
+    def forget(self, group: str) -> None:
+        """A group is gone."""
+        self._seen.pop(group, None)
+
+    def count(self, group: str) -> int:
+        """Generations begun since the start."""
+        return self._seen.get(group, (0, 0))[1]

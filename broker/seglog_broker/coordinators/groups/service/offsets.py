@@ -16,10 +16,10 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     Committer,
     Key,
     OffsetToCommit,
+    Retention,
 )
 from seglog_broker.coordinators.groups.group_memory import OFFSET_BYTES, PENDING_BYTES, Budget
 from seglog_broker.coordinators.groups.membership import CommitCheck
-from seglog_broker.coordinators.groups.offset_retention import Retention
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.service.transactional_offsets import TransactionalOffsets

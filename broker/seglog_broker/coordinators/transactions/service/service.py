@@ -30,9 +30,8 @@ from seglog_broker.coordinators.transactions.machine import (
     size_of,
 )
 from seglog_broker.coordinators.transactions.service.expectations import Expectations
-from seglog_broker.coordinators.transactions.service.idle_ids import IdExpiry
+from seglog_broker.coordinators.transactions.service.idle_ids import IdExpiry, TransactionMemory
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
-from seglog_broker.coordinators.transactions.service.memory import TransactionMemory
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging, OpenTransactions
 from seglog_broker.engine.append import AppendService
 from seglog_broker.engine.topics import TopicService

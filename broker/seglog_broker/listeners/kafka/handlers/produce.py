@@ -24,7 +24,7 @@ from seglog_broker.listeners.kafka.transactional_produce import refused_by_parti
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.request_metrics import ApiMetrics
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidTransactionStateError, SeglogError
 from seglog_protocol.frame_receiver import Buffer

@@ -1,4 +1,4 @@
-"""Who a client is: SaslHandshake chooses a mechanism, SaslAuthenticate has the tokens of the exchange.
+"""Logins and accounts: SASL's mechanisms and tokens, and SCRAM credentials, described and altered.
 
 SaslHandshake
   1   tokens come in SaslAuthenticate; before, they are frames of their own
@@ -6,21 +6,93 @@ SaslHandshake
 SaslAuthenticate
   1   the answer has the length of the session
   2   flexible
+
+DescribeUserScramCredentials, AlterUserScramCredentials
+  0   flexible
 """
 
+from collections import Counter
+from types import MappingProxyType
 from typing import Final
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, failure_of
+from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.session import Administration
+from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
     RemoteProtocolError,
+    SeglogError,
     UnsupportedMechanismError,
 )
 from seglog_protocol.kafka import RequestHeader, messages, read_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
+from seglog_protocol.messages import AlteredUser, UserDeletion, UserUpsertion
+
+_NUMBERS: Final = MappingProxyType({"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2})
+_NAMES: Final = MappingProxyType({number: name for name, number in _NUMBERS.items()})
+
+
+async def describe_users(
+    context: RequestContext, request: messages.DescribeUserScramCredentialsRequest
+) -> messages.DescribeUserScramCredentialsResponse:
+    """The mechanisms and iterations of each user; of all, where none is named."""
+    cls = messages.DescribeUserScramCredentialsResponse
+    response = cls(error_message="")
+    users = context.broker.users
+    counts = Counter(user.name for user in request.users or ()) or Counter(users.names())
+    async for name, times in in_turns(context, counts.items()):
+        context.reserve(PART_BYTES + 4 * len(name))
+        result = cls.DescribeUserScramCredentialsResult(user=name, error_message="", credential_infos=[])
+        response.results.append(result)
+        result.credential_infos = [
+            cls.CredentialInfo(mechanism=_NUMBERS[each.mechanism], iterations=each.iterations)
+            for each in users.credentials_of(name)
+        ]
+        code, why = ErrorCode.NONE, ""
+        if times > 1:
+            code = ErrorCode.DUPLICATE_RESOURCE
+            why = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            result.credential_infos = []
+        elif not result.credential_infos:
+            code = ErrorCode.RESOURCE_NOT_FOUND
+            why = f"Attempt to describe a user credential that does not exist: {name}"
+        result.error_code, result.error_message = code, why[:MESSAGE_CHARACTERS_MAX]
+    return response
+
+
+async def alter_users(
+    context: RequestContext, request: messages.AlterUserScramCredentialsRequest
+) -> messages.AlterUserScramCredentialsResponse:
+    """Sets and deletes credentials, each user once."""
+    deletions = [
+        UserDeletion(deletion.name, _NAMES.get(deletion.mechanism, ""))
+        async for deletion in in_turns(context, request.deletions)
+    ]
+    upsertions = [
+        UserUpsertion(
+            each.name, _NAMES.get(each.mechanism, ""), each.iterations, bytes(each.salt), bytes(each.salted_password)
+        )
+        async for each in in_turns(context, request.upsertions)
+    ]
+    try:
+        altered = await context.broker.users.change(deletions, upsertions, context.session.principal, once=True)
+    except SeglogError as error:
+        names = dict.fromkeys([*(each.name for each in deletions), *(each.name for each in upsertions)])
+        altered = [AlteredUser(name, error) for name in names]
+    cls = messages.AlterUserScramCredentialsResponse
+    response = cls()
+    async for one in in_turns(context, altered):
+        result = cls.AlterUserScramCredentialsResult(user=one.user, error_message=None)
+        response.results.append(result)
+        if one.error is not None:
+            result.error_code, result.error_message = failure_of(one.error, "AlterUserScramCredentials")
+    return response
+
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
@@ -71,4 +143,6 @@ async def authenticate(
 APIS: Final = (
     Api(SASL_HANDSHAKE, "SaslHandshake", range(2), handshake),
     Api(SASL_AUTHENTICATE, "SaslAuthenticate", range(3), handle=authenticate),
+    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users, changes=Administration.BROKER),
+    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users, changes=Administration.BROKER),
 )

@@ -7,7 +7,7 @@ import pytest
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.measurements import Measurements
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
-from seglog_broker.coordinators.groups.service.rebalances import Rebalances
+from seglog_broker.coordinators.groups.service.machines import Rebalances
 from seglog_protocol import messages
 from tests.unit.broker.api.monitoring.test_service import samples, value
 from tests.unit.broker.api.scene import MINUTE, NOW, Scene, made

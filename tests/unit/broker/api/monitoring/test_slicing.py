@@ -3,8 +3,19 @@
 from collections.abc import Iterator
 
 from seglog_broker.api.monitoring.families import Family, Kind
-from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Buckets, Column, Sample, Slice
-from seglog_broker.api.monitoring.slicing import SLICE_SECONDS, TURN_BYTES, TURN_SECONDS, in_turns, sliced, weight
+from seglog_broker.api.monitoring.samples import (
+    SLICE_SAMPLES_MAX,
+    SLICE_SECONDS,
+    TURN_BYTES,
+    TURN_SECONDS,
+    Buckets,
+    Column,
+    Sample,
+    Slice,
+    in_turns,
+    sliced,
+    weight,
+)
 
 FAMILY = Family("seglog_x", Kind.GAUGE, "An example.", ("n",))
 

@@ -10,11 +10,10 @@ import pytest
 
 from seglog_broker.coordinators import topic
 from seglog_broker.coordinators.groups.classic_members import tombstone
-from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets
+from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Retention
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.membership import Limits
-from seglog_broker.coordinators.groups.offset_retention import Retention
 from seglog_broker.coordinators.groups.records import KINDS, GroupReplay, encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.records import UnknownRecordError, decode_record, encode_record

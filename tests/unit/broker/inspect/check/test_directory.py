@@ -9,7 +9,7 @@ from seglog_broker.inspect.check.directory import RefusedError
 from seglog_broker.inspect.facts import json_lines
 from seglog_broker.inspect.findings import Code, PartitionCounts, Remaining, Severity
 from seglog_broker.inspect.readable import readable
-from seglog_broker.storage.directory.topic_creation import PendingCreation
+from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import seal

@@ -24,7 +24,7 @@ from seglog_broker.listeners.http.wire import IDLE_SECONDS, REQUEST_SECONDS
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_broker.security.bearer_token import BearerToken
-from seglog_broker.testing.clock import MovableClock
+from seglog_broker.testing.in_process import MovableClock
 from tests.unit.broker.listeners.fake_broker import FakeBroker, Peer, serving
 
 LAG = FAMILIES_BY_NAME["kafka_consumergroup_lag"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.storage.compaction.key_table import ABSENT, KeyHash, KeyTable
 from seglog_broker.storage.compaction.keys import LONG_BYTES, Keys, Words
+from seglog_broker.storage.compaction.offset_map import ABSENT, KeyHash, KeyTable
 from tests.support import examples
 
 

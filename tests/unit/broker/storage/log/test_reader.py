@@ -1,7 +1,7 @@
 """What the reader of a log remembers."""
 
 from seglog_broker.storage.log.reader import PROVEN_MAX
-from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.traced_steps import SeekTrace
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import parse_header
 from tests.logs import LogOnDisk, batch

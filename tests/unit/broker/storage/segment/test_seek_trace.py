@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.segment.seek_trace import POSITIONS_MAX, IndexLookup, SeekTrace
 from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX, SparseIndex
 from seglog_broker.storage.segment.time_index import TimeIndex
+from seglog_broker.storage.segment.traced_steps import POSITIONS_MAX, IndexLookup, SeekTrace
 from seglog_broker.texts import time_text
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
