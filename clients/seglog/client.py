@@ -11,9 +11,8 @@ from seglog.access import Access
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, ask, converse
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.kafka_words import in_our_words
 from seglog.core.security import Secret
-from seglog.core.wrong_face import refuse_async_block
+from seglog.core.wrong_face import in_our_words, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.settings import target_given
 from seglog.verbs import Blocking, ClientVerbs, ExplainVerbs

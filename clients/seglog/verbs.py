@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from seglog.core import topics
 from seglog.core.conversations import Conversation, ask
-from seglog.core.kafka_words import in_our_words
+from seglog.core.wrong_face import in_our_words
 from seglog_protocol import messages
 
 if TYPE_CHECKING:

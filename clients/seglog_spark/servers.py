@@ -1,4 +1,4 @@
-"""A broker, and how driver and executors come to it: names of files and accounts, and no secret.
+"""A broker, and how driver and executors of a query or a job come to it: names of files and accounts, and no secret.
 
 Spark writes options into plans, its event log and its pages, so a password is named by its file, or the environment of
 each machine names it.
@@ -8,6 +8,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, Final
 
+from seglog.cli.arguments import Options
+from seglog.cli.exits import UsageError
 from seglog.core.security import Tls
 
 PASSWORD_VARIABLE: Final = "SEGLOG_PASSWORD_FILE"  # noqa: S105 - its name
@@ -61,3 +63,17 @@ Server = str | SecuredServer
 def options_of(server: Server) -> dict[str, str]:
     """The options of ``format("seglog")`` that lead to a broker."""
     return {"servers": str(server)} | ({} if isinstance(server, str) else server.options())
+
+
+def server_of(options: Options) -> Server:
+    """The broker of a job's command line. Raises UsageError for what cannot travel to executors."""
+    security = dict(options.security)
+    tls = security.pop("tls", None)
+    if not security and tls is None:
+        return options.server
+    if "password" in security or ("user" in security and "password_file" not in security):
+        raise UsageError(
+            "a job's executors read the password from a file: give --password-file, or SEGLOG_PASSWORD_FILE"
+        )
+    files = {name: getattr(tls, name) for name in ("ca", "certificate", "key")} if isinstance(tls, Tls) else {}
+    return SecuredServer(options.server, tls=tls if isinstance(tls, bool) else None, **security, **files)

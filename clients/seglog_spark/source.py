@@ -35,10 +35,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from seglog_spark.catalog import Catalog, Log, connect_first
+from seglog_spark.catalog import Catalog, LocalCatalog, Log, connect_first
 from seglog_spark.filters import Operator, Wanted
 from seglog_spark.group_progress import GroupProgress
-from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange, Offsets, from_spark, to_spark
 from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
 from seglog_spark.plans import StreamPlan, plan_batch

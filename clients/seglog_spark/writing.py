@@ -9,10 +9,9 @@ import pyarrow as pa
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.timestamps import TimestampWarning
-from seglog_spark.marked_tasks import MarkedTask
 from seglog_spark.marks import Writing
 from seglog_spark.options import WriteOptions
-from seglog_spark.tasks import Task, Written
+from seglog_spark.tasks import MarkedTask, Task, Written
 from seglog_spark.transactional_tasks import TransactionalTask
 
 

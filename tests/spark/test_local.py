@@ -14,10 +14,9 @@ from seglog.directory.topics import LogDirectory
 from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages import ConfigValue
-from seglog_spark.catalog import Catalog
+from seglog_spark.catalog import Catalog, LocalCatalog
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
-from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import (

@@ -13,9 +13,8 @@ import seglog
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.core.security import Secret, Tls
-from seglog_spark.jobs.broker import server_of
 from seglog_spark.options import Mode, OptionError, parse_read_options, parse_write_options
-from seglog_spark.servers import SecuredServer, options_of
+from seglog_spark.servers import SecuredServer, options_of, server_of
 from tests.processes import Daemon
 from tests.spark.conftest import Command
 from tests.unit.clients.secure_broker import Authority, SecureFront, secure_front

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from seglog.client import Client
-from seglog_spark.whole_input import CutShortError, whole
+from seglog_spark.sink import CutShortError, whole
 from tests.processes import Daemon
 
 if TYPE_CHECKING:

@@ -1,13 +1,12 @@
 """Topics as Arrow tables, and tables as topics: vectorised, without a Python object per record.
 
-    schema        columns for reading, those of Spark's Kafka source
-    columns       columns for writing
-    varints       varints of many numbers at once
-    decoding      verified batches -> pyarrow.RecordBatch
-    reading       ``read_arrow``
-    partitioning  murmur2 of many keys at once
-    encoding      columns -> record batches
-    writing       ``write_arrow``
+    schema    columns for reading, those of Spark's Kafka source
+    columns   columns for writing
+    varints   varints of many numbers at once
+    decoding  verified batches -> pyarrow.RecordBatch
+    reading   ``read_arrow``
+    encoding  columns -> record batches, and their partitions
+    writing   ``write_arrow``
 
 Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
 """

@@ -1,4 +1,4 @@
-"""What the async faces of the client need of an event loop: time, waiting, deadlines, and tasks of the client's own."""
+"""A loop as the async faces need it: time, waiting, deadlines, the client's tasks, and which error a block raises."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -133,3 +133,28 @@ class Loop(Protocol):
     def busy(self, message: str, /) -> Exception:
         """The error for a second task where one alone may wait."""
         ...
+
+
+def first_of(errors: "list[BaseException]", cancelled: type[BaseException]) -> BaseException:
+    """The exception to raise: an interrupt before an error before a cancellation; other errors become notes on it."""
+
+    def urgency(error: BaseException) -> int:
+        if isinstance(error, cancelled):
+            return 2
+        return 1 if isinstance(error, Exception | BaseExceptionGroup) else 0
+
+    first, *others = sorted(errors, key=urgency)
+    for other in others:
+        if not isinstance(other, cancelled):
+            first.add_note(f"seglog: there was another error: {other!r}")
+    return first
+
+
+def beside(error: BaseException, failure: BaseException | None, cancelled: type[BaseException]) -> BaseException:
+    """The exception to raise by a block that was left by ``error``, when ``failure`` is that of its tasks."""
+    if failure is None or isinstance(failure, cancelled):
+        return error
+    if isinstance(failure, Exception):
+        error.add_note(f"seglog: a task of the client failed, too: {failure!r}")
+        return error
+    return failure

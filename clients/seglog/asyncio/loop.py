@@ -7,7 +7,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Final, Self
 
-from seglog.asynchronous.endings import beside, first_of
+from seglog.asynchronous.loop import beside, first_of
 from seglog_protocol.errors import ClientClosedError, ClientError
 
 ELSEWHERE: Final = (

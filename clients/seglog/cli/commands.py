@@ -245,7 +245,7 @@ def _connection_of(typed: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _complete_profiles(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Names of profiles that begin with ``incomplete``; none if there is no such file, or it is wrong."""
-    from seglog.profiles import names_of_profiles
+    from seglog.settings import names_of_profiles
 
     try:
         names = names_of_profiles()

@@ -26,8 +26,7 @@ def run(options: Options) -> int:
         return FAILED
     listen = {flag: address for flag in ("listen", "kafka") if (address := options.values[flag]) is not None}
     _check_free(listen)
-    from seglog.cli.endings import Endings
-    from seglog.cli.first_look import Places, look, print_farewell, print_places
+    from seglog.cli.first_look import Endings, Places, look, print_farewell, print_places
     from seglog.client import connect
     from seglog.testing import Broker
 

@@ -1,6 +1,9 @@
-"""What ``seglog explain segments`` prints: a row for each segment, and below it why it is there and when it goes.
+"""The table of ``seglog explain segments``: a row for each segment, and why it is there and when it goes.
 
 Moments are shown twice: from the broker's now, and as times with their zone.
+
+A broker says between which times that is. Checks come at fixed times: the first one after a segment is due removes it,
+unless something may hold that up.
 """
 
 from collections.abc import Iterator
@@ -8,12 +11,11 @@ from datetime import tzinfo
 from typing import Final
 
 from seglog.cli.lags import fate_of
-from seglog.cli.removals import leaves_disk, leaves_log
 from seglog.cli.tables import aligned, labelled, wrapped
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.moments import format_time
-from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
+from seglog_protocol.messages import ExplainedSegment, ExplainSegmentsReply, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")
 _ROLLED: Final = {"time": ", because record timestamps spanned more than segment.ms"}
@@ -147,3 +149,29 @@ class _Table:
 
     def _ago(self, moment: int) -> str:
         return f"{duration_of(max(0, self._now - moment))} ago, at {format_time(moment, self._zone)}"
+
+
+Interval = tuple[int | None, int | None]
+"""From when to when, epoch ms: one moment, if a check whose time is known lies between; None if it is not known."""
+
+
+def leaves_log(segment: ExplainedSegment, log: ExplainSegmentsReply) -> Interval:
+    """When its offsets become out of range."""
+    return _narrowed(log, segment.leaves_from_ms, segment.leaves_by_ms, 0)
+
+
+def leaves_disk(segment: ExplainedSegment, log: ExplainSegmentsReply) -> Interval:
+    """When its files are gone: so much later as they wait."""
+    first, leaves = segment.gone_from_ms, segment.leaves_from_ms
+    if first is None or leaves is None:
+        return first, segment.gone_by_ms
+    return _narrowed(log, first, segment.gone_by_ms, first - leaves)
+
+
+def _narrowed(log: ExplainSegmentsReply, first: int | None, last: int | None, delay_ms: int) -> Interval:
+    is_running = log.next_check_ms <= log.now_ms
+    if first is None or last is None or is_running or log.doubts or log.problems or log.check_interval_ms <= 0:
+        return first, last
+    checks = max(0, -((log.next_check_ms + delay_ms - first) // log.check_interval_ms))
+    check = log.next_check_ms + delay_ms + checks * log.check_interval_ms
+    return (check, check) if first <= check <= last else (first, last)

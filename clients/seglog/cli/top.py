@@ -98,7 +98,7 @@ def _print_once(watched: Watched) -> None:
 
 def _watch(watched: Watched) -> None:
     from seglog.cli.overview.page import lines_of
-    from seglog.cli.watching import watch
+    from seglog.cli.showing import watch
 
     colours = has_colors(sys.stdout)
     watch(lambda columns, lines: lines_of(watched.refresh(), columns, lines, colours=colours))

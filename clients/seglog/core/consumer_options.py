@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from seglog.core.conversations import Conversation
 from seglog.core.fetcher import FETCH_BYTES, PARTITION_BYTES, OutOfRange, PartitionPosition
-from seglog.core.kafka_words import unknown_argument
 from seglog.core.offsets import Place, begin, check_isolation, to_moment
 from seglog.core.records import ConsumerGap
 from seglog.core.topics import describe_topic
+from seglog.core.wrong_face import unknown_argument
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 

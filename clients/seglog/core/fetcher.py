@@ -22,7 +22,6 @@ from typing import Final, Literal, NamedTuple
 
 from seglog.core.records import ConsumerGap, FetchedBatch, GapLog, located
 from seglog.core.retries import Waiting, backoff_seconds
-from seglog_protocol.aborted_batches import Aborted, AbortedFilter
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -32,7 +31,7 @@ from seglog_protocol.errors import (
     SeglogError,
     UnknownTopicError,
 )
-from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
+from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted, AbortedFilter, Isolation
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap, name_hole
 from seglog_protocol.record_batch import (
     HEADER_SIZE,

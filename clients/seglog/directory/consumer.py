@@ -17,9 +17,8 @@ from seglog.core.conversations import Ask, converse
 from seglog.core.records import FetchedBatch
 from seglog.directory.partition import PartitionFiles
 from seglog_protocol import messages
-from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.isolation import READ_COMMITTED
+from seglog_protocol.isolation import READ_COMMITTED, Aborted
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
 

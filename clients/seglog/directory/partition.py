@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from seglog.directory.segment import SegmentFile
 from seglog.directory.transactions import Transactions
 from seglog_protocol import segment_files as names
-from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.checkpoint_files import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -27,6 +26,7 @@ from seglog_protocol.checkpoint_files import (
 )
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError, UnknownPartitionError
 from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.isolation import Aborted
 from seglog_protocol.messages import Gap
 from seglog_protocol.record_batch import HEADER_SIZE, iter_batches, parse_header, why_implausible
 from seglog_protocol.records import decode_records

@@ -18,10 +18,10 @@ from typing import Any
 
 from seglog.directory.segment import SegmentFile
 from seglog_protocol import segment_files as names
-from seglog_protocol.aborted_batches import Aborted
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.isolation import Aborted
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.records import decode_records
 from seglog_protocol.transaction_files import (

@@ -11,7 +11,7 @@ from seglog.mirror.claim import Claim, ClaimLostError
 from seglog.mirror.cluster import Cluster
 from seglog.mirror.errors import MirrorError, is_away, translated
 from seglog.mirror.positions import Partition, Position
-from seglog.mirror.records import sendable
+from seglog.mirror.resuming import sendable
 
 ROUND_SECONDS: Final = 1.0
 _CLOSE_SECONDS: Final = 3.0

@@ -1,15 +1,47 @@
-"""What the listeners of a broker in tests speak, by its accounts and certificates, and what clients need for that."""
+"""Accounts and certificates of a broker in tests: what its listeners speak by them, and what clients need."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from seglog.access import Access
 from seglog.core.dialing import parse_address
 from seglog.core.security import Account, Mechanism, Target, Tls
 from seglog.testing.accounts import Accounts, Password
-from seglog.testing.certificates import Certificates
 from seglog.testing.configuration import SUPER_USERS
 from seglog.testing.errors import NotPossibleError
+from seglog_broker.security.trial_certificates import AUTHORITY, HOSTS, SERVER, make_certificates
+
+
+class Certificates:
+    """The files of a broker that is reached by ``hosts``. Raises InvalidConfigError for one that cannot be."""
+
+    def __init__(self, *hosts: str) -> None:
+        folder = _made(os.getpid(), frozenset(hosts) - {*HOSTS})
+        self.ca = str(folder / AUTHORITY)
+        """The certificate of the authority."""
+        self.server = str(folder / SERVER)
+        """The broker's certificate and its key."""
+
+
+@cache
+def _made(process: int, hosts: frozenset[str]) -> Path:
+    """A child that was forked makes its own: the parent may end before it."""
+    folder = Path(tempfile.mkdtemp(prefix="seglog-tls-"))
+    atexit.register(_remove, process, folder)
+    make_certificates(folder, sorted(hosts), [])
+    return folder
+
+
+def _remove(process: int, folder: Path) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 KEYSTORE: Final = "ssl.keystore.location"
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 import trio
 
-from seglog.asynchronous.endings import beside, first_of
+from seglog.asynchronous.loop import beside, first_of
 from seglog_protocol.errors import ClientClosedError, ClientError
 
 

@@ -1,9 +1,11 @@
-"""``seglog spark archive``: a topic as Parquet files of known offsets; every run adds to them."""
+"""``seglog spark archive``: a topic as Parquet files of known offsets; every run adds to them, once or repeatedly."""
 
 import json
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,13 +17,12 @@ from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
+from seglog_protocol.errors import ClientTimeoutError, NotReachableError, SeglogError
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
-from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.by_date import find_by_date, remove_notes, write_by_date
-from seglog_spark.jobs.following import follow, terminated_as_interrupted
 from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
@@ -31,7 +32,7 @@ from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError
 from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
-from seglog_spark.servers import Server
+from seglog_spark.servers import Server, server_of
 
 TRIGGER_SECONDS: Final = 60.0
 """Seconds between the beginnings of two rounds; the default of ``--trigger``."""
@@ -263,6 +264,60 @@ def _print_result(options: Options, folder: Path, before: Manifest, progress: Pr
             f"{size_of(size)} in {folder}, {progress.seconds:.1f} s"
         )
     print_result(options, sentence, summary)
+
+
+AGAIN_SECONDS: Final = 5.0
+"""Seconds until a failed round is tried again, whatever the interval of rounds."""
+
+
+def follow(
+    one_round: Callable[[], object],
+    seconds: float,
+    say: Callable[[str], None],
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Begin ``one_round`` every ``seconds``, or when the last one is done if that is later; return when interrupted.
+
+    A temporary error is reported once, and the round tried again; every other error is raised. An interrupt abandons
+    the round in progress.
+    """
+    reported: str | None = None
+    try:
+        while True:
+            began = now()
+            pause = seconds
+            try:
+                one_round()
+            except SeglogError as error:
+                if not passes(error):
+                    raise
+                if reported != error.message:
+                    say(f"{error.message.rstrip('.')}; trying again until it succeeds")
+                reported, pause = error.message, AGAIN_SECONDS
+            else:
+                if reported is not None:
+                    say("it works again")
+                reported = None
+            sleep(max(0.0, began + pause - now()))
+    except KeyboardInterrupt:
+        return
+
+
+def passes(error: SeglogError) -> bool:
+    """Whether the same may succeed later: the broker restarts, recovers a partition, or has a full disk."""
+    return error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Within this block SIGTERM, which ends services, acts as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
-from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.by_date import read_merged
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load_whole
 from seglog_spark.jobs.parquet_files import first_at
@@ -28,7 +27,7 @@ from seglog_spark.options import Subscribe
 from seglog_spark.planning import Ends, FindTimes
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS, ddl
-from seglog_spark.servers import Server, options_of
+from seglog_spark.servers import Server, options_of, server_of
 
 
 @dataclass(frozen=True, slots=True)

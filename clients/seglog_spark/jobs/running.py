@@ -21,9 +21,9 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
-from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.failures import is_spark_error, sentence_of, task_errors
 from seglog_spark.jobs.progress import Progress
+from seglog_spark.servers import server_of
 from seglog_spark.session import session
 
 ItemT = TypeVar("ItemT")

@@ -11,12 +11,11 @@ from seglog.client import Client
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
-from seglog_spark.jobs.broker import server_of
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import WriteOptions, parse_write_options
-from seglog_spark.servers import options_of
+from seglog_spark.servers import options_of, server_of
 
 
 def write_options(options: Options) -> WriteOptions:

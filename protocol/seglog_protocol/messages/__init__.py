@@ -30,7 +30,7 @@ from seglog_protocol.messages.base import (
     Message as Message,
     Request as Request,
 )
-from seglog_protocol.messages.describe_broker import (
+from seglog_protocol.messages.samples import (
     DescribeBrokerReply as DescribeBrokerReply,
     DescribeBrokerRequest as DescribeBrokerRequest,
     DescribedListener as DescribedListener,

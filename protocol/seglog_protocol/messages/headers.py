@@ -4,16 +4,20 @@ The usual header goes straight from its bytes into the struct of its api and bac
 once more, as any msgpack map, and held against the struct field by field: the outcome is that of ``decode_request`` and
 ``decode_reply`` of the map, whichever way it took. Only a large request that is refused is not decoded to a map, which
 can take a tenth of a second for a mebibyte: the reason is msgspec's then.
+
+Values of a request that msgpack has no type for are made plain first, or refused: of a date msgspec would send a text
+of its own choice.
 """
 
 import operator
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, reduce
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, SupportsIndex, TypeVar
 
 import msgspec
 
 from seglog_protocol import errors
+from seglog_protocol.errors import InvalidRequestError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
 from seglog_protocol.messages.append import AppendReply, AppendResult
@@ -21,7 +25,6 @@ from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
 from seglog_protocol.messages.hello import REQUESTS
 from seglog_protocol.messages.hooks import REFUSED, encode_other
-from seglog_protocol.messages.plain import plain_request
 from seglog_protocol.messages.refusals import cut, refusal_of_large, refusal_of_value, shown
 from seglog_protocol.messages.samples import MetricFamily
 from seglog_protocol.messages.topics import TopicDescription
@@ -397,3 +400,57 @@ def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT
     except REFUSED as error:
         bad = refusal_of_value(page, of, kind)
         raise errors.RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from error
+
+
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
+
+_KEPT = frozenset({bool, int, float, bytes, type(None)})
+
+
+def plain_request(request: RequestT) -> RequestT:
+    """The same request of plain values: a subclass of ``str`` becomes ``str``, an integer of numpy ``int``.
+
+    Raises InvalidRequestError, naming the field, for a value that no plain one stands for.
+    """
+    made: RequestT = _plain_struct(request)
+    return made
+
+
+def _plain_struct(value: Any) -> Any:
+    fields = type(value).__struct_fields__
+    return type(value)(**{field: _plain(getattr(value, field), field) for field in fields})
+
+
+def _plain(value: Any, name: str) -> Any:
+    if type(value) in _KEPT:
+        return value
+    if isinstance(value, str):
+        return _text(value, name)
+    if isinstance(value, msgspec.Struct):
+        return _plain_struct(value)
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            problem = f"field {shown(name)} must be a map with text keys, not {shown(value)}"
+            raise InvalidRequestError(problem, field=cut(name))
+        return {_text(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, name) for item in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, SupportsIndex):
+        return operator.index(value)
+    problem = f"field {shown(name)} is {shown(value)}: a {type(value).__name__} cannot be sent, text or a number can"
+    raise InvalidRequestError(problem, field=cut(name))
+
+
+def _text(value: str, name: str) -> str:
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"field {shown(name)} is {shown(text)}, which is no text that UTF-8 can write", field=cut(name)
+        ) from error
+    return text

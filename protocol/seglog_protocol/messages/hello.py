@@ -5,7 +5,6 @@ from typing import ClassVar, Final
 
 from seglog_protocol.messages.append import AppendRequest, FlushRequest, InitProducerRequest
 from seglog_protocol.messages.base import Int64, Message, Request, default
-from seglog_protocol.messages.describe_broker import DescribeBrokerRequest
 from seglog_protocol.messages.explain import ExplainRequest, ExplainSegmentsRequest
 from seglog_protocol.messages.fetch import CancelRequest, FetchRequest
 from seglog_protocol.messages.groups import (
@@ -21,7 +20,7 @@ from seglog_protocol.messages.groups import (
     SyncGroupRequest,
 )
 from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, TruncateRequest
-from seglog_protocol.messages.samples import SamplesRequest
+from seglog_protocol.messages.samples import DescribeBrokerRequest, SamplesRequest
 from seglog_protocol.messages.security import AlterUsersRequest, AuthenticateRequest, UsersRequest
 from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
 from seglog_protocol.messages.transactions import (

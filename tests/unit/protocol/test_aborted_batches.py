@@ -5,7 +5,7 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seglog_protocol.aborted_batches import Aborted, AbortedFilter
+from seglog_protocol.isolation import Aborted, AbortedFilter
 from seglog_protocol.record_batch import BatchHeader, parse_header
 from tests.support import examples
 from tests.transactions import Step, TransactionLog, steps

@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seglog.cli.figures import NONE, bytes_text, count_text, percent_text, rate_text, seconds_text
-from seglog.cli.overview.readings import Numbers, Reading
-from seglog.cli.overview.rows import GroupRow, TopicRow, group_rows, topic_rows
+from seglog.cli.overview.readings import GroupRow, Numbers, Reading, TopicRow, group_rows, topic_rows
 from seglog.core.errors import count_of
 from seglog_protocol.texts import printable, shortened
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from seglog.cli.pictures.model import Kind, Mark, Picture, Row, Span, Strip
 from seglog.cli.pictures.scales import TimeScale
-from seglog.cli.removals import leaves_disk, leaves_log
+from seglog.cli.segment_table import leaves_disk, leaves_log
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.moments import format_time, from_epoch_ms

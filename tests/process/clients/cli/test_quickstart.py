@@ -19,8 +19,7 @@ from kafka import KafkaConsumer
 
 from seglog import __version__
 from seglog.cli import main
-from seglog.cli.endings import SIGNALS, Endings
-from seglog.cli.first_look import MINUTES, SHOWN, TOPIC
+from seglog.cli.first_look import MINUTES, SHOWN, SIGNALS, TOPIC, Endings
 from tests.processes import (
     PATIENCE_SECONDS,
     clean_environment,

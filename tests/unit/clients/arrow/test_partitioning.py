@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.arrow.partitioning import StickyPartitions, murmur2_of, partitions_for_keys
+from seglog.arrow.encoding import StickyPartitions, murmur2_of, partitions_for_keys
 from seglog.core.partitioner import murmur2, partition_for_key
 from tests.support import each_case
 

@@ -9,7 +9,7 @@ import seglog
 import seglog.asyncio
 import seglog.trio
 from seglog.core.consumer_options import GroupOptions
-from seglog.core.kafka_words import OURS
+from seglog.core.wrong_face import OURS
 from tests.unit.clients.faces import Face
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_protocol.aborted_batches import Aborted
-from seglog_protocol.isolation import Isolation
+from seglog_protocol.isolation import Aborted, Isolation
 from seglog_protocol.segment_files import TXN_INDEX_SUFFIX
 from tests.interop.golden import Row, load_case, row_of, unpack
 from tests.logs import flip_bit

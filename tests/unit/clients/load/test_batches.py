@@ -2,7 +2,7 @@
 
 import pytest
 
-from seglog.load.batches import BatchMaker, stamp_of
+from seglog.load.verbs import BatchMaker, stamp_of
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records

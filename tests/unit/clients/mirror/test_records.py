@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seglog.mirror.errors import MirrorError
 from seglog.mirror.positions import Origin, Position
-from seglog.mirror.records import Content, Placed, next_to_copy
+from seglog.mirror.resuming import Content, Placed, next_to_copy
 from tests.support import examples
 
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_spark.admission import lag, limit_bytes, limit_offsets
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition
 from seglog_spark.planning import DataLossError
-from seglog_spark.plans import StreamPlan
+from seglog_spark.plans import StreamPlan, lag, limit_bytes, limit_offsets
 from tests.spark.fake_log import FakeLog, log, stream_options, tp
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))

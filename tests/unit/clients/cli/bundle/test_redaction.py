@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.cli.bundle.redaction import HIDDEN, redacted
+from seglog.cli.bundle.archive import HIDDEN, redacted
 from tests.support import each_case
 
 SECRET = "s3cr3t-Pa55"

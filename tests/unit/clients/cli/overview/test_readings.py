@@ -2,8 +2,7 @@
 
 import pytest
 
-from seglog.cli.overview.readings import Numbers, Reading, quantile_of
-from seglog.cli.overview.rows import group_rows, topic_rows
+from seglog.cli.overview.readings import Numbers, Reading, group_rows, quantile_of, topic_rows
 from tests.unit.clients.cli.overview.brokers import family, healthy, reading, sick
 
 

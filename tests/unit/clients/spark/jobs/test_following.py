@@ -12,7 +12,7 @@ from seglog_protocol.errors import (
     SeglogError,
     UnknownTopicError,
 )
-from seglog_spark.jobs.following import AGAIN_SECONDS, follow, passes, terminated_as_interrupted
+from seglog_spark.jobs.archive import AGAIN_SECONDS, follow, passes, terminated_as_interrupted
 from seglog_spark.planning import DataLossError
 
 Round = Callable[[], object]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cli.tables import aligned
-from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged, table, write_parquet
+from seglog_spark.jobs.report import ReportRow, by_partition, merged, table, write_parquet
 
 HOUR = 3_600_000
 START = 1_546_300_800_000

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglog.arrow.decoding import LOCKSTEP_MIN, decode_headers
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.batch_columns import read_batches
-from seglog_protocol.header_columns import LOCKSTEP_MIN, decode_headers
 from seglog_protocol.record_columns import RecordColumns, open_batches
 from seglog_protocol.records import Headers, encode_record
 from tests.unit.protocol import golden
