@@ -9,13 +9,14 @@ on the wire. *What now*: the message, one sentence for a person, and ``retriable
     |- StorageError    disk or file errors on the broker: the broker's fault
     `- ClientError     never on the wire: raised by the client about its own connection and calls
 
-Wire codes are Kafka's names where Kafka has the same error; ``kafka_code`` is Kafka's number for it, for the Kafka-wire
-listener, and -1 (UNKNOWN_SERVER_ERROR) where Kafka has none. Bugs stay ``assert``, ``TypeError`` and ``ValueError``,
-and crash.
+Wire codes are Kafka's names where Kafka has the same error; ``kafka_name`` is the name of one that comes near. By
+them, or by those of its bases, an error has Kafka's number, ``kafka_code``, for the Kafka-wire listener: -1
+(UNKNOWN_SERVER_ERROR) where Kafka has none. Bugs stay ``assert``, ``TypeError`` and ``ValueError``, and crash.
 """
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar, Final, TypeVar
 
 from seglog_protocol.texts import members_text
@@ -31,7 +32,7 @@ class SeglogError(Exception):
     """
 
     code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
-    kafka_code: ClassVar[int] = -1
+    kafka_name: ClassVar[str] = ""
     retriable: bool = False
 
     def __init__(self, message: str, /, **facts: Fact) -> None:
@@ -41,9 +42,23 @@ class SeglogError(Exception):
         for name in promised_facts(type(self)) & facts.keys():
             setattr(self, name, facts[name])
 
+    @property
+    def kafka_code(self) -> int:
+        """Kafka's number for the error, -1 where Kafka has none."""
+        kind: Any = type(self)  # mypy takes classes for unhashable
+        return _kafka_code(kind)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the facts when an error crosses a process boundary."""
         return (_rebuild, (type(self), self.message, self.facts, self.retriable))
+
+
+@cache
+def _kafka_code(cls: Any) -> int:
+    from seglog_protocol.kafka.error_codes import ErrorCode  # noqa: PLC0415 - with Kafka's wire, which few need
+
+    names = (own.get("kafka_name") or own.get("code", "") for own in map(vars, cls.__mro__))
+    return next(int(ErrorCode[name]) for name in names if name in ErrorCode.__members__)
 
 
 def promised_facts(cls: type[SeglogError]) -> frozenset[str]:
@@ -71,7 +86,6 @@ class ProtocolError(SeglogError):
     """Bytes that the protocol does not allow."""
 
     code = "INVALID_REQUEST"
-    kafka_code = 42
 
 
 class LocalProtocolError(ProtocolError):
@@ -110,7 +124,6 @@ class RequestError(SeglogError):
     """The request cannot be served as asked."""
 
     code = "INVALID_REQUEST"
-    kafka_code = 42
 
 
 class InvalidRequestError(RequestError):
@@ -122,14 +135,14 @@ class InvalidRequestError(RequestError):
 class TransactionalIdMissingError(InvalidRequestError):
     """A batch belongs to a transaction, and the request that has it names no transactional id."""
 
-    kafka_code = 53
+    kafka_name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
 class UnsupportedApiError(RequestError):
     """The broker has no such api."""
 
     code = "UNSUPPORTED_API"
-    kafka_code = 35
+    kafka_name = "UNSUPPORTED_VERSION"
     api: str = ""
 
 
@@ -137,7 +150,6 @@ class UnsupportedVersionError(RequestError):
     """The broker has the api, but not in that version."""
 
     code = "UNSUPPORTED_VERSION"
-    kafka_code = 35
     api: str = ""
     minimum: int = -1
     maximum: int = -1
@@ -147,7 +159,7 @@ class UnknownTopicError(RequestError):
     """The topic does not exist; ``nearest`` is the most similar existing name, or empty."""
 
     code = "UNKNOWN_TOPIC"
-    kafka_code = 3
+    kafka_name = "UNKNOWN_TOPIC_OR_PARTITION"
     topic: str = ""
     nearest: str = ""
 
@@ -156,7 +168,7 @@ class UnknownPartitionError(RequestError):
     """The topic has no such partition; it has ``partitions`` of them, numbered from 0."""
 
     code = "UNKNOWN_PARTITION"
-    kafka_code = 3
+    kafka_name = "UNKNOWN_TOPIC_OR_PARTITION"
     topic: str = ""
     partition: int = -1
     partitions: int = -1
@@ -169,7 +181,6 @@ class InconsistentTopicIdError(RequestError):
     """
 
     code = "INCONSISTENT_TOPIC_ID"
-    kafka_code = 103
     topic: str = ""
     partition: int = -1
     topic_id: str = ""
@@ -182,7 +193,6 @@ class InvalidTopicError(RequestError):
     """
 
     code = "INVALID_TOPIC_EXCEPTION"
-    kafka_code = 17
     topic: str = ""
     other: str = ""
 
@@ -191,7 +201,6 @@ class TopicExistsError(RequestError):
     """The topic already exists."""
 
     code = "TOPIC_ALREADY_EXISTS"
-    kafka_code = 36
     topic: str = ""
 
 
@@ -199,14 +208,12 @@ class InvalidPartitionsError(RequestError):
     """The number of partitions is not valid."""
 
     code = "INVALID_PARTITIONS"
-    kafka_code = 37
 
 
 class InvalidConfigError(RequestError):
     """An unknown configuration key or a value outside its range; ``key`` names it."""
 
     code = "INVALID_CONFIG"
-    kafka_code = 40
     key: str = ""
 
 
@@ -214,7 +221,6 @@ class PolicyViolationError(RequestError):
     """The topic's configuration forbids the operation."""
 
     code = "POLICY_VIOLATION"
-    kafka_code = 44
 
 
 class OffsetOutOfRangeError(RequestError):
@@ -225,7 +231,6 @@ class OffsetOutOfRangeError(RequestError):
     """
 
     code = "OFFSET_OUT_OF_RANGE"
-    kafka_code = 1
     topic: str = ""
     partition: int = -1
     requested: int = -1
@@ -241,7 +246,6 @@ class InvalidRecordError(RequestError):
     """
 
     code = "INVALID_RECORD"
-    kafka_code = 87
     record: int = -1
     records: Sequence[int] = range(0)
 
@@ -250,7 +254,6 @@ class InvalidTimestampError(RequestError):
     """A timestamp outside the topic's range; ``record`` and ``records`` are those of InvalidRecordError."""
 
     code = "INVALID_TIMESTAMP"
-    kafka_code = 32
     record: int = -1
     records: Sequence[int] = range(0)
     timestamp: int = -1
@@ -266,7 +269,6 @@ class CorruptBatchError(RequestError):
     """The bytes of a sent batch do not match their checksum or their lengths. Sending it again may help."""
 
     code = "CORRUPT_MESSAGE"
-    kafka_code = 2
     retriable = True
 
 
@@ -274,7 +276,6 @@ class MessageTooLargeError(RequestError):
     """A batch is larger than ``max.message.bytes`` of its topic."""
 
     code = "MESSAGE_TOO_LARGE"
-    kafka_code = 10
     size: int = -1
     limit: int = -1
 
@@ -283,7 +284,6 @@ class RecordListTooLargeError(RequestError):
     """A batch is larger than ``segment.bytes`` of its topic, so no segment could hold it."""
 
     code = "RECORD_LIST_TOO_LARGE"
-    kafka_code = 18
     size: int = -1
     limit: int = -1
 
@@ -295,7 +295,6 @@ class OutOfOrderSequenceError(RequestError):
     """
 
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    kafka_code = 45
     producer_id: int = -1
     sequence: int = -1
     expected: int = -1
@@ -305,7 +304,6 @@ class InvalidProducerEpochError(RequestError):
     """A newer instance of the producer exists, with epoch ``current_epoch``; the batch has an older epoch."""
 
     code = "INVALID_PRODUCER_EPOCH"
-    kafka_code = 47
     producer_id: int = -1
     producer_epoch: int = -1
     current_epoch: int = -1
@@ -319,7 +317,6 @@ class InvalidTransactionStateError(RequestError):
     """
 
     code = "INVALID_TXN_STATE"
-    kafka_code = 48
     producer_id: int = -1
     producer_epoch: int = -1
     first_offset: int = -1
@@ -335,7 +332,7 @@ class BrokerStoppingError(RequestError):
     """The broker, or this connection, is being shut down; connect again."""
 
     code = "BROKER_STOPPING"
-    kafka_code = 8
+    kafka_name = "BROKER_NOT_AVAILABLE"
     retriable = True
 
 
@@ -346,14 +343,12 @@ class AuthenticationError(RequestError):
     """Who the client is has not been proven: an unknown user, a wrong password or token, or none. Never says which."""
 
     code = "SASL_AUTHENTICATION_FAILED"
-    kafka_code = 58
 
 
 class UnsupportedMechanismError(AuthenticationError):
     """The listener does not take this SASL mechanism; ``mechanisms`` are those that it takes."""
 
     code = "UNSUPPORTED_SASL_MECHANISM"
-    kafka_code = 33
     mechanisms: list[str] = []  # noqa: RUF012 - never changed
 
 
@@ -361,7 +356,6 @@ class AuthenticationRequiredError(AuthenticationError):
     """A request came before the client was authenticated, or out of order; ``mechanisms`` are those to choose from."""
 
     code = "ILLEGAL_SASL_STATE"
-    kafka_code = 34
     mechanisms: list[str] = []  # noqa: RUF012 - never changed
 
 
@@ -369,7 +363,6 @@ class AuthorizationError(RequestError):
     """The ``principal`` may not do this: only the accounts in super.users may."""
 
     code = "CLUSTER_AUTHORIZATION_FAILED"
-    kafka_code = 31
     principal: str = ""
 
 
@@ -377,7 +370,6 @@ class TopicAuthorizationError(AuthorizationError):
     """The ``principal`` may not change topics."""
 
     code = "TOPIC_AUTHORIZATION_FAILED"
-    kafka_code = 29
     topic: str = ""
 
 
@@ -385,7 +377,6 @@ class GroupAuthorizationError(AuthorizationError):
     """The ``principal`` may not delete groups, nor their offsets."""
 
     code = "GROUP_AUTHORIZATION_FAILED"
-    kafka_code = 30
     group: str = ""
 
 
@@ -393,7 +384,6 @@ class UnknownUserError(RequestError):
     """There is no such account, or it has no such credential."""
 
     code = "RESOURCE_NOT_FOUND"
-    kafka_code = 91
     user: str = ""
 
 
@@ -401,7 +391,6 @@ class DuplicateUserError(RequestError):
     """One request names the same credential twice."""
 
     code = "DUPLICATE_RESOURCE"
-    kafka_code = 92
     user: str = ""
 
 
@@ -409,7 +398,6 @@ class UnacceptableCredentialError(RequestError):
     """A name, salt or number of iterations that a credential may not have."""
 
     code = "UNACCEPTABLE_CREDENTIAL"
-    kafka_code = 93
     user: str = ""
 
 
@@ -426,7 +414,6 @@ class CoordinatorLoadingError(GroupError):
     """The broker still loads groups and committed offsets, or transactions, after a start: try again."""
 
     code = "COORDINATOR_LOAD_IN_PROGRESS"
-    kafka_code = 14
     retriable = True
 
 
@@ -434,7 +421,6 @@ class CoordinatorNotAvailableError(GroupError):
     """The coordinator's records could not be written, or its topic cannot be created now: try again."""
 
     code = "COORDINATOR_NOT_AVAILABLE"
-    kafka_code = 15
     retriable = True
 
 
@@ -442,7 +428,6 @@ class IllegalGenerationError(GroupError):
     """The member is not of the group's current ``generation``: it must rejoin."""
 
     code = "ILLEGAL_GENERATION"
-    kafka_code = 22
     generation: int = -1
 
 
@@ -450,21 +435,18 @@ class InconsistentGroupProtocolError(GroupError):
     """The member's protocol type or assignors have nothing in common with those of the group's other members."""
 
     code = "INCONSISTENT_GROUP_PROTOCOL"
-    kafka_code = 23
 
 
 class InvalidGroupIdError(GroupError):
     """The group id is empty, or too long for its topic."""
 
     code = "INVALID_GROUP_ID"
-    kafka_code = 24
 
 
 class UnknownMemberError(GroupError):
     """The group has no such member (any more): rejoin as a new member. ``member_id`` names it."""
 
     code = "UNKNOWN_MEMBER_ID"
-    kafka_code = 25
     member_id: str = ""
 
 
@@ -472,7 +454,6 @@ class InvalidSessionTimeoutError(GroupError):
     """The session timeout (ms) is outside of ``minimum`` to ``maximum``."""
 
     code = "INVALID_SESSION_TIMEOUT"
-    kafka_code = 26
     minimum: int = -1
     maximum: int = -1
 
@@ -481,14 +462,12 @@ class RebalanceInProgressError(GroupError):
     """The group rebalances: the member must rejoin."""
 
     code = "REBALANCE_IN_PROGRESS"
-    kafka_code = 27
 
 
 class NonEmptyGroupError(GroupError):
     """The group has live members, which ``members`` names, and the request wants one without."""
 
     code = "NON_EMPTY_GROUP"
-    kafka_code = 68
     members: list[str] = []  # noqa: RUF012 - replaced, never changed
 
     @classmethod
@@ -505,14 +484,12 @@ class UnknownGroupError(GroupError):
     """There is no such group. Kafka calls it GROUP_ID_NOT_FOUND."""
 
     code = "GROUP_ID_NOT_FOUND"
-    kafka_code = 69
 
 
 class MemberIdRequiredError(GroupError):
     """A new member must join again with ``member_id``, which this error assigns to it."""
 
     code = "MEMBER_ID_REQUIRED"
-    kafka_code = 79
     member_id: str = ""
 
 
@@ -520,14 +497,12 @@ class GroupMaxSizeError(GroupError):
     """The group has as many members as ``group.max.size`` allows."""
 
     code = "GROUP_MAX_SIZE_REACHED"
-    kafka_code = 81
 
 
 class FencedInstanceError(GroupError):
     """Another consumer has joined with the same group instance id, and took the member's place."""
 
     code = "FENCED_INSTANCE_ID"
-    kafka_code = 82
     instance_id: str = ""
 
 
@@ -535,7 +510,6 @@ class GroupSubscribedError(GroupError):
     """Live members of the group are subscribed to the topic, so its offsets cannot be deleted."""
 
     code = "GROUP_SUBSCRIBED_TO_TOPIC"
-    kafka_code = 86
     topic: str = ""
 
 
@@ -543,7 +517,6 @@ class MetadataTooLargeError(GroupError):
     """The text that comes with a committed offset has more than ``limit`` bytes (``offset.metadata.max.bytes``)."""
 
     code = "OFFSET_METADATA_TOO_LARGE"
-    kafka_code = 12
     size: int = -1
     limit: int = -1
 
@@ -552,14 +525,12 @@ class FencedMemberEpochError(GroupError):
     """The group does not know the member's epoch: rejoin with epoch 0."""
 
     code = "FENCED_MEMBER_EPOCH"
-    kafka_code = 110
 
 
 class UnreleasedInstanceError(GroupError):
     """The group instance id belongs to a member that has not left."""
 
     code = "UNRELEASED_INSTANCE_ID"
-    kafka_code = 111
     instance_id: str = ""
 
 
@@ -567,28 +538,24 @@ class UnsupportedAssignorError(GroupError):
     """The broker has no such assignor."""
 
     code = "UNSUPPORTED_ASSIGNOR"
-    kafka_code = 112
 
 
 class StaleMemberEpochError(GroupError):
     """The member's epoch is not its current one; it gets that with its next heartbeat."""
 
     code = "STALE_MEMBER_EPOCH"
-    kafka_code = 113
 
 
 class InvalidRegularExpressionError(GroupError):
     """The regular expression by which the member subscribes to topics is not valid."""
 
     code = "INVALID_REGULAR_EXPRESSION"
-    kafka_code = 128
 
 
 class UnstableOffsetCommitError(GroupError):
     """An open transaction has committed another offset for the partition: try again when it has ended."""
 
     code = "UNSTABLE_OFFSET_COMMIT"
-    kafka_code = 88
     retriable = True
     topic: str = ""
     partition: int = -1
@@ -607,21 +574,18 @@ class ProducerFencedError(TransactionError):
     """A newer producer has the transactional id, or the broker has aborted the transaction: make a new producer."""
 
     code = "PRODUCER_FENCED"
-    kafka_code = 90
 
 
 class InvalidProducerIdMappingError(TransactionError):
     """The transactional id is not known, or has another producer id than the request: it may have expired."""
 
     code = "INVALID_PRODUCER_ID_MAPPING"
-    kafka_code = 49
 
 
 class InvalidTransactionTimeoutError(TransactionError):
     """The timeout of transactions is not positive, or above ``limit``, which is ``transaction.max.timeout.ms``."""
 
     code = "INVALID_TRANSACTION_TIMEOUT"
-    kafka_code = 50
     limit: int = -1
 
 
@@ -629,7 +593,6 @@ class ConcurrentTransactionsError(TransactionError):
     """The producer's last transaction is being ended: try again."""
 
     code = "CONCURRENT_TRANSACTIONS"
-    kafka_code = 51
     retriable = True
 
 
@@ -637,7 +600,6 @@ class TransactionCoordinatorFencedError(TransactionError):
     """A marker of ``coordinator_epoch`` came after one of ``current_epoch``: a newer coordinator has taken over."""
 
     code = "TRANSACTION_COORDINATOR_FENCED"
-    kafka_code = 52
     producer_id: int = -1
     coordinator_epoch: int = -1
     current_epoch: int = -1
@@ -647,14 +609,12 @@ class UnknownTransactionalIdError(TransactionError):
     """No producer has, or had lately, this transactional id."""
 
     code = "TRANSACTIONAL_ID_NOT_FOUND"
-    kafka_code = 105
 
 
 class TransactionAbortableError(TransactionError):
     """The transaction cannot be committed any more: abort it, and do its work again."""
 
     code = "TRANSACTION_ABORTABLE"
-    kafka_code = 120
 
 
 # --- Storage ----------------------------------------------------------------------------------------------------------
@@ -664,7 +624,6 @@ class StorageError(SeglogError):
     """A disk or file error on the broker."""
 
     code = "KAFKA_STORAGE_ERROR"
-    kafka_code = 56
 
 
 class DiskFullError(StorageError):
@@ -687,7 +646,7 @@ class PartitionRecoveringError(StorageError):
     """
 
     code = "PARTITION_RECOVERING"
-    kafka_code = 5
+    kafka_name = "LEADER_NOT_AVAILABLE"
     retriable = True
     topic: str = ""
     partition: int = -1
@@ -710,7 +669,7 @@ class CorruptRecordError(StorageError):
     """
 
     code = "CORRUPT_RECORD"
-    kafka_code = 2
+    kafka_name = "CORRUPT_MESSAGE"
     topic: str = ""
     partition: int = -1
     path: str = ""
@@ -760,7 +719,6 @@ class UnknownServerError(StorageError):
     """An internal error of the broker; its log has the traceback."""
 
     code = "UNKNOWN_SERVER_ERROR"
-    kafka_code = -1
 
 
 class UnknownCodeError(SeglogError):

@@ -111,7 +111,7 @@ def error_rows() -> list[list[str]]:
         facts = dict.fromkeys(name for other in relatives for name in sorted(errors.promised_facts(other)))
         rows[kind.code] = [
             f"`{kind.code}`",
-            str(decoded.kafka_code),
+            str(decoded("").kafka_code),
             fault,
             "yes" if decoded.retriable else "no",
             ", ".join(f"`{name}`" for name in facts),

@@ -214,10 +214,10 @@ def test_a_fact_that_is_a_list_of_something_else_than_names_is_dropped() -> None
 
 
 def test_kafkas_numbers_are_kafkas() -> None:
-    named = {kind.code: kind.kafka_code for kind in errors.WIRE_ERRORS if kind.code in ErrorCode.__members__}
+    named = {kind.code: kind("").kafka_code for kind in errors.WIRE_ERRORS if kind.code in ErrorCode.__members__}
     assert named == {name: ErrorCode[name] for name in named}
     assert len(named) > 40
-    assert {errors.UnknownTopicError.kafka_code, errors.UnknownPartitionError.kafka_code} == {3}
+    assert {kind("").kafka_code for kind in (errors.UnknownTopicError, errors.UnknownPartitionError)} == {3}
     assert errors.BY_CODE["UNKNOWN_SERVER_ERROR"] is errors.UnknownServerError
 
 
