@@ -18,6 +18,7 @@ from seglog_protocol.frames import decode_map
 from seglog_protocol.messages.headers import MAP_BYTES_MAX
 from tests.support import each_case, examples, memory_taken
 from tests.unit.protocol.test_messages import HEADERS, REPLIES, comparable, of_type
+from tests.unit.protocol.test_plain_requests import Name, Numbers, OwnList
 
 IDS: Final = st.integers(0, messages.INT64_MAX)
 
@@ -130,31 +131,12 @@ def test_a_list_that_a_field_begins_with_is_its_own() -> None:
     assert (len(first.unknown), second.unknown, messages.TopicsReply().unknown) == (1, [], [])
 
 
-class Name(str):
-    """Text of a caller's own type."""
-
-    __slots__ = ()
-
-
-class Number(int):
-    """A whole number of a caller's own type."""
-
-
-class Names(list[Any]):
-    """A list of a caller's own type."""
-
-
-def test_values_of_types_made_of_plain_ones_travel_as_these() -> None:
-    request = messages.AppendRequest(Names([messages.AppendPartition(Name("t"), Number(3), 5)]), "os")
-    plain = messages.AppendRequest([messages.AppendPartition("t", 3, 5)], "os")
-    assert messages.pack_request(1, request) == messages.pack_request(1, plain)
-    assert type(request.to_wire()["partitions"][0]["topic"]) is str
-    refused = UnknownTopicError("no", topic=Name("t"), seen=Names([b"raw", bytearray(b"raw"), Number(1)]))
-    assert decode_map(
-        messages.pack_reply(1, messages.AppendReply([messages.AppendResult("t", 0, error=refused)])), "header"
-    ) == {
+def test_facts_of_types_made_of_plain_ones_travel_as_these() -> None:
+    refused = UnknownTopicError("no", topic=Name("t"), seen=OwnList([b"raw", bytearray(b"raw"), Numbers.TWO]))
+    reply = messages.AppendReply([messages.AppendResult("t", 0, error=refused)])
+    assert decode_map(messages.pack_reply(1, reply), "header") == {
         "id": 1,
-        "partitions": [{"topic": "t", "partition": 0, "error": error_to_wire(refused) | {"seen": [b"raw", b"raw", 1]}}],
+        "partitions": [{"topic": "t", "partition": 0, "error": error_to_wire(refused) | {"seen": [b"raw", b"raw", 2]}}],
     }
 
 

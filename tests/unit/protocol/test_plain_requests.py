@@ -33,6 +33,10 @@ class Names(enum.StrEnum):
     ORDERS = "orders"
 
 
+class OwnList(list[Any]):
+    pass
+
+
 class Numbers(enum.IntEnum):
     TWO = 2
 
@@ -53,6 +57,9 @@ def test_so_are_those_in_lists() -> None:
     assert decode_map(pack_request(7, asked), "header")["partitions"] == [{"topic": "t", "partition": 1}]
     cut = TruncateRequest([TruncatePartition("t", Numbers.TWO, np.int64(5))])  # type: ignore[arg-type]
     assert decode_map(pack_request(7, cut), "header")["partitions"] == [{"topic": "t", "partition": 2, "offset": 5}]
+    own = OffsetsRequest(OwnList([OffsetsPartition(Name("t"), Numbers.TWO)]))
+    assert pack_request(7, own) == pack_request(7, OffsetsRequest([OffsetsPartition("t", 2)]))
+    assert type(own.to_wire()["partitions"][0]["topic"]) is str
 
 
 FOREIGN = [

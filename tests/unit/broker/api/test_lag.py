@@ -43,20 +43,6 @@ async def test_an_offset_is_lost_when_its_segment_leaves_the_log_as_explain_pred
     assert places[1].bytes_to_come is not None
 
 
-async def test_an_offset_is_lost_within_the_predicted_interval(mock_clock: MockClock, scene: Scene) -> None:
-    scene.append(*(NOW - minutes * MINUTE for minutes in (9, 8, 2)))
-    (place,) = await ask(scene, 1)
-    assert place.lost_from_ms is not None
-    pass_time(scene, mock_clock, place.lost_from_ms)
-    await scene.check()
-    assert scene.log.log_start_offset == 1
-    pass_time(scene, mock_clock, place.lost_from_ms + 1)
-    await scene.check()
-    assert scene.log.log_start_offset == 2
-    (lost,) = await ask(scene, 1)
-    assert (lost.earliest, lost.earliest_reason, lost.segment) == (2, "expired", 2), "what it can still lose"
-
-
 async def test_an_offset_at_the_end_or_beyond_has_no_record_to_lose(scene: Scene) -> None:
     scene.append(NOW - 11 * MINUTE, NOW)
     for place in await ask(scene, 2, 99, 2**62):

@@ -176,14 +176,6 @@ async def test_a_peer_that_has_finished_sending_gets_its_answers(kit: WireKit) -
         assert await peer.rest() == b""
 
 
-async def test_requests_may_come_byte_by_byte(peer: WirePeer) -> None:
-    frames = peer.append("os") + peer.append() + peer.query() + peer.fetch(0)
-    for at in range(len(frames)):
-        await peer.send(frames[at : at + 1])
-    responses = {response.number: response.value for response in await peer.receive_all(4)}
-    assert responses == {0: 0, 1: 1, 2: 2, 3: 2 * len(BATCH)}
-
-
 @pytest.mark.parametrize("what", ["append", "fetch"])
 async def test_half_a_request_is_not_served(what: str, served: WireServed, peer: WirePeer) -> None:
     frame = peer.append("os") if what == "append" else peer.fetch(0)

@@ -18,7 +18,6 @@ LABELS = {"native": "native", "kafka": "PLAINTEXT"}
 APPEND = {"native": "append", "kafka": "Produce"}
 FETCH = {"native": "fetch", "kafka": "Fetch"}
 QUERY = {"native": "offsets", "kafka": "ListOffsets"}
-GONE = {"native": "OFFSET_OUT_OF_RANGE", "kafka": "OFFSET_OUT_OF_RANGE"}
 
 
 def counts_of(broker: Broker, kit: WireKit, api: dict[str, str]) -> ApiMetrics:
@@ -31,11 +30,11 @@ def timed(counts: ApiMetrics) -> int:
 
 
 class Taps:
-    """Counts the bytes of both directions of one connection."""
+    """Counts the bytes that one connection receives."""
 
     def __init__(self, peer: WirePeer) -> None:
         self.peer = peer
-        self.sent = self.received = 0
+        self.received = 0
         receive_some = peer.stream.receive_some
 
         async def counted(max_bytes: int | None = None) -> bytes:
@@ -45,9 +44,16 @@ class Taps:
 
         peer.stream.receive_some = counted  # type: ignore[method-assign]
 
-    async def send(self, *frames: bytes) -> None:
-        self.sent += sum(map(len, frames))
+    async def counted(self, counts: ApiMetrics, *frames: bytes) -> None:
+        """Sends requests of one api, and looks that they and their responses are counted with all their bytes."""
+        self.received = 0
+        before = counts.request_bytes, counts.response_bytes, counts.requests
         await self.peer.send(*frames)
+        await self.peer.receive_all(len(frames))
+        assert counts.request_bytes - before[0] == sum(map(len, frames))
+        assert counts.response_bytes - before[1] == self.received
+        assert counts.requests - before[2] == len(frames)
+        assert timed(counts) == counts.requests
 
 
 @pytest.mark.parametrize("ack", ["os", "disk"])
@@ -55,14 +61,8 @@ async def test_appends_are_counted_with_all_their_bytes(kit: WireKit, ack: str, 
     taps = Taps(await served.connect())
     counts = counts_of(served.broker, kit, APPEND)
     for number in range(1, 8):  # a pipeline of one, then of more
-        taps.sent = taps.received = 0
-        before = counts.request_bytes, counts.response_bytes, counts.requests
-        await taps.send(*[taps.peer.append("os" if ack == "os" else "disk") for _ in range(number)])
-        await taps.peer.receive_all(number)
-        assert counts.request_bytes - before[0] == taps.sent
-        assert counts.response_bytes - before[1] == taps.received
-        assert counts.requests - before[2] == number
-    assert timed(counts) == counts.requests == 28
+        await taps.counted(counts, *[taps.peer.append("os" if ack == "os" else "disk") for _ in range(number)])
+    assert counts.requests == 28
     assert not counts.errors
 
 
@@ -78,17 +78,9 @@ async def test_appends_without_an_answer_are_counted_too(kit: WireKit, served: W
 async def test_fetches_and_other_requests_are_counted_with_their_records(kit: WireKit, served: WireServed) -> None:
     taps = Taps(await served.connect())
     peer = taps.peer
-    await taps.send(peer.append())
-    await peer.receive()
+    await taps.counted(counts_of(served.broker, kit, APPEND), peer.append())
     for api, frame in ((FETCH, peer.fetch(0)), (QUERY, peer.query()), (FETCH, peer.fetch(0))):
-        counts = counts_of(served.broker, kit, api)
-        before = counts.request_bytes, counts.response_bytes, counts.requests
-        taps.sent = taps.received = 0
-        await taps.send(frame)
-        await peer.receive()
-        assert counts.request_bytes - before[0] == taps.sent
-        assert counts.response_bytes - before[1] == taps.received
-        assert (counts.requests - before[2], timed(counts)) == (1, counts.requests)
+        await taps.counted(counts_of(served.broker, kit, api), frame)
     assert counts_of(served.broker, kit, FETCH).response_bytes > 2 * len(BATCH)
 
 

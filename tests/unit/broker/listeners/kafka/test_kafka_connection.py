@@ -43,7 +43,6 @@ from tests.unit.broker.listeners.kafka.kafka_peer import (
 
 BATCH = batch(b"value")
 PRODUCED = messages.ProduceResponse
-FETCHED = messages.FetchResponse
 LISTED = messages.ListOffsetsResponse
 
 
@@ -258,12 +257,6 @@ async def test_unread_bytes_do_not_cost_earlier_responses(served: KafkaServed) -
     assert os.write(peer.stream.socket.fileno(), data) > RECEIVE_BYTES + 1_000, "more than is read at once"
     assert results(await peer.receive(PRODUCED)) == [(0, 0)]
     assert await peer.stream.receive_some() == b"", "not reset"
-
-
-async def test_one_unknown_name_of_a_request_gets_a_suggestion(peer: KafkaPeer) -> None:
-    response = await peer.ask(produce(*[(name, 0, BATCH) for name in ("plan", "keyd", "smal")]), 9)
-    said = [topic.partition_responses[0].error_message for topic in response.responses]
-    assert ["did you mean" in str(message) for message in said] == [True, False, False]
 
 
 async def test_a_produce_request_may_have_more_than_a_mebibyte_and_no_other() -> None:

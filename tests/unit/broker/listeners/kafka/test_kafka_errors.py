@@ -40,7 +40,6 @@ from tests.unit.protocol.kafka.instances import Instances
 BATCH = batch(b"value")
 PRODUCED = messages.ProduceResponse
 FETCHED = messages.FetchResponse
-LISTED = messages.ListOffsetsResponse
 
 PRODUCE_VERSIONS = [3, 5, 7, 8, 9, 12, 13]
 

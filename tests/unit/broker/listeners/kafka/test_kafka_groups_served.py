@@ -1,6 +1,5 @@
 """Groups over Kafka's wire in front of the real service: the whole life of a group in every version."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from trio.testing import wait_all_tasks_blocked
@@ -24,9 +23,6 @@ class Member:
         self.instance = instance
         self.id = ""
         self.generation = -1
-        self.sessions_ms = 10_000
-        self.protocols: Sequence[str] = ("range",)
-        self.protocol_type = "consumer"
 
     @classmethod
     async def of(cls, served: KafkaServed, group: str, version: int = 9, instance: str | None = None) -> "Member":
@@ -43,11 +39,11 @@ class Member:
         cls = messages.JoinGroupRequest
         request = cls(
             group_id=self.group,
-            session_timeout_ms=self.sessions_ms,
+            session_timeout_ms=10_000,
             rebalance_timeout_ms=60_000,
             member_id=self.id,
-            protocol_type=self.protocol_type,
-            protocols=[cls.JoinGroupRequestProtocol(name=name, metadata=b"metadata") for name in self.protocols],
+            protocol_type="consumer",
+            protocols=[cls.JoinGroupRequestProtocol(name="range", metadata=b"metadata")],
             **self._instance(self.version, 5),
         )
         await self.peer.send(request, self.version)
@@ -89,12 +85,12 @@ class Member:
         )
         return (await self.peer.ask(request, version)).error_code
 
-    async def commit(self, offset: int, version: int = 9, *, topic: str = "plain", metadata: str = "note") -> Any:
+    async def commit(self, offset: int, version: int = 9, *, metadata: str = "note") -> Any:
         cls = messages.OffsetCommitRequest
         partition = cls.OffsetCommitRequestPartition(
             partition_index=1, committed_offset=offset, committed_metadata=metadata
         )
-        named: dict[str, Any] = {"topic_id": self.topic_id} if version >= 10 else {"name": topic}
+        named: dict[str, Any] = {"topic_id": self.topic_id} if version >= 10 else {"name": "plain"}
         request = cls(
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
