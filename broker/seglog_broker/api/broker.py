@@ -48,6 +48,7 @@ from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
 from seglog_broker.partitions.idle_writers import IdleWriters
+from seglog_broker.partitions.partition import Problem
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
@@ -393,7 +394,7 @@ class Broker:
         logs.reconfigure(config.seglog_log_format, config.seglog_log_level)
         yield from self.directory.reconfigure(config)
 
-    async def find_problems(self) -> list[str]:
+    async def find_problems(self) -> list[Problem]:
         """The problems for ``hello``, found in turns: it looks at every partition, and many may ask at once."""
         await self.turn()
         turns = budget.Turns(self.turn)
@@ -405,9 +406,10 @@ class Broker:
                 found.append(problem)
         return found
 
-    def hello(self, problems: Sequence[str] | None = None) -> messages.HelloReply:
+    def hello(self, problems: Sequence[Problem] | None = None) -> messages.HelloReply:
         """The broker's identity, its api versions, and its ``problems``; None: they are looked up here."""
         offline = self.directory.report.offline
+        found = list(self.problems) if problems is None else problems
         return messages.HelloReply(
             protocol=messages.PROTOCOL_NAME,
             broker=f"seglogd/{VERSION}",
@@ -422,7 +424,8 @@ class Broker:
             uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
             partitions=len(self.partitions) + len(offline) + len(self.recoveries),
             auto_create_topics=self.config.auto_create_topics_enable,
-            problems=_limited(list(self.problems if problems is None else problems)),
+            problems=_limited([problem.sentence for problem in found]),
+            problem_kinds=[problem.kind for problem in found[:PROBLEMS_MAX]] or None,
             recovery=self.recoveries.progress(self.views),
             log_dir=str(Path(self.directory.path).absolute()),
             offline=len(offline),

@@ -342,7 +342,7 @@ class _SegmentReport:
             more=more,
             config=config,
             doubts=self._doubts(),
-            problems=self._partition.what_is_wrong(),
+            problems=[problem.sentence for problem in self._partition.what_is_wrong()],
             compaction=self._compaction(),
         )
 

@@ -5,7 +5,7 @@ It belongs to the loop, and neither it nor the log waits: what does is in ``dura
 their own, and neither begins while the other uses the log.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -37,6 +37,13 @@ FINDINGS_TOLD_MAX: Final = 3
 
 ROLLED_BY_TIME: Final = "segment.ms counts the timestamps of records: raise it for records that span years"
 """Beside the first lines about segments rolled by time, which old records do by the hundred."""
+
+
+class Problem(NamedTuple):
+    """A problem of the broker: its kind, which programs go by (see ``HelloReply``), and a sentence for the operator."""
+
+    kind: str
+    sentence: str
 
 
 class Partition(Flushable):
@@ -140,25 +147,25 @@ class Partition(Flushable):
         state = self.log.state_file.state
         return bool(state.read_only or state.damaged)
 
-    def what_is_wrong(self) -> list[str]:
-        """A sentence for the operator about each problem of the partition."""
+    def what_is_wrong(self) -> list[Problem]:
+        """The problems of the partition."""
         if not self.has_problems:
             return []
         state = self.log.state
         name = f"{self.topic}-{self.number}"
         # What is missing before it is a problem of the start.
         begins = max(self.log.log_start_offset, self.log.segments.bases[0])
-        problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
+        of_disk = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
         if self.append_failure is not None:
-            problems.append(f"{name} takes no records: {self.append_failure}")
-        problems += [f"{name}: {task} is held up: {reason}" for task, reason in self.problems.items()]
-        problems += [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
-        problems += [
+            of_disk.append(f"{name} takes no records: {self.append_failure}")
+        of_disk += [f"{name}: {task} is held up: {reason}" for task, reason in self.problems.items()]
+        damages = [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
+        damages += [
             f"{name}: {_damage_in_words(damage)}"
             + (", or were never synced before a crash: Kafka's clients pass them" if state.is_unsynced(damage) else "")
             for damage in [d for d in state.damaged if d.end_offset > begins][:DAMAGES_TOLD_MAX]
         ]
-        return problems
+        return [*(Problem("disk", each) for each in of_disk), *(Problem("damage", each) for each in damages)]
 
     def want_durable(self) -> Round:
         """Add everything appended so far to the next round. It begins only when a task calls ``wait_durable``."""

@@ -42,7 +42,8 @@ class HelloRequest(Request):
 class HelloReply(Message):
     """The broker: its software, api versions as ``{api: [lowest, highest]}``, and limits in bytes and counts.
 
-    ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator.
+    ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator;
+    ``problem_kinds`` the kinds of the first of them: disk-full, disk-fills, disk, damage, transaction, or other.
     ``log_dir`` is the absolute path of the log directory on the broker's machine. Of the ``partitions``, ``offline``
     cannot be served, and ``read_only_until_room`` (None: 0) take no records until their disk has room. ``recovery``
     counts the partitions still in recovery after an unclean shutdown; ``read_bytes`` of ``bytes`` have been read,
@@ -64,6 +65,7 @@ class HelloReply(Message):
     offline: Int64 = default(0)
     read_only_until_room: Int64 | None = None
     principal: str | None = None
+    problem_kinds: list[str] | None = None
 
 
 class MetricsRequest(Request):

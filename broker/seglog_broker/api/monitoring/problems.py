@@ -1,10 +1,11 @@
-"""What is wrong with the broker, in sentences for its operator: `seglog ping`, /healthz and seglog_problems tell it."""
+"""Problems of the broker, for its operator: `seglog ping`, /healthz, `seglog doctor` and seglog_problems tell them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.partition import Problem
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.security.tls import ServerTls
@@ -25,29 +26,34 @@ class Problems:
     _clock: Clock
     _clock_trust: ClockTrust
     _tls: ServerTls | None
-    _of_transactions: Callable[[], Iterator[str | None]]
+    _of_transactions: Callable[[], Iterator[Problem | None]]
     not_reloaded: dict[str, str] = field(default_factory=dict)
     """What the last reload could not use, each with the reason: what was in force before it still is."""
 
-    def __iter__(self) -> Iterator[str]:
-        """Each problem, a sentence."""
+    def __iter__(self) -> Iterator[Problem]:
+        """Each problem."""
         return (problem for problem in self.found() if problem is not None)
 
-    def found(self) -> Iterator[str | None]:
+    def found(self) -> Iterator[Problem | None]:
         """As iterating over it, with None for what was looked at and is well, so that others may run in between."""
         offline = self._directory.report.offline
-        yield from [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
-        yield from self._directory.report.problems
-        yield self._clock_trust.problem
-        for certificate in () if self._tls is None else self._tls.certificates:
-            yield certificate.problem(self._clock.now_ms())
-        for what, reason in self.not_reloaded.items():
-            yield f"{what} was not reloaded, so that the one before is still in force: {reason}"
-        yield self._directory.space.problem()
+        for (topic, number), reason in offline.items():
+            yield Problem("disk", f"{topic}-{number} is offline: {reason}")
+        others = [*self._directory.report.problems, self._clock_trust.problem]
+        others += [each.problem(self._clock.now_ms()) for each in (self._tls.certificates if self._tls else ())]
+        others += [
+            f"{what} was not reloaded, so that the one before is still in force: {reason}"
+            for what, reason in self.not_reloaded.items()
+        ]
+        yield from (None if sentence is None else Problem("other", sentence) for sentence in others)
+        space = self._directory.space
+        if (sentence := space.problem()) is not None:
+            yield Problem("disk-full" if space.is_full or space.lacks_inodes else "disk-fills", sentence)
         for recovery in self._recoveries.without_room:
-            yield (
+            yield Problem(
+                "disk-full",
                 f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its "
-                f"recovery needs ({recovery.lacked_room})"
+                f"recovery needs ({recovery.lacked_room})",
             )
         for part in self._partitions.in_parts():
             for partition in part:

@@ -7,6 +7,7 @@ from seglog_broker.api.monitoring.broker_sources import by_label, one
 from seglog_broker.api.monitoring.samples import Sample, Source
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging
 from seglog_broker.coordinators.transactions.service.service import TransactionService
+from seglog_broker.partitions.partition import Problem
 from seglog_broker.texts import counted, time_text
 
 NAME_CHARACTERS_TOLD: Final = 100
@@ -36,13 +37,14 @@ class TransactionSources:
             "seglog_partitions_held_back": self._held_back,
         }
 
-    def problems(self) -> Iterator[str | None]:
-        """A sentence for each transaction that cannot be ended, or that nothing will end; None is a pause."""
+    def problems(self) -> Iterator[Problem | None]:
+        """A problem for each transaction that cannot be ended, or that nothing will end; None is a pause."""
         for ending, left, error in self._transactions.markers.all_held_up()[:TOLD_MAX]:
             decided = "committed" if ending.is_commit else "aborted"
-            yield (
+            yield Problem(
+                "transaction",
                 f"the transaction of {ending.transactional_id[:NAME_CHARACTERS_TOLD]} is {decided}, and its end is "
-                f"held up in {counted(left, 'partition')}, where it is tried again: {error.message}"
+                f"held up in {counted(left, 'partition')}, where it is tried again: {error.message}",
             )
         told = 0
         for found in self._transactions.hanging():
@@ -50,7 +52,7 @@ class TransactionSources:
                 told += 1
                 if told > TOLD_MAX:
                     return
-            yield None if found is None else _in_words(found)
+            yield None if found is None else Problem("transaction", _in_words(found))
 
     def _hanging(self) -> Iterator[Sample | None]:
         count = 0

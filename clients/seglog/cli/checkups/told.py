@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog import __version__
@@ -30,14 +31,13 @@ FREE_INODES_WARNED: Final = 10_000
 
 _RUNBOOK: Final = "docs/OPERATIONS.md"
 SECTIONS: Final = {
-    "disk is full": "When the disk is full",
+    "disk-full": "When the disk is full",
+    "disk-fills": "The disk fills up",
+    "disk": "The disk is slow or fails",
     "damage": "Damage is found",
-    "offline": "The disk is slow or fails",
-    "read-only": "The disk is slow or fails",
     "transaction": "A transaction holds readers up",
-    "held up": "The disk is slow or fails",
 }
-"""Of the runbook, by what stands in a problem's sentence; of others it says as a whole what to do."""
+"""Sections of the runbook, by the kind of a problem; of others it says as a whole what to do."""
 
 
 class Told(NamedTuple):
@@ -102,8 +102,8 @@ def told_checks(told: Told) -> Iterator[Check]:
 def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
     partitions = count_of(hello.partitions, "partition")
     yield ok("broker", f"{hello.broker} at {server}, up {duration_of(hello.uptime_ms)}, {partitions}")
-    for sentence in hello.problems:
-        yield problem("broker", sentence, _in_runbook(sentence))
+    for sentence, kind in zip(hello.problems, chain(hello.problem_kinds or (), repeat("")), strict=False):
+        yield problem("broker", sentence, _in_runbook(kind))
     if hello.recovery:
         left = count_of(hello.recovery.get("partitions", 0), "partition")
         yield warning(
@@ -111,11 +111,8 @@ def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
         )
 
 
-def _in_runbook(sentence: str) -> str:
-    for part, section in SECTIONS.items():
-        if part in sentence:
-            return f"see '{section}' in {_RUNBOOK}"
-    return f"see 'Situations' in {_RUNBOOK}"
+def _in_runbook(kind: str) -> str:
+    return f"see '{SECTIONS.get(kind, 'Situations')}' in {_RUNBOOK}"
 
 
 def _account(told: Told) -> Check:
@@ -189,7 +186,7 @@ def _free_space(told: Told) -> Iterator[Check]:
     found = f"{bytes_text(free)}{of} are free{counted}"
     remedy = "make room, shorten retention.ms, or give log.dir a larger disk"
     if told.disk.get("full"):
-        yield problem("free space", f"{found}, and appends are refused", f"{remedy}: {_in_runbook('the disk is full')}")
+        yield problem("free space", f"{found}, and appends are refused", f"{remedy}: {_in_runbook('disk-full')}")
     elif until < FULL_SECONDS_WARNED:
         yield warning("free space", f"{found}, for {seconds_text(until)} if it shrinks as in the last hour", remedy)
     elif size and free < FREE_SHARE_WARNED * size:

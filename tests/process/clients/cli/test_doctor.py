@@ -221,14 +221,16 @@ def sick(broker: FakeBroker) -> Sick:
 
 
 def test_every_problem_that_a_broker_names_is_one(broker: FakeBroker, sick: Sick) -> None:
-    sick.hello |= {"problems": ["t-0 is offline: EIO", "the disk is full"], "recovery": {"partitions": 3}}
+    sick.hello |= {"problems": ["full-disk-0 is offline: EIO", "/data is full", "and 2 more"]}
+    sick.hello |= {"problem_kinds": ["disk", "disk-full"], "recovery": {"partitions": 3}}
     sick.disk["full"] = 1
     code, checks = told(broker.address)
     assert code == 1
-    assert verdicts(checks, "broker") == ["ok", "problem", "problem"]
-    assert checks["broker"][1]["found"] == "t-0 is offline: EIO"
+    assert verdicts(checks, "broker") == ["ok", "problem", "problem", "problem"]
+    assert checks["broker"][1]["found"] == "full-disk-0 is offline: EIO"
     assert "'The disk is slow or fails' in docs/OPERATIONS.md" in checks["broker"][1]["remedy"]
     assert "'When the disk is full' in docs/OPERATIONS.md" in checks["broker"][2]["remedy"]
+    assert "'Situations' in docs/OPERATIONS.md" in checks["broker"][3]["remedy"]
     assert "'When the disk is full'" in checks["free space"][0]["remedy"]
     assert verdicts(checks, "recovery") == ["warning"]
     assert verdicts(checks, "free space") == ["problem"]

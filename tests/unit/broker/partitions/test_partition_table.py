@@ -38,6 +38,6 @@ async def test_problems_of_very_many_partitions_are_looked_for_in_turns() -> Non
 
     broker.turn = turn
     problems = await broker.find_problems()
-    assert [problem for problem in problems if "it is slow" in problem] == broker.hello(problems).problems
+    assert [each.sentence for each in problems if "it is slow" in each.sentence] == broker.hello(problems).problems
     assert turns >= 3
     broker.close()

@@ -137,7 +137,7 @@ async def test_a_certificate_that_cannot_be_used_changes_nothing(
         assert context_of(broker) is before
         assert broker.config.num_partitions == 1
         what = "the configuration" if with_file else "the certificate"
-        [problem] = broker.problems
+        [(_, problem)] = broker.problems
         assert problem.startswith(f"{what} was not reloaded, so that the one before is still in force: ")
         issue(authority, pem, days=60)
         await reloaded(broker, sources)

@@ -123,6 +123,7 @@ async def test_between_the_marks_the_broker_only_warns(fs: TimedDisk, broker: Br
         append(broker)
     assert [entry["event"] for entry in logged] == ["disk_filling_up"]
     assert [problem for problem in broker.hello().problems if "filling up" in problem]
+    assert broker.hello().problem_kinds == ["disk-fills"]
 
 
 async def test_a_write_that_finds_no_room_is_reported_as_a_full_disk_and_undone(

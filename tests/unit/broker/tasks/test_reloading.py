@@ -122,7 +122,7 @@ async def test_with_a_mistake_anywhere_nothing_changes_and_the_place_is_logged(
         assert entry["file"] == str(tmp_path / "file")
         assert entry["reason"]
         assert broker.config is before
-        [problem] = broker.problems
+        [(_, problem)] = broker.problems
         assert problem == (
             f"the configuration was not reloaded, so that the one before is still in force: {entry['reason']}"
         )

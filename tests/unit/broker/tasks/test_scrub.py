@@ -68,6 +68,7 @@ async def test_damage_is_reported_before_a_reader_finds_it_and_then_skipped(cloc
         (found,) = [entry for entry in logged if entry["event"] == "damage_found"]
         assert (found["start_offset"], found["end_offset"], found["position"]) == (5, 6, 256)
         assert broker.hello().problems == ["t-0: offsets 5 to 5 are damaged"]
+        assert broker.hello().problem_kinds == ["damage"]
         result = await fetch(broker, 5)
         assert isinstance(result.error, CorruptRecordError)
         assert result.error.facts["next_offset"] == 6

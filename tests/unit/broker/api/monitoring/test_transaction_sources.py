@@ -99,12 +99,12 @@ async def test_an_end_that_is_held_up_is_a_problem_until_it_is_written(autojump_
         assert told(broker, "seglog_transactions_held_up") == 1
         assert told(broker, "seglog_transaction_markers_waiting") == 1
         assert told(broker, "seglog_transactions_open") == 1
-        [held_up] = [problem for problem in broker.problems if "transaction" in problem]
+        [held_up] = [problem.sentence for problem in broker.problems if problem.kind == "transaction"]
         assert held_up.startswith(f"the transaction of {KEY} is committed, and its end is held up in 1 partition, ")
         fs.heal()
         await ended(broker)
         assert told(broker, "seglog_transactions_held_up") == told(broker, "seglog_transaction_markers_waiting") == 0
-        assert [problem for problem in broker.problems if "transaction" in problem] == []
+        assert [problem for problem in broker.problems if problem.kind == "transaction"] == []
 
 
 async def test_a_transaction_that_nothing_will_end_is_named_with_how_to_abort_it() -> None:
@@ -116,7 +116,8 @@ async def test_a_transaction_that_nothing_will_end_is_named_with_how_to_abort_it
         await hang(broker, 4711, 1)
         assert told(broker, "seglog_transactions_hanging") == 1
         assert told(broker, "seglog_partitions_held_back") == 2
-        [problem] = broker.problems
+        [(kind, problem)] = broker.problems
+        assert kind == "transaction"
         assert problem.startswith(f"{TOPIC}-1 has a hanging transaction: producer 4711 began it at offset 0, ")
         assert problem.endswith(f"`seglog transaction abort-hanging {TOPIC} 1 0`")
         asked = AbortTransactionRequest(topic=TOPIC, partition=1, first_offset=0)
