@@ -1,9 +1,10 @@
-"""A ``server.properties`` that the daemon is given."""
+"""Files that the daemon is given: a ``server.properties``, and a token."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.process.broker.test_main import seglogd
 from tests.processes import clean_environment
 from tests.unit.broker.config.test_server_properties import KRAFT_4
 
@@ -22,3 +23,11 @@ def test_the_daemon_reads_it_by_its_name(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "A file of Kafka's has a name that ends in .properties." in done.stderr
+
+
+def test_a_token_that_cannot_be_used_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("x" * 5000)
+    flags = ["--set", f"seglog.http.token.file={tmp_path / 'token'}", "--http", "127.0.0.1:1"]
+    started = seglogd("--data", str(tmp_path / "data"), *flags)
+    assert started.returncode == 2
+    assert "it has more than 4096 bytes." in started.stderr
