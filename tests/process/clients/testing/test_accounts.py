@@ -11,7 +11,10 @@ from tests.unit.clients.testing.test_accounts import (
     assert_changes_stay,
     assert_no_password_shown,
     assert_who_gets_in,
+    pytestmark,
 )
+
+__all__ = ["pytestmark"]
 
 PROCESS: Final = {"process": True}
 
