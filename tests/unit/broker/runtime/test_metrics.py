@@ -136,14 +136,6 @@ async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:
     broker.close()
 
 
-async def test_rolled_segments_are_counted(broker: Broker) -> None:
-    await broker.create_topic(messages.CreateTopicRequest("t", 1, {"segment.bytes": 1024}))
-    for _ in range(50):
-        await append(broker, batch(b"v"))
-    rolled = numbers(broker)["segments_rolled_total"]
-    assert rolled == len(broker.partitions["t", 0].log.segments) - 1 > 2
-
-
 async def test_waiting_fetches_are_counted_while_they_wait_and_that_they_did(
     autojump_clock: object, broker: Broker
 ) -> None:

@@ -105,16 +105,6 @@ def test_the_last_one_that_leaves_leaves_an_empty_group_with_its_epoch(run: Cons
     assert run.beat("b").member_epoch == 3, "epochs never go back"
 
 
-def test_many_members_that_come_and_go_end_with_even_shares() -> None:
-    run = ConsumerCoordinator(Topics(orders=12))
-    run.joined(*"abcde")
-    assert sorted(len(run.has(member)["orders"]) for member in "abcde") == [2, 2, 2, 3, 3]
-    run.beat("c", -1)
-    run.settled(*"abde")
-    assert [len(run.has(member)["orders"]) for member in "abde"] == [3, 3, 3, 3]
-    assert sorted(number for member in "abde" for number in run.has(member)["orders"]) == list(range(12))
-
-
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
@@ -265,14 +255,6 @@ def test_a_topic_that_is_not_read_any_more_is_given_up_and_another_one_got() -> 
     assert run.has("a") == {"fruit": [0, 1]}
 
 
-def test_a_topic_that_nobody_else_reads_stays_with_its_reader() -> None:
-    run = ConsumerCoordinator(Topics(orders=2, fruit=2))
-    run.beat("a")
-    run.beat("b", topics=["fruit"])
-    run.settled("a", "b")
-    assert (run.has("a"), run.has("b")) == ({"orders": [0, 1]}, {"fruit": [0, 1]})
-
-
 def test_a_member_may_read_a_topic_that_is_made_later() -> None:
     run = ConsumerCoordinator(Topics())
     assert_told(run, run.beat("a").assignment, {})
@@ -373,13 +355,6 @@ def test_the_assignor_is_the_one_that_most_members_ask_for(run: ConsumerCoordina
     run.beat("d")
     run.beat("b", -1)
     assert run.describe().assignor == "range", "a tie goes to the first name, who asks for none does not count"
-
-
-def test_range_gives_partitions_with_the_same_number_of_two_topics_to_one_member() -> None:
-    run = ConsumerCoordinator(Topics(orders=4, fruit=4))
-    run.joined("a", "b", topics=["orders", "fruit"], assignor="range")
-    assert run.has("a") == {"orders": [0, 1], "fruit": [0, 1]}
-    assert run.has("b") == {"orders": [2, 3], "fruit": [2, 3]}
 
 
 # --- Requests that no member makes ------------------------------------------------------------------------------------
