@@ -548,8 +548,9 @@ async def test_a_deletion_that_the_disk_refuses_leaves_the_topic_to_be_compacted
     assert broker.hello().problems == []
 
 
-async def test_a_broker_that_stops_while_the_cleaner_runs_leaves_nothing_of_it(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_broker_that_stops_while_the_cleaner_runs_or_the_next_start_removes_its_files(
+    is_refused: bool, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **COMPACT)
@@ -558,29 +559,18 @@ async def test_a_broker_that_stops_while_the_cleaner_runs_leaves_nothing_of_it(
         expected = latest(broker)
         await trio.sleep(3)
         assert files(fs) == {f"{0:020}.log.cleaned"}
-    assert files(fs) == set()
+        if is_refused:
+            fs.inject(Fault("unlink", ".cleaned", error=errno.EIO, sticky=True))
+    fs.heal()
+    assert len(files(fs)) == is_refused
     assert fs.open_files == []
+    async with living(fs, clock, tasks=()) as broker:
+        assert files(fs) == set()
+        assert latest(broker) == expected
     offload.let_cleaners_go()
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await trio.sleep(5)
         assert is_compacted(broker)
-        assert latest(broker) == expected
-
-
-async def test_files_that_a_stopping_broker_could_not_remove_are_removed_by_the_next_start(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        offload.hold_cleaners()
-        fill(broker)
-        expected = latest(broker)
-        await trio.sleep(3)
-        fs.inject(Fault("unlink", ".cleaned", error=errno.EIO, sticky=True))
-    fs.heal()
-    assert files(fs) == {f"{0:020}.log.cleaned"}
-    async with living(fs, clock, tasks=()) as broker:
-        assert files(fs) == set()
         assert latest(broker) == expected
 
 

@@ -1,6 +1,8 @@
 """The task of retention: its schedule, the order of its steps, failures, and what readers notice."""
 
 import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -467,17 +469,24 @@ async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_
         assert [bases(broker, partition) for partition in range(20)] == [[5]] * 20
 
 
-async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_have(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
+@asynccontextmanager
+async def held_checkpoint(clock: LoopClock, fs: TimedDisk) -> AsyncIterator[tuple[Broker, HeldOffload]]:
+    """An expiry of the first four records that waits for its checkpoint."""
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
         await trio.sleep(59)
         offload.hold()
-        await trio.sleep_until(61)
-        assert offload.held == 1, "the checkpoint"
+        await trio.sleep(2)
+        assert (bases(broker), offload.held) == ([4], 1)
+        yield broker, offload
+
+
+async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_have(
+    clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with held_checkpoint(clock, fs) as (broker, offload):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.delete_topic, messages.DeleteTopicRequest("t"))
             await trio.sleep(1)
@@ -493,16 +502,8 @@ async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_hav
 async def test_a_stop_in_the_middle_leaves_a_log_that_a_start_serves_without_what_expired(
     clock: LoopClock, fs: TimedDisk
 ) -> None:
-    offload = HeldOffload()
-    async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
-        await expiring(broker)
-        append(broker, 4)
-        await trio.sleep(59)
-        offload.hold()
-        await trio.sleep(2)
-        assert bases(broker) == [4]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_let_go_soon, offload)
+    async with held_checkpoint(clock, fs) as (_, offload), trio.open_nursery() as nursery:
+        nursery.start_soon(_let_go_soon, offload)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         assert broker.directory.report.clean
         log = log_of(broker)
