@@ -190,7 +190,6 @@ async def test_an_active_segment_expires_with_its_newest_record(
     """A slow producer's segment stays until its newest record is old, and is then rolled and deleted."""
     said: dict[float, messages.ExplainedSegment] = {}
     async with running(phase_ms=60_000) as run:
-        week_ms = 7 * 86_400_000
 
         async def explain() -> None:
             said[minutes_now()] = (await run.explain())[1][0]
@@ -199,14 +198,8 @@ async def test_an_active_segment_expires_with_its_newest_record(
             nursery.start_soon(at_minutes, [2.0 * n for n in range(16)], run.append)  # the last one at minute 30
             nursery.start_soon(at_minutes, [12.5, 30.5, 40.5], explain)
         at_12, at_30, at_40 = said.values()
-        for segment in said.values():
-            assert (segment.state, segment.base_offset, segment.rolled, segment.kept) == (
-                "active",
-                0,
-                None,
-                segment.kept,
-            )
-            assert minutes_of(segment.idle_roll_ms) == week_ms / 60_000
+        assert {(one.state, one.base_offset, one.rolled) for one in said.values()} == {("active", 0, None)}
+        assert {minutes_of(one.idle_roll_ms) for one in said.values()} == {7 * 24 * 60}
         assert "its newest record is 30 s old and retention.ms = 600000 (10 min) keeps it" in at_12.why
         assert "appends put that off" in at_12.why
         assert [minutes_of(segment.deletable_ms) for segment in said.values()] == [22, 40, 40]

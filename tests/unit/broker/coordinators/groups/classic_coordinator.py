@@ -1,6 +1,6 @@
 """A coordinator of one classic group in virtual time, whose records are durable at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -89,49 +89,28 @@ class Coordinator:
         return Now(self.now_ms, WALL_MS + self.now_ms)
 
     def join(
-        self,
-        member_id: str = "",
-        *,
-        instance_id: str | None = None,
-        protocols: Protocols = RANGE,
-        session_ms: int = SESSION_MS,
-        rebalance_ms: int = REBALANCE_MS,
-        protocol_type: str = "consumer",
-        needs_known_member_id: bool = False,
-        may_skip_assignment: bool = False,
-        client_host: str = "/10.0.0.1",
+        self, member_id: str = "", *, session_ms: int = SESSION_MS, rebalance_ms: int = REBALANCE_MS, **changes: Any
     ) -> Asked:
         asked = Asked()
         request = JoinRequest(
             member_id,
-            instance_id,
+            None,
             "app",
-            client_host,
+            "/10.0.0.1",
             session_ms,
             rebalance_ms,
-            protocol_type,
-            protocols,
-            needs_known_member_id,
-            may_skip_assignment,
+            "consumer",
+            RANGE,
+            needs_known_member_id=False,
         )
-        self.group.join(request, asked, self.now)
+        self.group.join(request._replace(**changes), asked, self.now)
         self.deliver()
         return asked
 
-    def sync(
-        self,
-        member_id: str,
-        generation: int | None = None,
-        assignments: Mapping[str, bytes] | None = None,
-        *,
-        instance_id: str | None = None,
-        protocol_type: str | None = None,
-        protocol: str | None = None,
-    ) -> Asked:
+    def sync(self, member_id: str, generation: int | None = None, **changes: Any) -> Asked:
         asked = Asked()
-        generation = self.group.generation if generation is None else generation
-        request = SyncRequest(member_id, generation, instance_id, protocol_type, protocol, assignments or {})
-        self.group.sync(request, asked, self.now)
+        request = SyncRequest(member_id, self.group.generation if generation is None else generation)
+        self.group.sync(request._replace(**changes), asked, self.now)
         self.deliver()
         return asked
 
@@ -189,7 +168,7 @@ class Coordinator:
             ids.append(asked.result.member_id)
         for number, member_id in enumerate(ids):
             assignments = {each: f"{each} has it".encode() for each in ids}
-            self.sync(member_id, assignments=assignments if not number else None, instance_id=instances[number])
+            self.sync(member_id, assignments={} if number else assignments, instance_id=instances[number])
         assert self.group.state == "Stable"
         assert self.group.leader == ids[0]
         return ids
