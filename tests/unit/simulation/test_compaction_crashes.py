@@ -179,9 +179,7 @@ def _swapped(lost: int | None) -> tuple[forgetful.ForgetfulFileSystem, Written]:
 
 
 @each_case("lost", [None, 3, 6, 9])
-def test_a_compacted_source_does_not_come_back_after_a_power_cut(
-    lost: int | None,
-) -> None:
+def test_a_compacted_source_does_not_come_back_after_a_power_cut(lost: int | None) -> None:
     """A source that kept its name in a power cut is not opened beside its replacement."""
     found, written = _swapped(lost)
     crashed_again = found.found_after(forgetful.PROCESS_KILL)

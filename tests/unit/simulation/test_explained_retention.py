@@ -184,9 +184,7 @@ async def test_each_segment_leaves_within_the_predicted_interval(autojump_clock:
     assert {said.segment.state for said in told} == {"active", "closed", "deleted"}
 
 
-async def test_an_active_segment_expires_with_its_newest_record(
-    autojump_clock: MockClock,
-) -> None:
+async def test_an_active_segment_expires_with_its_newest_record(autojump_clock: MockClock) -> None:
     """A slow producer's segment stays until its newest record is old, and is then rolled and deleted."""
     said: dict[float, messages.ExplainedSegment] = {}
     async with running(phase_ms=60_000) as run:

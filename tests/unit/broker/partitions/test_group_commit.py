@@ -450,9 +450,7 @@ Failing = Callable[[Running], Awaitable[None]]
         fails_when_a_write_cannot_be_taken_back,
     ],
 )
-async def test_a_failed_fsync_or_write_is_final(
-    fails: Failing,
-) -> None:
+async def test_a_failed_fsync_or_write_is_final(fails: Failing) -> None:
     """A failed fsync or write is final logged reported by ping and remembered after a restart."""
     async with Running(segment_bytes=1024) as running:
         assert await error_of(running.append(0)) is None

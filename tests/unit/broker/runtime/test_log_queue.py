@@ -66,9 +66,7 @@ def test_lines_come_out_in_order_and_are_drained(pipe: Pipe) -> None:
     assert queue.lost_total == 0
 
 
-def test_a_reader_that_does_not_read_loses_lines(
-    pipe: Pipe,
-) -> None:
+def test_a_reader_that_does_not_read_loses_lines(pipe: Pipe) -> None:
     """A reader that does not read loses lines but no time and the gap is marked in place."""
     reader, queue = pipe.reader, pipe.queue
     count = 3 * (logs.QUEUED_BYTES_MAX + PIPE_BYTES) // len(numbered(0))

@@ -101,9 +101,7 @@ async def test_twenty_peers_that_take_nothing_hold_up_another_one_for_some_secon
     assert memory.waiting == 0
 
 
-async def test_a_peer_that_takes_its_response_at_the_pace_is_cut_only_when_more_wait(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_peer_that_takes_its_response_at_the_pace_is_cut_only_when_more_wait(autojump_clock: MockClock) -> None:
     memory = response_memory.ResponseMemory()
     steady = [
         Peer(memory, "steady", size=60 * response_memory.PACE_BYTES, pace=2 * response_memory.PACE_BYTES)

@@ -17,6 +17,8 @@ from tests.support import each_case
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
 Assigned = dict[str, dict[bytes, set[int]]]
+Group = tuple[dict[str, Subscriber], dict[bytes, int]]
+"""Members, and how many partitions each topic has."""
 
 
 def assign(
@@ -180,7 +182,7 @@ SUBSCRIPTIONS: Final = st.frozensets(st.sampled_from(TOPICS))
 
 
 @st.composite
-def groups(draw: st.DrawFn, *, equal: bool = False) -> tuple[dict[str, Subscriber], dict[bytes, int]]:
+def groups(draw: st.DrawFn, *, equal: bool = False) -> Group:
     """Members with an assignment from before, in which two may have the same partition, and some are not there."""
     members = draw(MEMBERS)
     same = draw(SUBSCRIPTIONS)
@@ -198,9 +200,7 @@ def groups(draw: st.DrawFn, *, equal: bool = False) -> tuple[dict[str, Subscribe
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @given(group=groups())
-def test_every_partition_has_one_owner_who_reads_the_topic(
-    assignor: str, group: tuple[dict[str, Subscriber], dict[bytes, int]]
-) -> None:
+def test_every_partition_has_one_owner_who_reads_the_topic(assignor: str, group: Group) -> None:
     subscribers, partitions = group
     assigned = assign(assignor, subscribers, partitions)
     assert assigned.keys() == subscribers.keys()
@@ -214,7 +214,7 @@ def test_every_partition_has_one_owner_who_reads_the_topic(
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @given(group=groups(), seed=st.integers())
-def test_order_does_not_matter(assignor: str, group: tuple[dict[str, Subscriber], dict[bytes, int]], seed: int) -> None:
+def test_order_does_not_matter(assignor: str, group: Group, seed: int) -> None:
     subscribers, partitions = group
     members, topics = list(subscribers), list(partitions)
     random.Random(seed).shuffle(members)
@@ -224,9 +224,7 @@ def test_order_does_not_matter(assignor: str, group: tuple[dict[str, Subscriber]
 
 
 @given(groups(equal=True))
-def test_equal_subscriptions_get_equally_many_with_no_move_too_many(
-    group: tuple[dict[str, Subscriber], dict[bytes, int]],
-) -> None:
+def test_equal_subscriptions_get_equally_many_with_no_move_too_many(group: Group) -> None:
     subscribers, partitions = group
     assigned = assign("uniform", subscribers, partitions)
     loads = [sum(map(len, topics.values())) for topics in assigned.values()]
@@ -235,18 +233,14 @@ def test_equal_subscriptions_get_equally_many_with_no_move_too_many(
 
 
 @given(groups())
-def test_an_assignment_is_not_changed_without_a_reason(
-    group: tuple[dict[str, Subscriber], dict[bytes, int]],
-) -> None:
+def test_an_assignment_is_not_changed_without_a_reason(group: Group) -> None:
     subscribers, partitions = group
     assigned = assign("uniform", subscribers, partitions)
     assert assign("uniform", _with(subscribers, assigned), partitions) == assigned
 
 
 @given(groups())
-def test_no_reader_of_a_topic_has_two_partitions_less_than_an_owner(
-    group: tuple[dict[str, Subscriber], dict[bytes, int]],
-) -> None:
+def test_no_reader_of_a_topic_has_two_partitions_less_than_an_owner(group: Group) -> None:
     subscribers, partitions = group
     assigned = assign("uniform", subscribers, partitions)
     if len({subscriber.topics for subscriber in subscribers.values()}) > 1:
@@ -257,9 +251,7 @@ def test_no_reader_of_a_topic_has_two_partitions_less_than_an_owner(
 
 
 @given(groups(equal=True), st.data())
-def test_whoever_leaves_or_joins_moves_nothing_between_others(
-    group: tuple[dict[str, Subscriber], dict[bytes, int]], data: st.DataObject
-) -> None:
+def test_whoever_leaves_or_joins_moves_nothing_between_others(group: Group, data: st.DataObject) -> None:
     subscribers, partitions = group
     before = assign("uniform", subscribers, partitions)
     settled = _with(subscribers, before)

@@ -80,9 +80,7 @@ KINDS = [join_big, ask_for_ids, subscribe, subscribe_by_expression, match_many, 
 
 
 @pytest.mark.parametrize("ask", KINDS)
-async def test_what_members_bring_is_refused_beyond_the_budget(
-    ask: Callable[[Broker, int], Awaitable[None]], autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_what_members_bring_is_refused_beyond_the_budget(ask: Callable[[Broker, int], Awaitable[None]]) -> None:
     """Each by itself would take many times as much."""
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         refused = 0
@@ -118,9 +116,7 @@ async def test_a_group_that_never_had_a_generation_ends_with_its_connections() -
         assert await broker.groups.list_groups() == []
 
 
-async def test_a_member_of_a_generation_outlives_the_connection_of_its_next_join(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_member_of_a_generation_outlives_the_connection_of_its_next_join() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         member = await joined(broker, "g")
         other = await broker.groups.join("g", join_request())
@@ -132,7 +128,7 @@ async def test_a_member_of_a_generation_outlives_the_connection_of_its_next_join
         }
 
 
-async def test_those_that_are_there_go_on_while_new_ones_are_refused(autojump_clock: trio.testing.MockClock) -> None:
+async def test_those_that_are_there_go_on_while_new_ones_are_refused() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         there = await joined(broker, "there")
         async with trio.open_nursery() as nursery:
@@ -147,7 +143,7 @@ async def test_those_that_are_there_go_on_while_new_ones_are_refused(autojump_cl
             nursery.cancel_scope.cancel()
 
 
-async def test_what_ends_takes_nothing_of_the_budget(autojump_clock: trio.testing.MockClock) -> None:
+async def test_what_ends_takes_nothing_of_the_budget() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)
         member = await joined(broker, "classic")
@@ -160,7 +156,7 @@ async def test_what_ends_takes_nothing_of_the_budget(autojump_clock: trio.testin
         assert broker.groups.memory.used == 0
 
 
-async def test_after_a_restart_every_group_is_there_whatever_the_budget(autojump_clock: trio.testing.MockClock) -> None:
+async def test_after_a_restart_every_group_is_there_whatever_the_budget() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -178,7 +174,7 @@ async def test_after_a_restart_every_group_is_there_whatever_the_budget(autojump
             await beat(broker, "new", "m", topics=["t"])
 
 
-async def test_committed_offsets_are_refused_beyond_their_budget(autojump_clock: trio.testing.MockClock) -> None:
+async def test_committed_offsets_are_refused_beyond_their_budget() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker, partitions=1)
         found = []

@@ -72,45 +72,53 @@ def joins(member: str, topics: list[str]) -> ConsumerHeartbeat:
 
 
 @judges_turns
-async def test_members_that_die_at_once(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
-    with measured() as turns:
+async def test_members_that_die_at_once() -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with measured() as turns:
+            joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
+            await sync_all(broker, "g", joined, b"some")
+            await trio.sleep(60)
+        assert not broker.groups.describe("g")[0].members
+        judge_turn(turns.longest, turns.task)
+
+
+@judges_turns
+async def test_members_that_leave_at_once() -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
         joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
-        await sync_all(broker, "g", joined, b"some")
-        await trio.sleep(60)
-    assert not broker.groups.describe("g")[0].members
-    judge_turn(turns.longest, turns.task)
+        with measured() as turns:
+            await broker.groups.leave("g", [LeavingMember(member.member_id) for member in joined])
+        judge_turn(turns.longest, turns.task)
 
 
 @judges_turns
-async def test_members_that_leave_at_once(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
-    joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
-    with measured() as turns:
-        await broker.groups.leave("g", [LeavingMember(member.member_id) for member in joined])
-    judge_turn(turns.longest, turns.task)
-
-
-@judges_turns
-async def test_members_with_a_megabyte_each(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
+async def test_members_with_a_megabyte_each() -> None:
     """What they say is too large for one batch, which is known before it is encoded."""
-    with measured() as turns:
-        joined = await joined_together(broker, "g", 120, encode_subscription(["t"]) + bytes(900_000))
-        [leader] = [member for member in joined if member.members]
-        with pytest.raises(MessageTooLargeError):
-            await broker.groups.sync("g", SyncRequest(leader.member_id, 1, assignments={leader.member_id: b"some"}))
-    judge_turn(turns.longest, turns.task)
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with measured() as turns:
+            joined = await joined_together(broker, "g", 120, encode_subscription(["t"]) + bytes(900_000))
+            [leader] = [member for member in joined if member.members]
+            with pytest.raises(MessageTooLargeError):
+                await broker.groups.sync("g", SyncRequest(leader.member_id, 1, assignments={leader.member_id: b"some"}))
+        judge_turn(turns.longest, turns.task)
 
 
 @pytest.mark.soak
 @judges_turns
-async def test_very_many_groups(autojump_clock: trio.testing.MockClock, broker: Broker) -> None:
-    with measured() as turns:
-        async with trio.open_nursery() as nursery:
-            for number in range(3_000):
-                nursery.start_soon(broker.groups.consumer_heartbeat, f"g{number}", joins("m", ["t"]))
-        await broker.create_topic(CreateTopicRequest("new", 1))
-        assert len(await broker.groups.list_groups()) == 3_000
-        await trio.sleep(60)
-    judge_turn(turns.longest, turns.task)
+async def test_very_many_groups() -> None:
+    async with running(ForgetfulFileSystem()) as broker:
+        await with_topic(broker)
+        with measured() as turns:
+            async with trio.open_nursery() as nursery:
+                for number in range(3_000):
+                    nursery.start_soon(broker.groups.consumer_heartbeat, f"g{number}", joins("m", ["t"]))
+            await broker.create_topic(CreateTopicRequest("new", 1))
+            assert len(await broker.groups.list_groups()) == 3_000
+            await trio.sleep(60)
+        judge_turn(turns.longest, turns.task)
 
 
 def register_topics(broker: Broker, count: int) -> list[str]:
@@ -144,7 +152,7 @@ async def settle(broker: Broker, members: dict[str, ConsumerHeartbeatResult]) ->
 
 @pytest.mark.parametrize("count", [VERY_MANY // 5, pytest.param(VERY_MANY, marks=pytest.mark.soak)])
 @judges_turns
-async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock, count: int) -> None:
+async def test_members_that_read_very_many_topics(count: int) -> None:
     """They join, give up what others are to get, meet a new topic, leave and die; and all is loaded after a start."""
     fs = ForgetfulFileSystem()
     async with running(fs, None, *FLAGS) as broker:
@@ -179,7 +187,7 @@ async def test_members_that_read_very_many_topics(autojump_clock: trio.testing.M
 
 @pytest.mark.soak
 @judges_turns
-async def test_many_members_that_read_very_many_topics(autojump_clock: trio.testing.MockClock) -> None:
+async def test_many_members_that_read_very_many_topics() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)
         await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
@@ -195,7 +203,7 @@ async def test_many_members_that_read_very_many_topics(autojump_clock: trio.test
 
 @pytest.mark.soak
 @judges_turns
-async def test_members_that_read_very_many_topics_each_others(autojump_clock: trio.testing.MockClock) -> None:
+async def test_members_that_read_very_many_topics_each_others() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)
         await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
@@ -210,9 +218,7 @@ async def test_members_that_read_very_many_topics_each_others(autojump_clock: tr
 @pytest.mark.soak
 @pytest.mark.parametrize("members", [1, 8])
 @judges_turns
-async def test_members_that_read_very_many_topics_whose_group_changes_its_protocol(
-    autojump_clock: trio.testing.MockClock, members: int
-) -> None:
+async def test_members_that_read_very_many_topics_whose_group_changes_its_protocol(members: int) -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)
         await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
@@ -310,7 +316,7 @@ def _counting(steps: PerStep, owner: object, name: str, call: Callable[..., Any]
     trio.lowlevel.remove_instrument(steps)
 
 
-async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
+async def test_records_of_a_large_group_are_encoded_in_turns() -> None:
     async with running(ForgetfulFileSystem(), None, "message.max.bytes=100000000") as broker:
         await with_topic(broker)
         names = register_topics(broker, 1_000)
@@ -322,7 +328,7 @@ async def test_records_of_a_large_group_are_encoded_in_turns(autojump_clock: tri
         encoded.assert_at_most(ENCODED_A_TURN)
 
 
-async def test_a_large_group_is_loaded_in_turns(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_large_group_is_loaded_in_turns() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs, None, "message.max.bytes=100000000") as broker:
         await with_topic(broker)

@@ -41,18 +41,14 @@ async def refreshed(broker: Broker, group: str, epoch: int, member_id: str = "a"
     return read_by(broker, group, member_id)
 
 
-async def test_so_many_expressions_are_kept_as_they_were_read(
-    autojump_clock: trio.testing.MockClock, broker: Broker
-) -> None:
+async def test_so_many_expressions_are_kept_as_they_were_read(broker: Broker) -> None:
     matching = broker.groups._matching
     for number in range(2 * PATTERNS_MAX):
         await matching.match_all(f"t{number}.*")
     assert matching._pattern.cache_info().currsize == PATTERNS_MAX
 
 
-async def test_topics_that_are_made_and_deleted_are_found(
-    autojump_clock: trio.testing.MockClock, broker: Broker
-) -> None:
+async def test_topics_that_are_made_and_deleted_are_found(broker: Broker) -> None:
     await make(broker, "fruit-1", "other")
     joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*|__consumer.*"))
     assert read_by(broker, "g") == ["fruit-1"]
@@ -62,18 +58,14 @@ async def test_topics_that_are_made_and_deleted_are_found(
     assert await refreshed(broker, "g", joined.member_epoch + 1) == ["__consumer_offsets", "fruit-2"]
 
 
-async def test_an_expression_that_is_refused_leaves_no_group(
-    autojump_clock: trio.testing.MockClock, broker: Broker
-) -> None:
+async def test_an_expression_that_is_refused_leaves_no_group(broker: Broker) -> None:
     with pytest.raises(errors.InvalidRegularExpressionError, match="RE2 says"):
         await broker.groups.consumer_heartbeat("g", joins("("))
     with pytest.raises(errors.UnknownGroupError):
         broker.groups.describe_consumer("g")
 
 
-async def test_after_a_restart_topics_of_meanwhile_are_found(
-    autojump_clock: trio.testing.MockClock, fs: ForgetfulFileSystem, broker: Broker
-) -> None:
+async def test_after_a_restart_topics_of_meanwhile_are_found(fs: ForgetfulFileSystem, broker: Broker) -> None:
     await make(broker, "fruit-1")
     joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*"))
     await make(broker, "fruit-2")
@@ -81,9 +73,7 @@ async def test_after_a_restart_topics_of_meanwhile_are_found(
         assert await refreshed(again, "g", joined.member_epoch) == ["fruit-1", "fruit-2"]
 
 
-async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(
-    autojump_clock: trio.testing.MockClock, broker: Broker
-) -> None:
+async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(broker: Broker) -> None:
     """However many expressions there are: one of them, and one name, in a turn of the loop."""
     await make(broker, "fruit-1")
     for member in range(30):
