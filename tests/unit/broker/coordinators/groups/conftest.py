@@ -9,3 +9,24 @@ from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinato
 def run() -> Coordinator:
     """A classic group without members."""
     return Coordinator()
+
+
+@pytest.fixture
+def single(run: Coordinator) -> Coordinator:
+    """One with a dynamic member, ``app-1``."""
+    run.stable(None)
+    return run
+
+
+@pytest.fixture
+def pair(run: Coordinator) -> Coordinator:
+    """One with two of them, of which ``app-1`` leads."""
+    run.stable(None, None)
+    return run
+
+
+@pytest.fixture
+def statics(run: Coordinator) -> Coordinator:
+    """One with the static members ``blue-1``, which leads, and ``green-2``."""
+    run.stable("blue", "green")
+    return run

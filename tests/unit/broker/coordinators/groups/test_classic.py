@@ -69,32 +69,30 @@ def test_when_a_generation_is_written(run: Coordinator) -> None:
     assert run.group.empty_since_ms == emptied.current_state_timestamp == WALL_MS + 50
 
 
-def test_a_new_member_has_the_others_join_again_and_the_last_to_join_ends_the_wait(run: Coordinator) -> None:
-    run.stable(None)
-    second = run.join()
+def test_a_new_member_has_the_others_join_again_and_the_last_to_join_ends_the_wait(single: Coordinator) -> None:
+    second = single.join()
     assert second.is_waiting
-    assert run.group.state == "PreparingRebalance"
+    assert single.group.state == "PreparingRebalance"
     with pytest.raises(RebalanceInProgressError):
-        run.heartbeat("app-1")
+        single.heartbeat("app-1")
 
-    first = run.join("app-1")
+    first = single.join("app-1")
     assert first.result.generation == second.result.generation == 2
     assert first.result.leader == second.result.leader == "app-1"
     assert [member.member_id for member in first.result.members] == ["app-1", "app-2"]
     assert second.result.members == ()
 
 
-def test_followers_wait_for_the_assignments_of_the_leader(run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    run.join("app-1")
-    follower = run.sync("app-2")
+def test_followers_wait_for_the_assignments_of_the_leader(single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    follower = single.sync("app-2")
     assert follower.is_waiting
-    run.heartbeat("app-2")
-    leader = run.sync("app-1", assignments={"app-2": b"mine"})
+    single.heartbeat("app-2")
+    leader = single.sync("app-1", assignments={"app-2": b"mine"})
     assert leader.result.assignment == b""
     assert follower.result.assignment == b"mine"
-    assert run.sync("app-2").result.assignment == b"mine"  # once more, if the answer was lost
+    assert single.sync("app-2").result.assignment == b"mine"  # once more, if the answer was lost
 
 
 def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeout(run: Coordinator) -> None:
@@ -110,50 +108,46 @@ def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeou
         run.heartbeat("app-1")
 
 
-def test_members_that_never_sync_are_removed(run: Coordinator) -> None:
+def test_members_that_never_sync_are_removed(single: Coordinator) -> None:
     """Members that never sync are removed after the rebalance timeout and the others join again."""
-    run.stable(None)
-    run.join(rebalance_ms=20_000)
-    run.join("app-1", rebalance_ms=20_000)
-    assert run.sync("app-1", assignments={"app-1": b"all"}).result.assignment == b"all"
-    run.live_for(19_000, "app-1", "app-2")
-    run.pass_time(1_000)
-    assert (run.group.state, list(run.group.members)) == ("PreparingRebalance", ["app-1"])
+    single.join(rebalance_ms=20_000)
+    single.join("app-1", rebalance_ms=20_000)
+    assert single.sync("app-1", assignments={"app-1": b"all"}).result.assignment == b"all"
+    single.live_for(19_000, "app-1", "app-2")
+    single.pass_time(1_000)
+    assert (single.group.state, list(single.group.members)) == ("PreparingRebalance", ["app-1"])
 
 
-def test_followers_of_a_leader_that_never_syncs_are_told_to_join_again(run: Coordinator) -> None:
-    run.stable(None)
-    run.join(rebalance_ms=20_000)
-    run.join("app-1", rebalance_ms=20_000)
-    follower = run.sync("app-2")
-    run.live_for(19_000, "app-1")
+def test_followers_of_a_leader_that_never_syncs_are_told_to_join_again(single: Coordinator) -> None:
+    single.join(rebalance_ms=20_000)
+    single.join("app-1", rebalance_ms=20_000)
+    follower = single.sync("app-2")
+    single.live_for(19_000, "app-1")
     assert follower.is_waiting  # and its session does not end, because it waits
-    run.pass_time(1_000)
+    single.pass_time(1_000)
     assert isinstance(follower.error, RebalanceInProgressError)
-    assert run.join("app-2").result.leader == "app-2"
+    assert single.join("app-2").result.leader == "app-2"
 
 
-def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout(run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    run.join("app-1")
-    follower = run.sync("app-2")
-    run.pass_time(SESSION_MS - 1)
+def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout(single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    follower = single.sync("app-2")
+    single.pass_time(SESSION_MS - 1)
     assert follower.is_waiting
     with capture_logs() as logged:
-        run.pass_time(1)
+        single.pass_time(1)
     assert isinstance(follower.error, RebalanceInProgressError)
     assert [(e["event"], e["member"], e["session_timeout_ms"]) for e in logged] == [
         ("group_member_timed_out", "app-1", SESSION_MS)
     ]
 
 
-def test_sync_is_refused(run: Coordinator) -> None:
+def test_sync_is_refused(single: Coordinator) -> None:
     """Sync is refused for another generation protocol or member and while members join."""
-    run.stable(None)
-    assert isinstance(run.sync("nobody").error, UnknownMemberError)
-    assert isinstance(run.sync("app-1", generation=2).error, IllegalGenerationError)
-    assert isinstance(run.sync("app-1", protocol="sticky").error, InconsistentGroupProtocolError)
-    assert isinstance(run.sync("app-1", protocol_type="connect").error, InconsistentGroupProtocolError)
-    run.join()
-    assert isinstance(run.sync("app-1", protocol="range", protocol_type="consumer").error, RebalanceInProgressError)
+    assert isinstance(single.sync("nobody").error, UnknownMemberError)
+    assert isinstance(single.sync("app-1", generation=2).error, IllegalGenerationError)
+    assert isinstance(single.sync("app-1", protocol="sticky").error, InconsistentGroupProtocolError)
+    assert isinstance(single.sync("app-1", protocol_type="connect").error, InconsistentGroupProtocolError)
+    single.join()
+    assert isinstance(single.sync("app-1", protocol="range", protocol_type="consumer").error, RebalanceInProgressError)

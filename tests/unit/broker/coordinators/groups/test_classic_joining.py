@@ -55,21 +55,19 @@ def test_an_id_that_was_given_expires_with_the_session_timeout(run: Coordinator)
     assert isinstance(run.join("app-1").error, UnknownMemberError)
 
 
-def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expires(run: Coordinator) -> None:
-    run.stable(None)
-    run.join(needs_known_member_id=True)
-    first = run.join("app-1")  # the leader wants a rebalance
+def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expires(single: Coordinator) -> None:
+    single.join(needs_known_member_id=True)
+    first = single.join("app-1")  # the leader wants a rebalance
     assert first.is_waiting
-    run.pass_time(SESSION_MS)
+    single.pass_time(SESSION_MS)
     assert first.result.generation == 2
 
 
-def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it(run: Coordinator) -> None:
-    run.stable(None)
-    run.join(needs_known_member_id=True)
-    assert run.leave(LeavingMember("app-2"))[0].error is None
-    assert run.group.state == "Stable"
-    assert isinstance(run.join("app-2").error, UnknownMemberError)
+def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it(single: Coordinator) -> None:
+    single.join(needs_known_member_id=True)
+    assert single.leave(LeavingMember("app-2"))[0].error is None
+    assert single.group.state == "Stable"
+    assert isinstance(single.join("app-2").error, UnknownMemberError)
 
 
 def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or_over(run: Coordinator) -> None:
@@ -243,10 +241,9 @@ def test_members_have_one_protocol_type_and_a_protocol_in_common(run: Coordinato
     assert run.join(protocols=protocols("uniform", "sticky")).is_waiting
 
 
-def test_an_empty_group_takes_members_of_another_protocol_type(run: Coordinator) -> None:
-    run.stable(None)
-    run.leave(LeavingMember("app-1"))
-    assert run.join(protocol_type="connect", protocols=[("eager", b"")]).result.protocol_type == "connect"
+def test_an_empty_group_takes_members_of_another_protocol_type(single: Coordinator) -> None:
+    single.leave(LeavingMember("app-1"))
+    assert single.join(protocol_type="connect", protocols=[("eager", b"")]).result.protocol_type == "connect"
 
 
 @each_case(
@@ -277,92 +274,83 @@ def test_the_leader_gets_the_metadata_for_the_chosen_protocol() -> None:
 # --- Joining again ----------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_rejoins_unchanged(run: Coordinator) -> None:
+def test_a_follower_rejoins_unchanged(pair: Coordinator) -> None:
     """A follower that joins a stable group again unchanged gets the same generation."""
-    run.stable(None, None)
-    again = run.join("app-2").result
+    again = pair.join("app-2").result
     assert (again.generation, again.leader, again.members) == (2, "app-1", ())
-    assert run.group.state == "Stable"
-    assert run.sync("app-2").result.assignment == b"app-2 has it"
+    assert pair.group.state == "Stable"
+    assert pair.sync("app-2").result.assignment == b"app-2 has it"
 
 
-def test_the_leader_that_joins_again_starts_a_rebalance(run: Coordinator) -> None:
-    run.stable(None, None)
-    assert run.join("app-1").is_waiting
-    assert run.group.state == "PreparingRebalance"
+def test_the_leader_that_joins_again_starts_a_rebalance(pair: Coordinator) -> None:
+    assert pair.join("app-1").is_waiting
+    assert pair.group.state == "PreparingRebalance"
 
 
-def test_a_follower_with_other_metadata_starts_a_rebalance(run: Coordinator) -> None:
-    run.stable(None, None)
-    follower = run.join("app-2", protocols=[("range", subscription("fruit"))])
+def test_a_follower_with_other_metadata_starts_a_rebalance(pair: Coordinator) -> None:
+    follower = pair.join("app-2", protocols=[("range", subscription("fruit"))])
     assert follower.is_waiting
-    assert run.join("app-1").result.members[1].metadata == subscription("fruit")
+    assert pair.join("app-1").result.members[1].metadata == subscription("fruit")
 
 
-def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments(run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    run.join("app-1")
-    leader, follower = run.join("app-1").result, run.join("app-2").result
-    assert leader.generation == follower.generation == run.group.generation == 2
+def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments(single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    leader, follower = single.join("app-1").result, single.join("app-2").result
+    assert leader.generation == follower.generation == single.group.generation == 2
     assert len(leader.members) == 2
     assert follower.members == ()
 
 
-def test_a_member_with_other_metadata_before_the_assignments_starts_a_rebalance(run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    run.join("app-1")
-    syncing = run.sync("app-2")
-    run.join("app-1", protocols=[("range", b"other")])
+def test_a_member_with_other_metadata_before_the_assignments_starts_a_rebalance(single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    syncing = single.sync("app-2")
+    single.join("app-1", protocols=[("range", b"other")])
     assert isinstance(syncing.error, RebalanceInProgressError)
-    assert run.group.state == "PreparingRebalance"
+    assert single.group.state == "PreparingRebalance"
 
 
-def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats(run: Coordinator) -> None:
-    run.stable(None, None)
-    run.join()
-    waiting = run.join("app-2")
+def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats(pair: Coordinator) -> None:
+    pair.join()
+    waiting = pair.join("app-2")
     for _ in range(2 * SESSION_MS // 1_000):
-        run.pass_time(1_000)
+        pair.pass_time(1_000)
         with pytest.raises(RebalanceInProgressError):
-            run.heartbeat("app-1")
+            pair.heartbeat("app-1")
     assert waiting.is_waiting
-    run.join("app-1")
+    pair.join("app-1")
     assert waiting.result.generation == 3
-    run.pass_time(SESSION_MS - 1)
-    run.heartbeat("app-2")  # from its answer on it is
-    run.pass_time(1)
-    assert "app-1" not in run.group.members
+    pair.pass_time(SESSION_MS - 1)
+    pair.heartbeat("app-2")  # from its answer on it is
+    pair.pass_time(1)
+    assert "app-1" not in pair.group.members
 
 
-def test_of_two_joins_of_a_member_the_last_waits(run: Coordinator) -> None:
-    run.stable(None)
-    older = run.join()
-    newer = run.join("app-2")
+def test_of_two_joins_of_a_member_the_last_waits(single: Coordinator) -> None:
+    older = single.join()
+    newer = single.join("app-2")
     assert isinstance(older.error, RebalanceInProgressError)
     assert newer.is_waiting
-    run.join("app-1")
+    single.join("app-1")
     assert newer.result.generation == 2
 
 
-def test_of_two_syncs_of_a_member_the_last_waits(run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    run.join("app-1")
-    older, newer = run.sync("app-2"), run.sync("app-2")
+def test_of_two_syncs_of_a_member_the_last_waits(single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    older, newer = single.sync("app-2"), single.sync("app-2")
     assert isinstance(older.error, RebalanceInProgressError)
-    run.sync("app-1", assignments={"app-2": b"mine"})
+    single.sync("app-1", assignments={"app-2": b"mine"})
     assert newer.result.assignment == b"mine"
 
 
-def test_a_leader_that_syncs_again_changes_nothing(run: Coordinator) -> None:
-    run.stable(None, None)
-    written = len(run.records)
-    again = run.sync("app-1", assignments={"app-1": b"more", "app-2": b"less"})
+def test_a_leader_that_syncs_again_changes_nothing(pair: Coordinator) -> None:
+    written = len(pair.records)
+    again = pair.sync("app-1", assignments={"app-1": b"more", "app-2": b"less"})
     assert again.result.assignment == b"app-1 has it"
-    assert run.sync("app-2").result.assignment == b"app-2 has it"
-    assert len(run.records) == written
+    assert pair.sync("app-2").result.assignment == b"app-2 has it"
+    assert len(pair.records) == written
 
 
 def test_a_leader_that_does_not_join_again_is_replaced_by_a_member_that_did(run: Coordinator) -> None:

@@ -21,70 +21,63 @@ from tests.unit.broker.coordinators.groups.classic_coordinator import SESSION_MS
 # --- Living and leaving -----------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_dies_has_the_others_join_again(run: Coordinator) -> None:
-    run.stable(None, None)
-    run.live_for(SESSION_MS - 1_000, "app-2")
-    run.pass_time(999)
-    run.heartbeat("app-2")
-    run.pass_time(1)
+def test_a_member_that_dies_has_the_others_join_again(pair: Coordinator) -> None:
+    pair.live_for(SESSION_MS - 1_000, "app-2")
+    pair.pass_time(999)
+    pair.heartbeat("app-2")
+    pair.pass_time(1)
     with pytest.raises(RebalanceInProgressError):
-        run.heartbeat("app-2")
-    joined = run.join("app-2").result
+        pair.heartbeat("app-2")
+    joined = pair.join("app-2").result
     assert (joined.leader, joined.generation, len(joined.members)) == ("app-2", 3, 1)
 
 
-def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time(run: Coordinator) -> None:
-    run.stable(None)
-    run.now_ms += 2 * SESSION_MS  # the broker had no time
-    run.heartbeat("app-1")
-    run.group.advance(run.now)
-    assert run.group.state == "Stable"
+def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time(single: Coordinator) -> None:
+    single.now_ms += 2 * SESSION_MS  # the broker had no time
+    single.heartbeat("app-1")
+    single.group.advance(single.now)
+    assert single.group.state == "Stable"
 
 
-def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused(run: Coordinator) -> None:
-    run.stable(None)
+def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused(single: Coordinator) -> None:
     with pytest.raises(IllegalGenerationError, match="at generation 1, member 'app-1' at 0") as refused:
-        run.heartbeat("app-1", generation=0)
+        single.heartbeat("app-1", generation=0)
     assert refused.value.generation == 1
     with pytest.raises(UnknownMemberError) as unknown:
-        run.heartbeat("app-2")
+        single.heartbeat("app-2")
     assert unknown.value.member_id == "app-2"
-    run.pass_time(SESSION_MS)
-    assert run.group.is_empty  # neither counted
+    single.pass_time(SESSION_MS)
+    assert single.group.is_empty  # neither counted
 
 
-def test_who_leaves_has_the_others_join_again(run: Coordinator) -> None:
-    run.stable(None, None)
-    assert run.leave(LeavingMember("app-1"), LeavingMember("app-1"))[0] == ("app-1", None, None)
+def test_who_leaves_has_the_others_join_again(pair: Coordinator) -> None:
+    assert pair.leave(LeavingMember("app-1"), LeavingMember("app-1"))[0] == ("app-1", None, None)
     with pytest.raises(RebalanceInProgressError):
-        run.heartbeat("app-2")
-    assert run.join("app-2").result.leader == "app-2"
+        pair.heartbeat("app-2")
+    assert pair.join("app-2").result.leader == "app-2"
 
 
-def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others(run: Coordinator) -> None:
-    run.stable(None)
-    second = run.join()
-    run.leave(LeavingMember("app-1"))
+def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others(single: Coordinator) -> None:
+    second = single.join()
+    single.leave(LeavingMember("app-1"))
     assert second.result.leader == "app-2"
 
 
 @pytest.mark.parametrize("does_sync", [True, False])
-def test_requests_of_a_member_that_leaves_are_answered(does_sync: bool, run: Coordinator) -> None:
-    run.stable(None)
-    waiting = run.join()
+def test_requests_of_a_member_that_leaves_are_answered(does_sync: bool, single: Coordinator) -> None:
+    waiting = single.join()
     if does_sync:
-        run.join("app-1")
-        waiting = run.sync("app-2")
-    run.leave(LeavingMember("app-2"))
+        single.join("app-1")
+        waiting = single.sync("app-2")
+    single.leave(LeavingMember("app-2"))
     assert isinstance(waiting.error, UnknownMemberError)
 
 
-def test_a_group_whose_last_member_leaves_while_it_waits_for_a_new_one_is_empty(run: Coordinator) -> None:
-    run.stable(None)
-    run.join(needs_known_member_id=True)
-    run.leave(LeavingMember("app-1"))
-    assert (run.group.state, run.group.generation) == ("Empty", 2)
-    assert run.join("app-2", needs_known_member_id=True).result.generation == 3
+def test_a_group_whose_last_member_leaves_while_it_waits_for_a_new_one_is_empty(single: Coordinator) -> None:
+    single.join(needs_known_member_id=True)
+    single.leave(LeavingMember("app-1"))
+    assert (single.group.state, single.group.generation) == ("Empty", 2)
+    assert single.join("app-2", needs_known_member_id=True).result.generation == 3
 
 
 # --- Commits, deletion ------------------------------------------------------------------------------------------------
@@ -99,31 +92,29 @@ def test_who_is_no_member_commits_to_an_empty_group_only(run: Coordinator) -> No
     run.commit()
 
 
-def test_when_a_member_may_commit(run: Coordinator) -> None:
+def test_when_a_member_may_commit(single: Coordinator) -> None:
     """A member commits in its generation also while members join but not before the assignments."""
-    run.stable(None)
-    run.commit("app-1", 1)
+    single.commit("app-1", 1)
     with pytest.raises(IllegalGenerationError):
-        run.commit("app-1", 0)
+        single.commit("app-1", 0)
     with pytest.raises(IllegalGenerationError):
-        run.commit("app-1")
+        single.commit("app-1")
     with pytest.raises(UnknownMemberError):
-        run.commit("app-2", 1)
-    run.join()
-    run.commit("app-1", 1)  # what it has read until now, before it joins
-    run.join("app-1")
+        single.commit("app-2", 1)
+    single.join()
+    single.commit("app-1", 1)  # what it has read until now, before it joins
+    single.join("app-1")
     with pytest.raises(RebalanceInProgressError):
-        run.commit("app-1", 2)
+        single.commit("app-1", 2)
     with pytest.raises(IllegalGenerationError):
-        run.commit("app-1", 1)
+        single.commit("app-1", 1)
 
 
-def test_a_commit_counts_as_a_heartbeat(run: Coordinator) -> None:
-    run.stable(None)
-    run.pass_time(SESSION_MS - 1)
-    run.commit("app-1", 1)
-    run.pass_time(SESSION_MS - 1)
-    assert run.group.state == "Stable"
+def test_a_commit_counts_as_a_heartbeat(single: Coordinator) -> None:
+    single.pass_time(SESSION_MS - 1)
+    single.commit("app-1", 1)
+    single.pass_time(SESSION_MS - 1)
+    assert single.group.state == "Stable"
 
 
 def test_a_group_with_members_is_not_deleted_and_says_who_they_are() -> None:
@@ -149,10 +140,9 @@ def test_a_stable_group_is_described_with_metadata_and_assignments(run: Coordina
     ]
 
 
-def test_while_members_join_it_is_described_without_metadata(run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    group = run.group.describe(run.now)
+def test_while_members_join_it_is_described_without_metadata(single: Coordinator) -> None:
+    single.join()
+    group = single.group.describe(single.now)
     assert (group.state, group.protocol) == ("PreparingRebalance", "")
     assert [(member.metadata, member.assignment) for member in group.members] == [(b"", b"app-1 has it"), (b"", b"")]
 
@@ -247,20 +237,19 @@ def test_a_restored_group_that_is_too_large_has_its_members_join_again() -> None
 
 
 @pytest.mark.parametrize("does_sync", [True, False])
-def test_members_join_again_if_what_they_were_told_could_not_be_written(does_sync: bool, run: Coordinator) -> None:
-    run.stable(None)
-    run.join()
-    run.join("app-1")
-    waiting = run.sync("app-2")
+def test_members_join_again_if_what_they_were_told_could_not_be_written(does_sync: bool, single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    waiting = single.sync("app-2")
     if does_sync:
-        run.sync("app-1", assignments={"app-2": b"mine"})
-    run.group.write_failed(run.now)
-    run.deliver()
+        single.sync("app-1", assignments={"app-2": b"mine"})
+    single.group.write_failed(single.now)
+    single.deliver()
     assert (waiting.results[0].error is None) is does_sync
-    assert run.group.state == "PreparingRebalance"
-    assert [member.assignment for member in run.group.members.values()] == [b"", b""]
-    run.join("app-1")
-    assert run.join("app-2").result.generation == 3
+    assert single.group.state == "PreparingRebalance"
+    assert [member.assignment for member in single.group.members.values()] == [b"", b""]
+    single.join("app-1")
+    assert single.join("app-2").result.generation == 3
 
 
 def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none(run: Coordinator) -> None:
@@ -273,11 +262,10 @@ def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none(run
     assert asked.result.generation == 2
 
 
-def test_all_that_waits_is_to_join_again_when_a_group_becomes_another(run: Coordinator) -> None:
-    run.stable(None)
-    joining = run.join()
-    run.group.refuse_waits()
-    run.deliver()
+def test_all_that_waits_is_to_join_again_when_a_group_becomes_another(single: Coordinator) -> None:
+    joining = single.join()
+    single.group.refuse_waits()
+    single.deliver()
     assert isinstance(joining.error, RebalanceInProgressError)
 
 

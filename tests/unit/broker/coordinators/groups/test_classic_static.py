@@ -7,51 +7,48 @@ from seglog_protocol.errors import FencedInstanceError, RebalanceInProgressError
 from tests.unit.broker.coordinators.groups.classic_coordinator import SESSION_MS, Coordinator, subscription
 
 
-def test_a_follower_that_is_started_again_takes_its_place_without_a_rebalance(run: Coordinator) -> None:
-    run.stable("blue", "green")
-    again = run.join(instance_id="green").result
+def test_a_follower_that_is_started_again_takes_its_place_without_a_rebalance(statics: Coordinator) -> None:
+    again = statics.join(instance_id="green").result
     assert (again.member_id, again.generation, again.leader, again.members) == ("green-3", 2, "blue-1", ())
     assert not again.skip_assignment
-    assert run.group.state == "Stable"
-    assert run.sync("green-3", instance_id="green").result.assignment == b"green-2 has it"
-    assert [member.member_id for member in run.records[-1].members] == ["blue-1", "green-3"]
-    assert run.records[-1].members[1].assignment == b"green-2 has it"
-    assert run.records[-1].generation == 2
+    assert statics.group.state == "Stable"
+    assert statics.sync("green-3", instance_id="green").result.assignment == b"green-2 has it"
+    assert [member.member_id for member in statics.records[-1].members] == ["blue-1", "green-3"]
+    assert statics.records[-1].members[1].assignment == b"green-2 has it"
+    assert statics.records[-1].generation == 2
 
 
-def test_the_one_that_was_there_before_is_fenced_in_all_it_asks_for(run: Coordinator) -> None:
-    run.stable("blue", "green")
-    run.join(instance_id="green")
-    assert isinstance(run.join("green-2", instance_id="green").error, FencedInstanceError)
-    assert isinstance(run.sync("green-2", instance_id="green").error, FencedInstanceError)
+def test_the_one_that_was_there_before_is_fenced_in_all_it_asks_for(statics: Coordinator) -> None:
+    statics.join(instance_id="green")
+    assert isinstance(statics.join("green-2", instance_id="green").error, FencedInstanceError)
+    assert isinstance(statics.sync("green-2", instance_id="green").error, FencedInstanceError)
     with pytest.raises(FencedInstanceError, match="'green'"):
-        run.heartbeat("green-2", instance_id="green")
+        statics.heartbeat("green-2", instance_id="green")
     with pytest.raises(FencedInstanceError):
-        run.commit("green-2", 2, "green")
+        statics.commit("green-2", 2, "green")
     with pytest.raises(UnknownMemberError):
-        run.heartbeat("green-2")
-    (left,) = run.leave(LeavingMember("green-2", "green"))
+        statics.heartbeat("green-2")
+    (left,) = statics.leave(LeavingMember("green-2", "green"))
     assert isinstance(left.error, FencedInstanceError)
-    assert list(run.group.members) == ["blue-1", "green-3"]
+    assert list(statics.group.members) == ["blue-1", "green-3"]
 
 
-def test_a_leader_that_is_started_again_is_told_to_leave_the_assignments_as_they_are(run: Coordinator) -> None:
-    run.stable("blue", "green")
-    again = run.join(instance_id="blue", may_skip_assignment=True).result
+def test_a_leader_that_is_started_again_is_told_to_leave_the_assignments_as_they_are(statics: Coordinator) -> None:
+    again = statics.join(instance_id="blue", may_skip_assignment=True).result
     assert again.skip_assignment
-    assert again.leader == again.member_id == run.group.leader == "blue-3"
+    assert again.leader == again.member_id == statics.group.leader == "blue-3"
     assert [member.member_id for member in again.members] == ["green-2", "blue-3"]
     assert (
-        run.sync("blue-3", assignments={"blue-3": b"other"}, instance_id="blue").result.assignment == b"blue-1 has it"
+        statics.sync("blue-3", assignments={"blue-3": b"other"}, instance_id="blue").result.assignment
+        == b"blue-1 has it"
     )
 
 
-def test_one_that_does_not_know_of_that_takes_itself_for_a_follower(run: Coordinator) -> None:
-    run.stable("blue", "green")
-    again = run.join(instance_id="blue").result
+def test_one_that_does_not_know_of_that_takes_itself_for_a_follower(statics: Coordinator) -> None:
+    again = statics.join(instance_id="blue").result
     assert (again.leader, again.members, again.skip_assignment) == ("blue-1", (), False)
-    assert run.group.leader == "blue-3"
-    assert run.join("blue-3", instance_id="blue").is_waiting  # as the leader, it has a rebalance when it wants one
+    assert statics.group.leader == "blue-3"
+    assert statics.join("blue-3", instance_id="blue").is_waiting  # as the leader, it has a rebalance when it wants one
 
 
 def test_other_metadata_under_the_same_protocol_need_no_rebalance_but_are_known(run: Coordinator) -> None:
@@ -120,17 +117,15 @@ def test_a_static_member_restarts_before_its_sync(syncs: bool, run: Coordinator)
         assert (run.group.state, list(run.group.members)) == ("PreparingRebalance", ["blue-1"])
 
 
-def test_an_admin_removes_static_members_by_their_instance_ids(run: Coordinator) -> None:
-    run.stable("blue", "green")
-    results = run.leave(LeavingMember("", "green"), LeavingMember("", "red"), LeavingMember(""))
+def test_an_admin_removes_static_members_by_their_instance_ids(statics: Coordinator) -> None:
+    results = statics.leave(LeavingMember("", "green"), LeavingMember("", "red"), LeavingMember(""))
     assert [result.error is None for result in results] == [True, False, False]
     assert isinstance(results[1].error, UnknownMemberError)
     assert results[0][:2] == ("", "green")
-    assert list(run.group.members) == ["blue-1"]
+    assert list(statics.group.members) == ["blue-1"]
     with pytest.raises(RebalanceInProgressError):
-        run.heartbeat("blue-1")
+        statics.heartbeat("blue-1")
 
 
-def test_an_instance_that_nobody_is_does_not_join_with_a_member_id(run: Coordinator) -> None:
-    run.stable(None)
-    assert isinstance(run.join("app-1", instance_id="blue").error, UnknownMemberError)
+def test_an_instance_that_nobody_is_does_not_join_with_a_member_id(single: Coordinator) -> None:
+    assert isinstance(single.join("app-1", instance_id="blue").error, UnknownMemberError)
