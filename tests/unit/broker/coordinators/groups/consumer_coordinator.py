@@ -13,7 +13,7 @@ from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeatResult,
     Matching,
 )
-from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.topics import TopicSize
 from seglog_broker.coordinators.records import encode_record
@@ -117,6 +117,9 @@ class ConsumerCoordinator:
         result = finished(self.group.heartbeat(request, self.now))
         self.deliver()
         return result
+
+    def commit(self, member_id: str, epoch: int) -> CommitCheck | None:
+        return self.group.check_commit(member_id, epoch, None, self.now)
 
     def describe(self) -> ConsumerGroupDescription:
         described = self.group.describe(self.now)

@@ -23,6 +23,8 @@ from tests.unit.broker.coordinators.groups.consumer_coordinator import (
 
 SESSION_MS = 45_000
 ALL = {"orders": [0, 1, 2, 3]}
+ORDERS = (1).to_bytes(16, "big")
+"""The id of the topic."""
 
 
 @pytest.fixture
@@ -72,12 +74,10 @@ def test_what_one_gives_up_another_gets_and_not_sooner(run: ConsumerCoordinator)
     assert told.member_epoch == 1, "the epoch is the assignment that it has reached"
     assert_told(run, told.assignment, {"orders": [0, 1]})
     assert run.beat("b", 2).assignment is None, "nobody said that 2 and 3 are free"
-    orders = run.topics.find("orders")
-    assert orders is not None
-    still = run.beat("a", 1, owned={orders.topic_id: frozenset({0, 1, 2})})
+    still = run.beat("a", 1, owned={ORDERS: frozenset({0, 1, 2})})
     assert (still.member_epoch, still.assignment) == (1, None)
     assert run.beat("b", 2).assignment is None
-    done = run.beat("a", 1, owned={orders.topic_id: frozenset({0, 1})})
+    done = run.beat("a", 1, owned={ORDERS: frozenset({0, 1})})
     assert done.member_epoch == 2
     assert_told(run, run.beat("b", 2).assignment, {"orders": [2, 3]})
     assert run.group.state == "Stable"
@@ -159,14 +159,12 @@ def test_a_member_that_did_not_hear_its_epoch_may_come_with_the_one_before(run: 
     assert run.beat("a", 0).member_epoch == 1, "it joins again, since it heard nothing"
     run.beat("b")
     assert run.settled("a", "b") == {"a": 2, "b": 2}
-    orders = run.topics.find("orders")
-    assert orders is not None
-    kept = {orders.topic_id: frozenset({0, 1})}
+    kept = {ORDERS: frozenset({0, 1})}
     assert run.beat("a", 1, owned=kept).member_epoch == 2
     with pytest.raises(errors.FencedMemberEpochError, match="epoch 2 and came with 1: revoke all partitions"):
         run.beat("a", 1)  # it may have all that it ever had
     with pytest.raises(errors.FencedMemberEpochError):
-        run.beat("a", 1, owned={orders.topic_id: frozenset({0, 1, 2})})
+        run.beat("a", 1, owned={ORDERS: frozenset({0, 1, 2})})
 
 
 @pytest.mark.parametrize("epoch", [2, 77])
@@ -410,20 +408,20 @@ def test_an_assignor_that_there_is_not_is_refused_with_those_that_there_are() ->
 
 
 def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone(run: ConsumerCoordinator) -> None:
-    run.group.check_commit("", -1, None, run.now)  # nobody is a member: tools may
+    run.commit("", -1)  # nobody is a member: tools may
     run.group.check_fetch("", -1, None)
     run.beat("a")
-    run.group.check_commit("a", 1, None, run.now)
+    run.commit("a", 1)
     run.group.check_fetch("a", 1, None)
     run.group.check_fetch("", -1, None)
     with pytest.raises(errors.StaleMemberEpochError, match="has epoch 1 and came with 2"):
-        run.group.check_commit("a", 2, None, run.now)
+        run.commit("a", 2)
     for epoch in (0, 2):
         with pytest.raises(errors.StaleMemberEpochError):
             run.group.check_fetch("a", epoch, None)
     for member_id, epoch in (("b", 1), ("", -1)):
         with pytest.raises(errors.UnknownMemberError):
-            run.group.check_commit(member_id, epoch, None, run.now)
+            run.commit(member_id, epoch)
     with pytest.raises(errors.UnknownMemberError):
         run.group.check_fetch("b", 1, None)
 
@@ -435,35 +433,31 @@ def test_a_member_with_an_older_epoch_may_commit() -> None:
     run.beat("b", -1)
     run.settled("a")
     run.restart()
-    orders = run.topics.find("orders")
-    assert orders is not None
-    check = run.group.check_commit("a", epochs["a"], None, run.now)
+    check = run.commit("a", epochs["a"])
     assert check is not None
     for number in (0, 1):
-        check(orders.topic_id, number)
-    for topic_id, number in ((orders.topic_id, 2), (bytes(16), 0)):
+        check(ORDERS, number)
+    for topic_id, number in ((ORDERS, 2), (bytes(16), 0)):
         with pytest.raises(errors.StaleMemberEpochError, match="has epoch 3 and came with 2"):
             check(topic_id, number)
-    check = run.group.check_commit("a", 1, None, run.now)
+    check = run.commit("a", 1)
     assert check is not None
-    check(orders.topic_id, 0)
-    assert run.group.check_commit("a", 3, None, run.now) is None
+    check(ORDERS, 0)
+    assert run.commit("a", 3) is None
 
 
 def test_what_a_member_has_to_give_up_it_may_commit_until_it_has(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.beat("b")
     run.beat("a", 1)
-    assert run.group.check_commit("a", 1, None, run.now) is None
+    assert run.commit("a", 1) is None
     epochs = run.settled("a", "b")
-    orders = run.topics.find("orders")
-    assert orders is not None
-    check = run.group.check_commit("a", 1, None, run.now)
+    check = run.commit("a", 1)
     assert check is not None
-    check(orders.topic_id, 0)
+    check(ORDERS, 0)
     with pytest.raises(errors.StaleMemberEpochError):
-        check(orders.topic_id, 3)
-    assert run.group.check_commit("b", epochs["b"], None, run.now) is None
+        check(ORDERS, 3)
+    assert run.commit("b", epochs["b"]) is None
 
 
 # --- Deleting ---------------------------------------------------------------------------------------------------------
