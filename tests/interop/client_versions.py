@@ -12,20 +12,20 @@ import functools
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
 import tempfile
-import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.foreign_programs import INSTALLED, AbsentError, installed, run, tools
 from tests.interop.peer import JUDGE, Kafka, free_ports, kafka_script
+from tests.process.faults.links import Link
 from tests.processes import daemon
 from tests.support import REPOSITORY
 
@@ -186,47 +186,24 @@ _KINDS: Final[dict[str, tuple[str, Callable[[Row, Path], None], Callable[[Path],
 # --- How each is run --------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Proxy:
-    """Passes connections on to a broker, and keeps the highest version of each api that was asked for."""
+class Proxy(Link):
+    """Keeps the highest version of each api that was asked for."""
 
-    port: int
-    behind: int
-    asked: dict[int, int] = field(default_factory=dict)
+    def __init__(self, behind: int) -> None:
+        self.asked: dict[int, int] = {}
+        self._seen: defaultdict[int, bytearray] = defaultdict(bytearray)
+        super().__init__(behind)
 
-    def serve(self, listener: socket.socket) -> None:
-        """Until the listener is closed."""
-        with suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.behind))
-                threading.Thread(target=self._connect, args=(near, far), daemon=True).start()
-
-    def _connect(self, near: socket.socket, far: socket.socket) -> None:
-        """Pass on what both sides say until both have ended."""
-        with near, far:
-            back = threading.Thread(target=_pass_on, args=(far, near, bytearray.clear), daemon=True)
-            back.start()
-            _pass_on(near, far, self._note)
-            back.join()
-
-    def _note(self, seen: bytearray) -> None:
-        """Note the requests that have come whole, and drop them."""
-        while len(seen) >= 8 and len(seen) >= 4 + (size := int.from_bytes(seen[:4])):
-            api, version = struct.unpack(">hh", seen[4:8])
-            self.asked[api] = max(version, self.asked.get(api, 0))
-            del seen[: 4 + size]
-
-
-def _pass_on(source: socket.socket, target: socket.socket, note: Callable[[bytearray], None]) -> None:
-    seen = bytearray()
-    with suppress(OSError):
-        while data := source.recv(65536):
+    def passing(self, connection: int, data: bytes, *, is_reply: bool) -> bytes:
+        """Note the requests that have come whole."""
+        if not is_reply:
+            seen = self._seen[connection]
             seen += data
-            note(seen)
-            target.sendall(data)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+            while len(seen) >= 8 and len(seen) >= 4 + (size := int.from_bytes(seen[:4])):
+                api, version = struct.unpack(">hh", seen[4:8])
+                self.asked[api] = max(version, self.asked.get(api, 0))
+                del seen[: 4 + size]
+        return data
 
 
 @contextmanager
@@ -235,9 +212,7 @@ def brokers(folder: Path) -> Iterator[dict[str, Proxy]]:
     with ExitStack() as stack:
         proxies = {}
         for name in ("seglog", "kafka"):
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            proxy = proxies[name] = Proxy(listener.getsockname()[1], free_ports())
-            threading.Thread(target=proxy.serve, args=(listener,), daemon=True).start()
+            proxies[name] = stack.enter_context(closing(Proxy(free_ports())))
         ours, theirs = proxies["seglog"], proxies["kafka"]
         given = (
             f"listeners=PLAINTEXT://127.0.0.1:{ours.behind}",

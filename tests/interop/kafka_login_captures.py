@@ -5,12 +5,11 @@
 """
 
 import json
-import socket
 import struct
 import tempfile
-import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from tests.interop.kafka_settings import kafka_settings
 from tests.interop.peer import Kafka, free_ports, kafka_script
 from tests.interop.sasl_client import MECHANISMS, unsecured_token
 from tests.interop.sasl_conversation import USERS
+from tests.process.faults.links import Link
 
 CAPTURES: Final = Path(__file__).with_name("kafka_login_captures.json")
 
@@ -32,38 +32,23 @@ _LONG_SECONDS: Final = 2_000_000_000
 """How long tokens live, so that the captures do."""
 
 
-class Tap:
-    """A port in front of another one, which keeps what clients send: a list of bytes for each connection."""
+class Tap(Link):
+    """Keeps what clients send: a list of bytes for each connection."""
 
     def __init__(self, port: int) -> None:
-        self._behind = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self.sent: list[bytearray] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._sent: defaultdict[int, bytearray] = defaultdict(bytearray)
+        super().__init__(port)
 
-    def close(self) -> None:
-        """Take no more connections."""
-        self._listener.close()
+    @property
+    def sent(self) -> list[bytearray]:
+        """By connection."""
+        return [kept for _, kept in sorted(self._sent.items())]
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._behind))
-                kept = bytearray()
-                self.sent.append(kept)
-                threading.Thread(target=_pass_on, args=(near, far, kept), daemon=True).start()
-                threading.Thread(target=_pass_on, args=(far, near, bytearray()), daemon=True).start()
-
-
-def _pass_on(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
-    with suppress(OSError):
-        while data := source.recv(65_536):
-            kept += data
-            target.sendall(data)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+    def passing(self, connection: int, data: bytes, *, is_reply: bool) -> bytes:
+        """See Link."""
+        if not is_reply:
+            self._sent[connection] += data
+        return data
 
 
 @contextmanager

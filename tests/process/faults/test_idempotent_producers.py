@@ -1,16 +1,17 @@
 """Idempotent producers with lost replies and a killed broker: no record is lost or duplicated."""
 
 import random
-import socket
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import seglog
 import seglog.trio
+from tests.process.faults.links import Link
 from tests.processes import Daemon, daemon
 from tests.support import numbers_of
 
@@ -18,45 +19,26 @@ _PRODUCERS = 3
 _PARTITIONS = 2
 
 
-class CuttingProxy:
-    """Forwards everything to the broker, and cuts each connection at a random place in the replies, from ``seed``."""
+class CuttingProxy(Link):
+    """Cuts each connection at a random place in the replies, from ``seed``."""
 
     def __init__(self, port: int, seed: int) -> None:
         self.cuts = 0
         self.is_calm = False
-        self._port = port
         self._random = random.Random(seed)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        # A hello and a topic's keys are 3,100 bytes.
+        self._left: defaultdict[int, int] = defaultdict(lambda: self._random.randrange(3_500, 6_000))
+        super().__init__(port)
+        self.address = f"127.0.0.1:{self.port}"
 
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._port))
-                threading.Thread(target=self._pass_on, args=(client, server, 1 << 60), daemon=True).start()
-                bytes_max = (
-                    1 << 60 if self.is_calm else self._random.randrange(3_500, 6_000)
-                )  # a hello and a topic's keys are 3,100
-                threading.Thread(target=self._pass_on, args=(server, client, bytes_max), daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket, bytes_max: int) -> None:
-        passed = 0
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                target.sendall(data[: bytes_max - passed])
-                passed += len(data)
-                if passed >= bytes_max:
-                    self.cuts += 1
-                    break
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        source.close()
+    def passing(self, connection: int, data: bytes, *, is_reply: bool) -> bytes:
+        """See Link."""
+        if self.is_calm or not is_reply:
+            return data
+        passed = data[: self._left[connection]]
+        self._left[connection] -= len(passed)
+        self.cuts += len(passed) < len(data)
+        return passed
 
 
 @contextmanager

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from tests.process.faults.test_service import watched
 from tests.processes import Lines, clean_environment, ended, port_of, start_daemon
-from tests.support import numbers_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sizes of pipes and terminals are Linux's")
 
@@ -45,40 +43,6 @@ def produce_and_consume(port: int) -> None:
         client.delete_topic("t")
 
 
-@pytest.mark.soak
-def test_a_log_pipe_that_is_not_read_delays_nothing(tmp_path: Path) -> None:
-    """Neither requests nor the stop wait for it, and no line is lost."""
-    with watched(tmp_path / "data") as (process, lines, port):
-        values = provoke(port, range(2 * LINES_PER_PIPE))
-        produce_and_consume(port)
-        found = lines.until("topic_deleted")
-        assert [entry["config"]["retention.bytes"] for entry in found if entry["event"] == EVENT] == values
-        provoke(port, range(2 * LINES_PER_PIPE))
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-
-
-@pytest.mark.soak
-def test_lines_lost_from_a_full_log_queue_are_marked_in_place(tmp_path: Path) -> None:
-    with watched(tmp_path / "data") as (process, lines, port):
-        values: list[str] = []
-        with seglog.connect(f"127.0.0.1:{port}") as client:
-            while (lost := numbers_of(client)["log_lines_lost_total"]) < LINES_PER_PIPE:
-                values += provoke(port, range(len(values), len(values) + LINES_PER_PIPE))
-            produce_and_consume(port)
-            told = lines.until("log_lines_lost")
-            assert numbers_of(client)["log_lines_lost_total"] == told[-1]["lines"] >= lost
-        kept = [entry["config"]["retention.bytes"] for entry in told if entry["event"] == EVENT]
-        assert kept == values[: len(kept)]
-        assert len(kept) + told[-1]["lines"] >= len(values)
-        [again] = provoke(port, range(1))
-        while lines.until(EVENT)[-1]["config"]["retention.bytes"] != again:
-            pass
-        process.send_signal(signal.SIGTERM)
-        lines.until("broker_stopped")
-        assert process.wait() == 0
-
-
 def test_a_terminal_under_ctrl_s_delays_nothing(tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     process = start_daemon(tmp_path / "data", inner)
@@ -98,19 +62,6 @@ def test_a_terminal_under_ctrl_s_delays_nothing(tmp_path: Path) -> None:
         assert process.wait() == 0
     os.close(inner)
     os.close(outer)
-
-
-def test_a_pipe_whose_reader_has_gone_stops_nothing(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    process = start_daemon(tmp_path / "data", writer)
-    os.close(writer)
-    with ended(process):
-        port = port_of(Lines(reader).until("broker_ready")[-1])
-        os.close(reader)
-        provoke(port, range(10))
-        produce_and_consume(port)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
 
 
 def test_a_traceback_comes_out_whole_before_the_process_ends(tmp_path: Path) -> None:
