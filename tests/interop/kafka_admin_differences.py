@@ -11,13 +11,11 @@ _COLLIDING: Final = "a name that collides is refused for good, where Kafka has i
 _BROKERS: Final = "a refused topic does not hide the brokers"
 _NO_QUOTAS: Final = "a quota that nobody keeps to is refused, where Kafka stores it"
 _NO_METADATA_LOG: Final = "there is no log of metadata: its leader has no epochs and no listener of its own"
-_OWN_WORDS: Final = "seglog says why, where Kafka has no words"
 _NO_TRANSACTIONS: Final = "Kafka looks for a coordinator whose topic is not made yet; here no id is known for good"
 _SAME_REQUEST: Final = "topics of one request collide as well, which Kafka does not see"
 _NO_LIST: Final = (
     "of a fetch that fails: null is what Kafka has where the partition is there, for clients it is the same"
 )
-_FEATURES: Final = "see listeners/kafka/handlers/cluster.py"
 
 _BROKER: Final = {"node_id": 1, "host": "127.0.0.1", "port": "zero or more", "rack": None}
 _SEEN: Final = {"brokers": [_BROKER], "cluster_id": "text", "controller_id": 1}

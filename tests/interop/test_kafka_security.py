@@ -181,10 +181,3 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_required(broker:
     told = {"protocol": "SSL", "authority": str(broker.certificates.authority_file)}
     with client(program, f"127.0.0.1:{broker.ports['MUTUAL']}", told) as running, pytest.raises(RefusedError):
         running.login()
-
-
-def test_a_client_refuses_a_broker_of_another_authority(broker: Broker, program: Program, tmp_path: Path) -> None:
-    other = certificates(tmp_path / "other")
-    told = {"protocol": "SSL", "authority": str(other.authority_file)}
-    with client(program, f"127.0.0.1:{broker.ports['SSL']}", told) as running, pytest.raises(RefusedError):
-        running.login()

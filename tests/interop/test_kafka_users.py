@@ -8,7 +8,7 @@ import pytest
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_tools import Tools
-from tests.interop.sasl_conversation import USERS, ClosedError, Conversation
+from tests.interop.sasl_conversation import ClosedError, Conversation
 from tests.processes import daemon
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -57,17 +57,3 @@ def test_it_makes_changes_and_deletes_an_account(ports: Mapping[str, int]) -> No
     assert logs_in(ports, "carol-secret", "SCRAM-SHA-512")
     few = "SCRAM-SHA-256=[iterations=100,password=x]"
     tools.run("configs", arguments=(*CAROL, "--alter", "--add-config", few), fails=True)
-
-
-def test_whoever_does_not_administer_may_not(ports: Mapping[str, int], tmp_path: Path) -> None:
-    settings = tmp_path / "alice.properties"
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    settings.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
-        f'sasl.jaas.config={module} required username="alice" password="{USERS["alice"]}";\n'
-    )
-    tools = Tools(ports["SASL"])
-    alter = ("--alter", "--add-config", "SCRAM-SHA-256=[password=carol-secret]", "--command-config", str(settings))
-    refused = tools.run("configs", arguments=(*CAROL, *alter), fails=True)
-    assert "ClusterAuthorizationException" in refused
-    assert not logs_in(ports, "carol-secret")

@@ -1,8 +1,6 @@
 """Offsets without a record, with real clients and a real daemon: truncated under a reader, lost, compacted."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,6 @@ import seglog
 import seglog.trio
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
-from tests.interop.golden import load_case, unpack
 from tests.logs import flip_bit
 from tests.processes import Daemon, daemon
 from tests.processes import seglog as run_seglog
@@ -95,31 +92,3 @@ def test_a_lost_segment_is_a_gap_and_damage_is_an_error(tmp_path: Path) -> None:
         assert done.stdout.split() == [b"%d" % number for number in (*range(bases[1]), *range(bases[2], damaged))]
         warning = f"seglog: warning: offsets {bases[1]} to {bases[2] - 1} of t-0 hold no record (missing)\n"
         assert done.stderr.decode() == warning
-
-
-def held_by_kafka(facts: Mapping[str, Any]) -> set[int]:
-    """Offsets of control batches, which are not gaps, as listed by Kafka's own tool."""
-    columns = facts["disk"]["batch_columns"]
-    batches = [dict(zip(columns, row, strict=True)) for row in facts["disk"]["batches"]]
-    return {n for b in batches if b["isControl"] for n in range(b["baseOffset"], b["lastOffset"] + 1)}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("stopped", ["in order", "killed"])
-def test_what_kafka_compacted_is_named_compacted_to_the_last_offset(stopped: str, tmp_path: Path) -> None:
-    case = load_case("compacted")
-    unpack(case, tmp_path / "data")
-    if stopped == "killed":
-        (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
-    topics = {name.rpartition("-")[0]: facts for name, facts in case.partitions.items() if not name.startswith("__")}
-    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
-        for topic, facts in topics.items():
-            with client.consumer(topic) as consumer:
-                held = {record.offset for record in consumer} | held_by_kafka(facts)
-                gaps = list(consumer.gaps)
-                [end] = consumer.positions().values()
-            told = [offset for gap in gaps for offset in range(gap.start, gap.end)]
-            assert told == [offset for offset in range(end) if offset not in held], topic
-            assert {gap.reason for gap in gaps} == {"compacted"}, topic
-            done = run_seglog(running.address, "consume", topic)
-            assert done.stderr.decode() == f"seglog: note: {len(told)} offsets without a record (compacted)\n"

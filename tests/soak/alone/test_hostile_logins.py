@@ -27,7 +27,6 @@ from tests.process.faults.secured_daemon import PASSWORDS, Secured, secured
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.soak.alone.test_hostile_requests import HealthyClient, HealthyKafkaClient
 from tests.support import numbers_of, soak_scaled, soak_seed
-from tests.tls_records import RecordClient
 from tests.turns import judge_turn, judges_turns
 
 MARK: Final = "Hunter2-kGqx"
@@ -221,32 +220,6 @@ def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str
         assert healthy.error is None, healthy.error
         assert attacked.running.stop() == 0
         judge_turn(busy, "a storm of handshakes")
-
-
-@pytest.mark.parametrize("listener", ["native", pytest.param("SASL_SSL")])
-@judges_turns
-def test_records_that_carry_nothing_from_many_connections_at_once_affect_nobody_else(
-    tmp_path: Path, listener: str
-) -> None:
-    """Before a login, each connection has a task of its own."""
-    with secured(tmp_path) as attacked, attacked.connect() as admin:
-        port = attacked.ports[listener]
-        clients = [
-            RecordClient(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS), attacked.context())
-            for _ in range(40)
-        ]
-        floods = [b"".join([client.key_update() for _ in range(1_000)]) for client in clients]
-        numbers_of(admin)
-        for client, flood in zip(clients, floods, strict=True):
-            client.send(flood)
-        for client in clients:  # so that the broker has come to all of them
-            client.tls.settimeout(0.05)
-            with contextlib.suppress(OSError):
-                client.tls.recv(1)
-        busy = numbers_of(admin)["loop_busy_seconds"]
-        for client in clients:
-            client.close()
-        judge_turn(busy, "records that carry nothing")
 
 
 @judges_turns

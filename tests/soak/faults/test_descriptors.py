@@ -140,30 +140,6 @@ def test_more_partitions_than_files_are_written_and_read_by_ack_os(tmp_path: Pat
         wait_until(lambda: open_files(running) <= HANDLES_MAX + OTHERS_MAX, "quiet partitions to give files back")
 
 
-def test_appends_to_more_partitions_than_files_all_succeed(tmp_path: Path) -> None:
-    """The first appends to each of them, and hardly anything is logged."""
-    topics, count = ("a", "b", "c", "d"), 500
-    with (
-        daemon(tmp_path / "data", under=UNDER) as running,
-        seglog.connect(running.address) as client,
-        Wire(running) as wire,
-    ):
-        for topic in topics:
-            client.create_topic(topic, count)
-        before, encoded = running.log_text().count("\n"), batch(0)
-        for topic in topics:
-            # A request for half of them, and one for each of the others, which are written together.
-            half = [AppendPartition(topic, n, len(encoded)) for n in range(count // 2)]
-            singly = [[AppendPartition(topic, n, len(encoded))] for n in range(count // 2, count)]
-            frames = wire.ask([(AppendRequest(asked, "os"), encoded * len(asked)) for asked in (half, *singly)])
-            results = [result for frame in frames for result in frame.header["partitions"]]
-            assert [result.get("error") for result in results] == [None] * count
-        assert open_files(running) <= HANDLES_MAX + 2 * OTHERS_MAX
-        assert running.log_text().count("\n") - before <= 5
-        assert [sum(end.latest for end in client.offsets(topic)) for topic in topics] == [count] * 4
-        assert running.stop() == 0
-
-
 def test_a_thousand_partitions_are_written_at_a_time(tmp_path: Path) -> None:
     """Where there are files enough for them."""
     count = 1_100
@@ -201,36 +177,6 @@ def test_connections_beyond_the_descriptors_are_refused(
             assert numbers_of(client)["connections_open"] == 384
         producer.close()
         wait_until(lambda: numbers_of(client)["connections_open"] == 1, "connections to end")
-
-
-@pytest.mark.parametrize(
-    ("nofile", "handles", "partitions", "peers"),
-    [
-        (1024, 6, 3, 0),
-        (1024, 1, 100, 0),
-        (96, 512, 40, 120),
-    ],
-)
-def test_a_stop_is_clean_however_few_descriptors_are_left(
-    nofile: int, handles: int, partitions: int, peers: int, tmp_path: Path
-) -> None:
-    under = ("sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh")
-    directory = tmp_path / "data"
-    with daemon(directory) as running, seglog.connect(running.address) as client:
-        client.create_topic(
-            "t", partitions, config={"segment.bytes": 1400, "index.interval.bytes": 0, "retention.ms": -1}
-        )
-        assert running.stop() == 0
-    with daemon(directory, "--set", f"seglog.handles.max={handles}", under=under) as running, ExitStack() as held:
-        appended = _append_what_can_be(running, partitions, max(1_500 // partitions, 20))
-        for _ in range(peers):
-            held.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
-        assert appended
-        code = running.stop()
-        assert (code, "stop_not_clean" in running.log_text()) == (0, False), running.log_text()[-2000:]
-    assert (directory / ".kafka_cleanshutdown").exists()
-    with daemon(directory) as running, seglog.connect(running.address) as client:
-        assert sum(end.latest for end in client.offsets("t")) >= appended
 
 
 _FILLS_ITSELF = """

@@ -11,7 +11,7 @@ import pytest
 
 import seglog
 from seglog_protocol.errors import ClientTimeoutError, DiskFullError
-from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, wait_until
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, wait_until
 from tests.processes import seglog as seglog_cli
 from tests.small_disks import mounted
 from tests.support import numbers_of
@@ -129,27 +129,6 @@ def _restart(running: Daemon) -> None:
     """Kill it and start it again on the full disk."""
     running.kill()
     running.start()
-
-
-def test_a_topic_can_be_deleted_on_a_full_disk(
-    small_disk: tuple[Path, Sequence[str]],
-) -> None:
-    """Also where others have filled it to the last byte."""
-    mount_point, under = small_disk
-    with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
-        client.create_topic("t", 1)
-        fill_from_both_sides(client, mount_point, under)
-        wait_until(lambda: numbers_of(client)["ballast_bytes"] == 0, "the ballast to be given up")
-        refused = client.producer("kept", delivery_timeout=0.5)
-        with pytest.raises(ClientTimeoutError, match="bytes are free"):
-            refused.send(b"refused").result()
-        refused.close()
-        with client.consumer("kept", start="earliest") as consumer:
-            assert [record.value for record in consumer] == [b"kept"]
-        client.delete_topic("t")
-        with client.producer("kept", delivery_timeout=PATIENCE_SECONDS) as producer:
-            assert producer.send(b"again").result().offset == 1
-        wait_until(lambda: numbers_of(client)["ballast_bytes"] > 0, "the ballast to be made again")
 
 
 _WAYS_TO_MAKE_ROOM: dict[str, Callable[[seglog.Client], object]] = {
@@ -289,44 +268,6 @@ def _names_in(directory: Path, under: Sequence[str]) -> list[str]:
     ).stdout.split()
 
 
-def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_path: Path) -> None:
-    mount_point = tmp_path / "disk"
-    with (
-        mounted(mount_point, "size=64m,nr_inodes=700") as under,
-        daemon(mount_point / "data", under=under) as running,
-        seglog.connect(running.address) as client,
-    ):
-        client.create_topic("t", 1, config={"segment.bytes": 65_536})
-        acked = 0
-        with client.producer("t", delivery_timeout=10.0) as producer:
-            with pytest.raises(ClientTimeoutError) as caught:  # noqa: PT012 - which of them is refused is the question
-                while True:
-                    producer.send(value(acked)).result()
-                    acked += 1
-            refusal = caught.value.__cause__
-        assert acked > 100
-        assert isinstance(refusal, DiskFullError)
-        assert "inodes" in refusal.message
-        assert refusal.free > 20 << 20, "bytes are free"
-        wait_until(lambda: numbers_of(client)["disk_full"] == 1, "the mode to be told")
-        assert any("inodes left and can hold no more files" in problem for problem in client.ping().problems)
-        assert numbers_of(client)["disk_free_inodes"] < 20
-        running.kill()
-        running.start()
-        assert read(client) == [value(number) for number in range(acked)]
-        client.truncate_topic("t", {0: acked - 20})
-        with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
-            assert producer.send(value(acked)).result().offset == acked
-        assert read(client) == [value(number) for number in range(acked - 20, acked + 1)]
-        client.alter_topic("t", {"segment.bytes": 16 << 20})
-        with client.producer("t") as producer:
-            for number in range(acked + 1):
-                producer.send(value(number))
-            producer.flush()
-        assert numbers_of(client)["disk_full"] == 0, "larger segments take fewer"
-        assert running.stop() == 0
-
-
 def test_a_stop_without_a_free_inode_is_clean(tmp_path: Path) -> None:
     """The next start recovers nothing."""
     mount_point = tmp_path / "disk"
@@ -385,40 +326,3 @@ def test_a_truncation_that_was_answered_at_0_bytes_survives_a_kill(
         assert read(client) == [value(number) for number in range(110, 400)]
         assert not [problem for problem in client.ping().problems if problem.startswith("t-0")]
         assert running.stop() == 0
-
-
-def test_an_account_that_cannot_be_kept_is_refused_and_the_others_stay(
-    small_disk: tuple[Path, Sequence[str]], tmp_path: Path
-) -> None:
-    mount_point, under = small_disk
-    password = tmp_path / "password"
-    password.write_text("a password of some length")
-    made = [*under, sys.executable, "-m", "seglog_broker", "init", "--data", str(mount_point / "data")]
-    subprocess.run([*made, "--password-file", str(password)], env=clean_environment(), check=True)
-    asks = ("--listen", "SASL_PLAINTEXT://127.0.0.1:0", "--set", "super.users=User:admin")
-    with daemon(mount_point / "data", *asks, *_SHORT, under=under) as running:
-
-        def connected(user: str) -> seglog.Client:
-            return seglog.connect(running.address, user=user, password="a password of some length")
-
-        with connected("admin") as admin:
-            wait_until(lambda: numbers_of(admin)["ballast_bytes"] > 0, "the ballast")
-            admin.create_user("alice", "a password of some length")
-            fill_from_outside(mount_point, under)
-            refused = 0
-            for number in range(2_000):  # the ballast may make room for some
-                try:
-                    admin.create_user(f"user-{number}", "a password of some length", iterations=4_096)
-                except DiskFullError:
-                    refused += 1
-                    break
-            names = [user.name for user in admin.users()]
-            assert refused
-            assert f"user-{number}" not in names
-            connected("alice").close()
-        running.kill()
-        subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
-        running.start()
-        with connected("admin") as admin:
-            assert [user.name for user in admin.users()] == names
-            admin.create_user(f"user-{number}", "a password of some length")
