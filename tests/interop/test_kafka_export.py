@@ -156,6 +156,22 @@ def files_of(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("[!_]*-*/*") if path.suffix in kinds)
 
 
+def assert_taken_back_and_exported_again(script: Path, directory: Path, folder: Path, theirs: dict[str, Any]) -> None:
+    """A daemon sees what Kafka had, and another Kafka what the daemon had then; neither loses anything."""
+    with kafka_daemon(directory) as running:
+        with Wire(running.kafka_port) as wire:
+            assert_same(theirs, seen(wire, TIMES))
+            lose_nothing(wire, "back in seglog")
+            again = seen(wire, TIMES)
+        assert running.stop() == 0
+    second = Kafka(script, folder / "again")
+    second.data.mkdir()
+    export(directory, second.directory)
+    with kafka_on(second) as wire:
+        assert_same(seen(wire, TIMES), again)
+        lose_nothing(wire, "with the second Kafka")
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_kafka_serves_an_export_seglog_takes_it_back_and_exports_it_again(tmp_path: Path, *, killed: bool) -> None:
     script = kafka_script()
@@ -176,18 +192,7 @@ def test_kafka_serves_an_export_seglog_takes_it_back_and_exports_it_again(tmp_pa
         lose_nothing(wire, "with Kafka")
         write(wire, "Kafka")
         theirs = seen(wire, TIMES)
-    with kafka_daemon(kafka.directory) as running:
-        with Wire(running.kafka_port) as wire:
-            assert_same(theirs, seen(wire, TIMES))
-            lose_nothing(wire, "back in seglog")
-            again = seen(wire, TIMES)
-        assert running.stop() == 0
-    second = Kafka(script, tmp_path / "again")
-    second.data.mkdir()
-    export(kafka.directory, second.directory)
-    with kafka_on(second) as wire:
-        assert_same(seen(wire, TIMES), again)
-        lose_nothing(wire, "with the second Kafka")
+    assert_taken_back_and_exported_again(script, kafka.directory, tmp_path, theirs)
 
 
 class Routed(Wire):
@@ -292,18 +297,7 @@ def test_three_brokers_start_with_an_export_grow_a_topic_and_give_all_to_one_tha
             assert len(set(logs)) == 1
         _reassign(wire, {key: [1] for key in wire.learn()})
         theirs = seen(wire, TIMES)
-    with kafka_daemon(tmp_path / "cluster" / "broker-1") as running:
-        with Wire(running.kafka_port) as wire:
-            assert_same(theirs, seen(wire, TIMES))
-            lose_nothing(wire, "back in seglog")
-            again = seen(wire, TIMES)
-        assert running.stop() == 0
-    second = Kafka(script, tmp_path / "again")
-    second.data.mkdir()
-    export(tmp_path / "cluster" / "broker-1", second.directory)
-    with kafka_on(second) as wire:
-        assert_same(seen(wire, TIMES), again)
-        lose_nothing(wire, "with the second Kafka")
+    assert_taken_back_and_exported_again(script, tmp_path / "cluster" / "broker-1", tmp_path, theirs)
 
 
 def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path) -> None:

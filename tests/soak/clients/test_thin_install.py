@@ -164,37 +164,25 @@ def test_what_the_daemon_does_offline_works_without_its_extra(installed: Install
         assert done.stdout
 
 
-@pytest.mark.parametrize(
-    ("program", "sentence"),
-    [
-        ("import seglog.trio", "seglog.trio needs the package trio, which is missing: pip install 'seglog[trio]'"),
-        (
-            "import seglog; seglog.read_arrow",
-            "seglog.arrow needs the package pyarrow, which is missing: pip install 'seglog[arrow]'",
-        ),
-    ],
-)
-def test_a_module_names_its_extra(installed: Installed, program: str, sentence: str) -> None:
-    done = run(installed, "python", "-c", program)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {sentence}"
+MISSING: Final = {
+    ("python", "-c", "import seglog.trio"): "seglog.trio needs the package trio, which is missing: {}[trio]'",
+    ("python", "-c", "import seglog; seglog.read_arrow"): (
+        "seglog.arrow needs the package pyarrow, which is missing: {}[arrow]'"
+    ),
+    ("seglog", "quickstart"): "seglog quickstart needs the package trio, which is missing: {}[broker]'",
+    ("seglog", "load", "produce"): "seglog load needs the package trio, which is missing: {}[load]'",
+    ("seglog", "top"): "seglog top needs the package rich, which is missing: {}[top]'",
+    ("seglog", "spark", "report", "--topic", "t"): "jobs run on Spark, and the package pyarrow is missing: {}[spark]'",
+}
 
 
-@pytest.mark.parametrize(
-    ("command", "sentence"),
-    [
-        (("quickstart",), "seglog quickstart needs the package trio, which is missing: pip install 'seglog[broker]'"),
-        (("load", "produce"), "seglog load needs the package trio, which is missing: pip install 'seglog[load]'"),
-        (("top",), "seglog top needs the package rich, which is missing: pip install 'seglog[top]'"),
-        (
-            ("spark", "report", "--topic", "t"),
-            "jobs run on Spark, and the package pyarrow is missing: pip install 'seglog[spark]'",
-        ),
-    ],
-)
-def test_a_command_names_its_extra(installed: Installed, command: tuple[str, ...], sentence: str) -> None:
-    done = run(installed, "seglog", *command)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"seglog: {sentence}\n")
+@pytest.mark.parametrize("command", MISSING, ids=" ".join)
+def test_a_module_and_a_command_name_their_extra(installed: Installed, command: tuple[str, ...]) -> None:
+    done = run(installed, *command)
+    prefix = "ModuleNotFoundError: " if command[0] == "python" else "seglog: "
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == prefix + MISSING[command].format("pip install 'seglog")
+    assert command[0] == "python" or done.stderr.count("\n") == 1
 
 
 def test_a_part_of_an_extra_is_not_enough(installed: Installed, tmp_path: Path) -> None:
