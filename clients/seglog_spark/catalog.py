@@ -11,8 +11,8 @@ from seglog.client import connect as seglog_connect
 from seglog.core.fetcher import readable_end
 from seglog.core.records import Record
 from seglog.core.retries import Retries
+from seglog.directory.consumer import LogDirectory
 from seglog.directory.partition import PartitionFiles
-from seglog.directory.topics import LogDirectory
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation

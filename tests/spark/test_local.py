@@ -10,7 +10,7 @@ import pytest
 
 import seglog
 from seglog.client import Client
-from seglog.directory.topics import LogDirectory
+from seglog.directory.consumer import LogDirectory
 from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.messages import ConfigValue

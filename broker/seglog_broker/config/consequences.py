@@ -1,4 +1,4 @@
-"""Warnings about valid values with consequences that are seldom wanted: a sentence for each.
+"""Warnings about valid values with consequences that are seldom wanted, such as an index that is full too early.
 
 Kafka accepts nearly all of them silently. They are checked together with the rest of the topic's configuration, and
 only where they were set: there is no warning about a default.
@@ -10,6 +10,8 @@ from typing import Final
 from seglog_broker.config.keys import Setting
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TopicConfig
 from seglog_protocol.record_batch import HEADER_SIZE
+from seglog_protocol.records import RECORD_SIZE_MIN
+from seglog_protocol.segment_files import OFFSET_ENTRY, TIME_ENTRY
 
 BATCH_BYTES_MIN: Final = HEADER_SIZE + 7
 """A batch with one record that has neither key, value nor headers."""
@@ -91,3 +93,25 @@ def _max_message_bytes(config: TopicConfig) -> str:
     if limit > config.segment_bytes:
         return f"is more than segment.bytes = {config.segment_bytes}: a batch larger than that is refused all the same"
     return ""
+
+
+SMALLEST_BATCH: Final = HEADER_SIZE + RECORD_SIZE_MIN
+"""Bytes of a batch with one empty record, the smallest batch."""
+
+
+def why_index_fills_first(config: TopicConfig) -> str | None:
+    """A sentence with the numbers if an index can be full before its segment is; None if not.
+
+    An entry is due when more than ``index.interval.bytes`` were written since the last one. The time index is full
+    first: its entries are larger, and it keeps a slot for closing.
+    """
+    stride = max(config.index_interval_bytes + 1, SMALLEST_BATCH)
+    needed = config.segment_bytes // stride
+    room = min(config.segment_index_bytes // OFFSET_ENTRY.size, config.segment_index_bytes // TIME_ENTRY.size - 1)
+    if needed <= room:
+        return None
+    return (
+        f"segment.index.bytes = {config.segment_index_bytes} holds {room} entries, and with index.interval.bytes = "
+        f"{config.index_interval_bytes} a segment of segment.bytes = {config.segment_bytes} can need {needed}: with "
+        f"small batches a new segment is begun after about {(room + 1) * stride} bytes, because the index is full"
+    )

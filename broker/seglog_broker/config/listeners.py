@@ -7,6 +7,7 @@ is spoken there. One that is for controllers (``controller.listener.names``) is 
 import re
 from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from seglog_broker.config.values import (
     ALL_ADDRESSES,
@@ -336,4 +337,43 @@ def _check_ports(config: "BrokerConfig", listeners: list[ServedListener]) -> Non
                 f"{_written(second, config)} cannot be used: {first.title} and {second.title} have the same port, "
                 f"{first.port}; give one of them another.",
                 key=second.key,
+            )
+
+
+_URL = "sasl.oauthbearer.jwks.endpoint.url"
+
+
+def check_tokens(config: "BrokerConfig") -> None:
+    """Raise InvalidConfigError where OAUTHBEARER is offered, and no token could be told from one that anyone made."""
+    if not enables_tokens(config) or config.seglog_sasl_oauthbearer_unsecured:
+        return
+    url = config.sasl_oauthbearer_jwks_endpoint_url
+    if not url:
+        raise InvalidConfigError(
+            f"OAUTHBEARER in sasl.enabled.mechanisms needs {_URL}, where the keys are that tokens are signed with: "
+            "https://... or file:///....",
+            key=_URL,
+        )
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if "@" in parts.netloc:
+        raise InvalidConfigError(f"{_URL} has a password in it, which would be in logs: keys are public.", key=_URL)
+    if not (parts.scheme == "https" and parts.hostname) and not (parts.scheme == "file" and not parts.netloc):
+        raise InvalidConfigError(
+            f"{_URL} = {url[:200]} cannot be used: it must be https://... or file:///..., because who can change the "
+            "keys on their way can make tokens.",
+            key=_URL,
+        )
+    for what, expected, is_any_taken in (
+        ("audience", config.sasl_oauthbearer_expected_audience, config.sasl_oauthbearer_allow_unverified_audience),
+        ("issuer", config.sasl_oauthbearer_expected_issuer, config.sasl_oauthbearer_allow_unverified_issuer),
+    ):
+        if not expected and not is_any_taken:
+            key = f"sasl.oauthbearer.expected.{what}"
+            raise InvalidConfigError(
+                f"OAUTHBEARER needs {key}, as in Kafka 4.4: a token of any {what} would be taken. "
+                f"sasl.oauthbearer.allow.unverified.{what}=true takes it.",
+                key=key,
             )

@@ -12,7 +12,7 @@ from seglog.arrow.schema import schema_of, with_text
 from seglog.client import Client, connect
 from seglog.core.fetcher import OutOfRange
 from seglog.core.records import ConsumerGap, FetchedBatch, GapLog
-from seglog.directory.topics import LogDirectory
+from seglog.directory.consumer import LogDirectory
 from seglog_protocol.batch_columns import Int64s, read_batches
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX

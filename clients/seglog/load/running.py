@@ -9,10 +9,9 @@ from typing import Final
 import trio
 
 from seglog.core.errors import count_of
-from seglog.load.measurement import Measurement
+from seglog.load.measurement import Control, Measurement, Session
 from seglog.load.plan import CATCH_UP_SECONDS, Loop, Plan
 from seglog.load.report import Report
-from seglog.load.session import Control, Session
 from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
 from seglog.trio import Client
 from seglog_protocol.errors import SeglogError, UnknownTopicError

@@ -19,8 +19,8 @@ import trio
 from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.records import FetchedBatch
+from seglog.load.measurement import Session
 from seglog.load.plan import STAMP_SIZE, Loop, Ticket
-from seglog.load.session import Session
 from seglog.raw import RawBatch
 from seglog.trio import Client, raw
 from seglog_protocol.batch_builder import BatchBuilder

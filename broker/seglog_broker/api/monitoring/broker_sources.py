@@ -13,7 +13,7 @@ from time import perf_counter
 import trio
 
 from seglog_broker.api.fetch import FetchService
-from seglog_broker.api.monitoring.forecast import DiskForecast
+from seglog_broker.api.monitoring.measurements import DiskForecast
 from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.samples import Buckets, Sample, Source
 from seglog_broker.partitions.clock_trust import ClockTrust

@@ -7,8 +7,7 @@ before.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from seglog_broker.api.monitoring.samples import Column
-from seglog_broker.api.monitoring.selection import SAMPLES_MAX
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Column
 
 ROWS_MAX: Final = 100
 """Rows that have their values at a time: with their lines, some 150 µs."""

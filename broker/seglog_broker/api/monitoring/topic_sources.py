@@ -6,8 +6,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from seglog_broker.api.monitoring.kept_rows import KeptRows
-from seglog_broker.api.monitoring.samples import Sample, Source
-from seglog_broker.api.monitoring.selection import SAMPLES_MAX, select, within
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Sample, Source, select, within
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler

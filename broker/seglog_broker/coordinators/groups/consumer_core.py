@@ -17,8 +17,7 @@ from seglog_broker.coordinators.groups.consumer_member import (
 )
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.groups.membership import Limits
-from seglog_broker.coordinators.groups.topic_regexes import TopicRegexes
-from seglog_broker.coordinators.groups.topics import Topics, TopicSize
+from seglog_broker.coordinators.groups.topics import TopicRegexes, Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_broker.texts import counted
 from seglog_protocol.errors import (

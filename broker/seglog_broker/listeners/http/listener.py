@@ -12,7 +12,7 @@ from seglog_broker.listeners.acceptor import Acceptor, Place, no_refusal, own_li
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
-from seglog_broker.listeners.http.access import Access
+from seglog_broker.listeners.http.answers import Access
 from seglog_broker.listeners.http.scrapes import Scrapes
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.session import Listener

@@ -1,27 +1,28 @@
-"""Native requests that take several turns of the loop, or wait, fetches among them: jobs of the connection's task."""
+"""Native requests that take several turns of the loop, or wait, fetches and long replies among them: jobs of a task."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.monitoring.answer import answer_samples
+from seglog_broker.api.monitoring.service import answer_samples
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.fetches import Fetches
 from seglog_broker.listeners.native.hello import authenticate, reply_to
-from seglog_broker.listeners.native.long_replies import encode_long_reply
-from seglog_broker.listeners.native.replies import queue_reply
-from seglog_broker.listeners.request_errors import as_seglog_error, count_errors
+from seglog_broker.listeners.native.replies import RESULTS_A_TURN, encode_reply, is_long, queue_reply
+from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_frame, send_within
 from seglog_broker.listeners.session import Administration
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.response_memory import Room
 from seglog_protocol.errors import BrokerStoppingError, RequestCancelledError, SeglogError
+from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AbortTransactionRequest,
@@ -50,7 +51,9 @@ from seglog_protocol.messages import (
     TruncateRequest,
     UsersRequest,
     open_request,
+    pack_long_fields,
     pack_reply,
+    pack_reply_header,
 )
 
 CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
@@ -213,3 +216,44 @@ async def _send(fetches: Fetches, request_id: int, found: FetchAnswer, began: fl
             await flush(fetches.sender)
         else:
             await send_frame(fetches.sender, [prefix, *found.slices])
+
+
+async def encode_long_reply(
+    request_id: int, reply: Message, payload_size: int, turn: Callable[[], Awaitable[None]]
+) -> bytes | None:
+    """The frame of a long reply up to its payload, encoded with a ``turn`` between two parts; None for a short one.
+
+    Raises LocalProtocolError for a reply too long for a frame.
+    """
+    if not is_long(reply):
+        return None
+    packing = pack_long_fields(reply, RESULTS_A_TURN)
+    try:
+        while True:
+            next(packing)
+            await turn()
+    except StopIteration as done:
+        return encode_packed_prefix(pack_reply_header(request_id, done.value), payload_size)
+
+
+async def encode_long_append_replies(
+    request_ids: Sequence[int],
+    replies: Sequence[AppendOutcome],
+    counts: ApiMetrics,
+    began: float,
+    turn: Callable[[], Awaitable[None]],
+) -> Buffer:
+    """As ``encode_append_replies``, for replies of which some are long."""
+    frames = []
+    for request_id, reply in zip(request_ids, replies, strict=False):
+        count_errors(counts.errors, reply)
+        frame: bytes | None = None
+        if not isinstance(reply, SeglogError):
+            try:
+                frame = await encode_long_reply(request_id, reply, 0, turn)
+            except SeglogError as error:  # too long for a frame
+                frame = encode_reply(request_id, error)
+        frames.append(frame or encode_reply(request_id, reply))
+    joined = b"".join(frames)
+    counts.note_answers(len(frames), len(joined), began)
+    return joined

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seglog.core.records import ConsumerGap
-from seglog.directory.topics import LogDirectory
+from seglog.directory.consumer import LogDirectory
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from seglog_protocol.segment_files import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, encode_offset_entry, segment_file_name

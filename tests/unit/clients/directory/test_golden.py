@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from seglog.directory.topics import LogDirectory
+from seglog.directory.consumer import LogDirectory
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.records import decode_records
 from tests.interop.golden import (

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.records import ConsumerGap
+from seglog.directory.consumer import LogDirectory
 from seglog.directory.partition import PartitionFiles
-from seglog.directory.topics import LogDirectory
 from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.log.partition_state import PartitionState

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog.directory.consumer import LogDirectory
 from seglog.directory.partition import PartitionFiles
-from seglog.directory.topics import LogDirectory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.isolation import Aborted, Isolation
 from seglog_protocol.segment_files import TXN_INDEX_SUFFIX

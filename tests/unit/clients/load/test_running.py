@@ -7,10 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from seglog.load.measurement import Control
 from seglog.load.plan import Plan, make_plan
 from seglog.load.report import Report
 from seglog.load.running import run
-from seglog.load.session import Control
 from seglog.load.verbs import deal
 from seglog_protocol.errors import BrokerStoppingError, DiskFullError, InvalidRecordError, UnknownTopicError
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult

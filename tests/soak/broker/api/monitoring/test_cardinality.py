@@ -3,8 +3,7 @@
 from collections import Counter
 from time import thread_time
 
-from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, weight
-from seglog_broker.api.monitoring.selection import SAMPLES_MAX
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, SLICE_SAMPLES_MAX, weight
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_protocol import messages
 from tests.turns import judge_turn, judges_turns

@@ -6,10 +6,9 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.monitoring.answer import PAGE_BYTES, answer_samples
 from seglog_broker.api.monitoring.families import FAMILIES
 from seglog_broker.api.monitoring.samples import Sample
-from seglog_broker.api.monitoring.service import Monitoring
+from seglog_broker.api.monitoring.service import PAGE_BYTES, Monitoring, answer_samples
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from seglog_protocol.errors import LocalProtocolError
 from seglog_protocol.messages import MetricFamily, SamplesRequest, decode_samples

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.monitoring.forecast import (
+from seglog_broker.api.monitoring.measurements import (
     POINTS,
     SPAN_SECONDS_MIN,
     WINDOW_SECONDS,

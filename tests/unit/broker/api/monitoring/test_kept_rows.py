@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.kept_rows import ROWS_MAX, KeptRows
-from seglog_broker.api.monitoring.samples import Column
-from seglog_broker.api.monitoring.selection import SAMPLES_MAX
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Column
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
 from seglog_protocol import messages
 from tests.unit.broker.api.monitoring.test_group_sources import commit

@@ -1,6 +1,6 @@
 """Of very many topics and groups some have samples of their own, and how many is bounded."""
 
-from seglog_broker.api.monitoring.selection import NAME_CHARACTERS_MAX, SAMPLES_MAX, select, within
+from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, select, within
 
 
 def test_of_very_many_topics_and_groups_the_largest_have_samples() -> None:
