@@ -1,10 +1,14 @@
 """``seglog.testing.Broker`` with accounts as a daemon, and in processes of their own."""
 
+import gc
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from tests.unit.clients.testing.test_accounts import (
     TLS,
@@ -17,6 +21,13 @@ from tests.unit.clients.testing.test_accounts import (
 __all__ = ["pytestmark"]
 
 PROCESS: Final = {"process": True}
+
+
+@pytest.fixture(autouse=True)
+def _without_leftovers() -> Iterator[None]:
+    """Close what kafka-python leaves open before another test begins."""
+    yield
+    gc.collect()
 
 
 @TLS
