@@ -24,6 +24,14 @@ from seglog_protocol.texts import members_text
 Fact = Any  # a value that msgpack can encode: int, str, bool, None, bytes, and lists and maps of them
 
 
+class _KafkaCode:
+    """Kafka's number for an error or for its class, -1 where Kafka has none."""
+
+    def __get__(self, error: object, kind: Any) -> int:
+        """The number of ``kind``."""
+        return _kafka_code(kind)
+
+
 class SeglogError(Exception):
     """Base class of every error that seglog raises on purpose.
 
@@ -33,6 +41,7 @@ class SeglogError(Exception):
 
     code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     kafka_name: ClassVar[str] = ""
+    kafka_code = _KafkaCode()
     retriable: bool = False
 
     def __init__(self, message: str, /, **facts: Fact) -> None:
@@ -41,12 +50,6 @@ class SeglogError(Exception):
         self.facts = facts
         for name in promised_facts(type(self)) & facts.keys():
             setattr(self, name, facts[name])
-
-    @property
-    def kafka_code(self) -> int:
-        """Kafka's number for the error, -1 where Kafka has none."""
-        kind: Any = type(self)  # mypy takes classes for unhashable
-        return _kafka_code(kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the facts when an error crosses a process boundary."""

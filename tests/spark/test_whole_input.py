@@ -2,24 +2,25 @@
 
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
 
 from seglog.client import Client
-from seglog_spark.sink import CutShortError, whole
 from tests.processes import Daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SINK: Final[Any] = pytest.importorskip("seglog_spark.sink", reason="pyspark: it has environments of its own")
 
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b"])})
 
 
 def main(infile: Any) -> list[pa.RecordBatch]:
     """As PySpark's worker: rows in Arrow's stream, whose end pyarrow finds, and behind it what Spark has to say."""
-    return list(whole(iter(pa.ipc.open_stream(infile))))
+    return list(SINK.whole(iter(pa.ipc.open_stream(infile))))
 
 
 def stream(*, is_whole: bool = True) -> bytes:
@@ -38,13 +39,13 @@ def test_rows_are_whole_where_spark_says_so_and_what_it_says_is_left_to_the_work
 
 @pytest.mark.parametrize("read", [stream(), stream(is_whole=False), stream() + b"\x00\x00\x00\x01"])
 def test_rows_that_end_early_are_an_error(read: bytes) -> None:
-    with pytest.raises(CutShortError, match="nothing of the task counts"):
+    with pytest.raises(SINK.CutShortError, match="nothing of the task counts"):
         main(io.BufferedReader(io.BytesIO(read)))
 
 
 def test_where_nobody_can_say_nothing_is_taken_for_whole() -> None:
-    with pytest.raises(CutShortError, match="does not show"):
-        list(whole(iter([ROWS])))
+    with pytest.raises(SINK.CutShortError, match="does not show"):
+        list(SINK.whole(iter([ROWS])))
 
 
 def test_of_a_task_whose_rows_fail_at_their_end_nothing_is_committed(
