@@ -1,7 +1,6 @@
 """The page docs/EVENTS.md: each event of the daemon's log with its levels and facts, from the code, and its meaning.
 
-What stands above the tables is in docs/EVENTS.md; the meaning of an event, and the table that it belongs to, is in
-events.toml beside this script. A test refuses an event without a meaning. ``scripts.pages`` writes the page.
+``scripts.pages`` writes it. events.toml has the meaning and the table of each event; a test refuses one without.
 """
 
 import ast

@@ -223,6 +223,7 @@ def _print(lines: Sequence[str], code: int) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of `seglogd`. Raises SystemExit(2) on wrong usage."""
     parser = argparse.ArgumentParser(
         prog="seglogd",
         description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows the contents of "

@@ -434,6 +434,7 @@ class Producer(ProducerFacts):
             self._write(link, sent)
 
     def _write(self, link: Link, sent: Sent) -> None:
+        """Send a request over the link, and have its answer settle its batches."""
         core = self._core
         core.build(sent)
         if self._admit is not None and self.transaction is not None:

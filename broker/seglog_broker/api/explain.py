@@ -318,6 +318,7 @@ class _SegmentReport:
         return reply, messages.pack_page(explained)
 
     def _reply(self, *, more: bool) -> messages.ExplainSegmentsReply:
+        """The header of the reply, whose segments are its payload."""
         log, gone = self._log, [segment for _, segment in self._gone()]
         config = {
             line.key: messages.ConfigEntry(line.value, str(line.origin.kind), line.origin.where)
@@ -432,6 +433,7 @@ class _SegmentReport:
     def _explain(
         self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None
     ) -> messages.ExplainedSegment:
+        """The reply's entry for one segment of the log."""
         is_active = segment is self._active
         state = "active" if is_active else "closed"
         if self._partition.is_being_cleaned and self._cleanable and segment.base_offset < self._cleanable.until_offset:
@@ -490,6 +492,7 @@ class _SegmentReport:
         return _Interval.between(due_ms, max(due_ms + interval, latest))
 
     def _why(self, verdict: Verdict, *, is_active: bool) -> str:
+        """The sentence that says why a segment is still there, or that the next check takes it."""
         config, age = self._config, verdict.age
         old = "" if age is None else _aged(age, self._now_ms)
         retention = f"retention.ms = {config.retention_ms} ({_span(config.retention_ms)})"

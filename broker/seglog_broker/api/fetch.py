@@ -183,6 +183,7 @@ class FetchService:
     def _read_one(
         self, item: FetchPartition, bytes_max: int, *, min_one: bool, is_committed: bool
     ) -> tuple[FetchResult, LogSlice | None]:
+        """The result of one partition and its bytes, up to ``bytes_max``; ``min_one`` lets one batch exceed them."""
         partition = self.table.readable(item.topic, item.partition)
         partition_log = partition.log
         if (item.offset is None) == (item.timestamp is None):

@@ -66,6 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
+    """Take the backup and print what it has; returns the exit code."""
     fs, clock, config = PosixFileSystem(), SystemClock(), config_of(arguments)
     path = arguments.directory.rstrip("/") or "/"
     if "://" not in arguments.to and Path(arguments.to).resolve().is_relative_to(Path(path).resolve()):

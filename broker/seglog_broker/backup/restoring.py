@@ -97,6 +97,7 @@ def _differences(directory: LogDirectory, manifest: Manifest, progress: BytesDon
 
 
 def _log_differences(directory: LogDirectory, entry: LogEntry, progress: BytesDone) -> Iterator[str]:
+    """Sentences on what a restored log has otherwise than the backup counted."""
     log = directory.logs[entry.topic, entry.partition]
     for what, counted, there in (
         ("begins", entry.log_start, log.log_start_offset),

@@ -251,6 +251,7 @@ def _check_http(listener: ServedListener, config: "BrokerConfig") -> None:
 
 
 def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
+    """Raise InvalidConfigError for a listener that would be open to everyone, or to nobody."""
     written = _written(listener, config)
     what = listener.name or "it"
     key = listener.key

@@ -188,6 +188,7 @@ def _partition(
     offsets: dict[str, dict[TopicPartition, int]],
     notes: list[str],
 ) -> SourcePartition:
+    """One partition of the source; its offsets go into ``offsets``. Raises ExportError for one that is gone."""
     name = filenames.partition_directory_name(topic.name, number)
     directory = f"{path}/{name}"
     if not fs.exists(directory):

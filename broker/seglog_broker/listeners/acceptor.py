@@ -198,6 +198,7 @@ class Acceptor:
                 connection.stop_if_quiet(idle_seconds, stall_ms / 1000)
 
     async def _accept(self, listener: trio.SocketListener) -> None:
+        """Accept connections of one socket for ever; those beyond the limit get an error."""
         assert self._handlers is not None
         limit = connections_max(self._config())
         own = limit if self._own_max is None else own_limit(self._config(), self._own_max)

@@ -194,6 +194,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _instructions(folder: Path, made: Sequence[str], hosts: Sequence[str]) -> Iterator[str]:
+    """Lines that tell how broker and clients use the files that were made."""
     if not made:
         yield f"{folder} has all of them already; --client NAME makes one more."
         return

@@ -139,6 +139,7 @@ class Compaction:
         return next((partition for _, partition in due if partition.can_be_cleaned), None)
 
     async def _clean(self, partition: Partition) -> None:
+        """Compact one partition by a worker process, if that is worth it, and put its segments in place."""
         partition_log = partition.log
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)

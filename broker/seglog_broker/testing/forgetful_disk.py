@@ -264,6 +264,7 @@ def _set(names: dict[str, Node], change: NameChange) -> None:
 
 
 def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random | None) -> Directory:
+    """The tree that a power cut leaves: what was synced, and by ``dice`` any share of the rest that POSIX allows."""
     names_share, bytes_share = (dice.choice(_KEPT_SHARES), dice.choice(_KEPT_SHARES)) if dice else (0.0, 0.0)
     on_disk: dict[Directory, dict[str, Node]] = {}
     for step in pending:

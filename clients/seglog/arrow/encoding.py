@@ -152,6 +152,7 @@ class ArrowEncoder:
         return bounds
 
     def _build(self, records: NewRecords, bounds: list[int], partition: Int64s) -> Iterator[EncodedBatch]:
+        """The batches between ``bounds``, encoded together."""
         starts = np.array(bounds[:-1], np.int64)
         position, body = _encode_records(records, np.diff(bounds))
         base_timestamps = records.timestamp[starts].tolist()

@@ -177,6 +177,7 @@ def _many_segments(described: "TopicDescription", tally: "Tally") -> str | None:
 
 
 def _report(options: Options, described: "TopicDescription", tally: "Tally", seconds: float) -> None:
+    """Say what was sent, with warnings of what will not stay."""
     if tally.expired:
         entry = (described.config or {}).get("retention.ms")
         keeps = "" if entry is None else f" (retention.ms={entry.value})"

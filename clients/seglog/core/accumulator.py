@@ -533,6 +533,7 @@ class Accumulator:
         queue.retry_at = max(queue.retry_at, retry_at)
 
     def _split(self, batch: ProducerBatch) -> None:
+        """Put two halves in place of a batch that the topic finds too large, in its place and with its sequences."""
         assert batch.data is not None
         header = parse_header(batch.data)
         records = decode_records(header, batch.data, size_limit=SPLIT_BYTES_MAX)

@@ -162,6 +162,7 @@ def assign_cooperatively(members: Mapping[str, Subscription], counts: Mapping[st
 def _balanced(
     members: Mapping[str, Subscription], counts: Mapping[str, int], owners: Mapping[TopicPartition, str]
 ) -> Assignment:
+    """An assignment that keeps what its owners have as far as the loads differ by one at most."""
     order = _in_order(members)
     topics = _topics(members, counts)
     readers = {topic: [member_id for member_id in order if topic in members[member_id].topics] for topic in topics}

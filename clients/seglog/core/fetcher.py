@@ -277,6 +277,7 @@ class Fetcher:
     def _take_result(
         self, state: PartitionPosition, result: FetchResult, data: memoryview, now: float, *, is_first: bool
     ) -> None:
+        """Move the position by one partition's result, and queue its batches behind those that wait for the program."""
         for name in ("earliest", "latest", "durable", "leader_epoch"):
             value = getattr(result, name)
             if value is not None:

@@ -74,6 +74,7 @@ class DirectoryConsumer(ConsumerBase):
             self._fetcher.take(messages.FetchReply([result]), data, alone, self._fetcher.generations(), now)
 
     def _fetch(self, wanted: messages.FetchPartition) -> tuple[messages.FetchResult, memoryview]:
+        """The answer of the files to one partition of a fetch, as the broker's would be."""
         files = self._partition(wanted.topic, wanted.partition)
         assert wanted.offset is not None
         data, error = memoryview(b""), None

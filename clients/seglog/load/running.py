@@ -117,6 +117,7 @@ class _Runner:
     # --- The work -----------------------------------------------------------------------------------------------------
 
     async def _measured(self, session: Session) -> Report:
+        """Run the load to its end, and report what was measured. Raises SeglogError for one that could not begin."""
         control, measurement = self.control, self._measurement
         loop: Loop | None = None
         failure: SeglogError | None = None

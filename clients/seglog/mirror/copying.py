@@ -110,6 +110,7 @@ class Copier:
     # --- A round ------------------------------------------------------------------------------------------------------
 
     def _produce(self, messages: list[Any]) -> int:
+        """Hand messages of the source to the target's producer; returns how many."""
         sent, produce = self._sent, self._producer.produce
         count = 0
         for message in messages:

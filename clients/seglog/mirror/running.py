@@ -137,6 +137,7 @@ class Mirror:
         there: dict[str, Topic],
         batch_bytes: int,
     ) -> Outcome | None:
+        """Copy until everything that was asked for is there; None if somebody asked to end before."""
         copier = Copier(
             self._source,
             self._target,

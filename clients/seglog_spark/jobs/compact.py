@@ -102,6 +102,7 @@ def begin(
 def _to_files(
     options: Options, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner, progress: Progress
 ) -> int:
+    """Write the latest records to Parquet files; returns the exit code."""
     folder = folder_of(options.out, "--out")
     settings = {
         "null_keys": options.null_keys,
@@ -179,6 +180,7 @@ def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile]
 def _to_topic(
     options: Options, client: Client, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner, progress: Progress
 ) -> int:
+    """Write the latest records to a topic; returns the exit code."""
     from pyspark.sql import Observation, functions  # noqa: PLC0415
 
     write = target.write_options(options)

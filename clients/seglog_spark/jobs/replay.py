@@ -103,6 +103,7 @@ def _print_result(
     written: Sequence[Written],
     progress: Progress,
 ) -> None:
+    """Print the summary, as sentences or as JSON."""
     rows, skipped = sum(found.rows for found in written), sum(found.skipped for found in written)
     warn_of_expired(written)
     summary = {

@@ -198,6 +198,7 @@ def _check(options: Options, kind: str) -> None:
 
 
 def _print_result(options: Options, kind: str, topic: str, rows: Sequence[ReportRow], progress: Progress) -> None:
+    """Print the summary, as sentences or as JSON."""
     total = merged(rows) if rows else None
     summary = {
         "job": "report",

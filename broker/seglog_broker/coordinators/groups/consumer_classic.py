@@ -88,6 +88,7 @@ class ClassicMembership:
     # --- Joining ------------------------------------------------------------------------------------------------------
 
     def _join(self, request: JoinRequest, now: Now) -> Steps[JoinResult]:
+        """A JoinGroup of a classic member in a group of the consumer protocol."""
         core, group_id = self._core, self._core.group_id
         request.check(group_id, core.limits())
         protocols = protocols_by_name(request.protocols)

@@ -194,6 +194,7 @@ class _DirectoryCheck:
                     yield from self._report_absent((topic.name, partition))
 
     def _check_identity(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
+        """Findings of the files that say whose directory this is, and in which format."""
         name = filenames.META_PROPERTIES_FILE
         if name in names:
             version = decode_properties(read_file(self._fs, self._path_of(name))).get("version", "0")

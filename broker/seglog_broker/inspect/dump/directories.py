@@ -337,6 +337,7 @@ def _segment(
     *,
     count: bool,
 ) -> Iterator[f.Fact]:
+    """The facts of one segment: its line, then its damage and notes; ``count`` walks over its batches."""
     log = segment_file_name(base, LOG_SUFFIX)
     offset_index = segment_file_name(base, OFFSET_INDEX_SUFFIX)
     time_index = segment_file_name(base, TIME_INDEX_SUFFIX)

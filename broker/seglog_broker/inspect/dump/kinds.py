@@ -113,6 +113,7 @@ def _further_damage(
 
 
 def _file(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact]:
+    """The facts of one file, by its name."""
     name = path.rpartition("/")[2]
     if name in SMALL_FILES:
         return dump_small_file(fs, path, *SMALL_FILES[name])

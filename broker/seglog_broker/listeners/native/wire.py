@@ -107,6 +107,7 @@ class NativeWire(Wire):
         return True
 
     def _serve_frame(self, opened: OpenedRequest | None, frame: Frame) -> None:
+        """Serve a frame now, gather it with the appends of the turn, or leave it to the connection's task."""
         connection = self._connection
         if connection.ready.now >= connection.session.ends_at and self._is_barred(frame):
             return

@@ -93,6 +93,7 @@ class _Cleaning:
         self._output: CleanedSegment | None = None
 
     def run(self) -> CleaningResult:
+        """Clean all groups of segments; nothing is replaced before the caller installs them."""
         job = self._job
         aborted = self._read_transaction_indexes()
         self._build_map(aborted)
@@ -241,6 +242,7 @@ class _Cleaning:
     def _clean_group(
         self, group: _Group, rules: BatchFilter, aborted: dict[int, list[AbortedTransaction]]
     ) -> CleanedGroup:
+        """Write one segment with the records of a group that are kept; a dry run only counts them."""
         job = self._job
         if not job.dry_run:
             self._output = CleanedSegment(

@@ -115,6 +115,7 @@ class LogTruncation:
         self._epochs.save()
 
     def _cut_from(self, offset: int) -> None:
+        """Remove all records from ``offset`` on, in an order that a crash may interrupt anywhere."""
         segments, offsets, state = self._segments, self._offsets, self._state_file.state
         offsets.durable_end = min(offsets.durable_end, offset)
         if state.held_end > offset:

@@ -156,6 +156,7 @@ class _Drawing:
         self._y += _LINE
 
     def _strip(self, strip: Strip, places: _Places) -> None:
+        """Draw one strip: its title, its guides, its scale and its rows."""
         left = places.scale
         labels = _Column.of(strip.label_titles, [row.label for row in strip.rows])
         details = _Column.of(strip.detail_titles, [row.details for row in strip.rows])

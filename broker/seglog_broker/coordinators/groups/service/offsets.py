@@ -116,6 +116,7 @@ class OffsetService:
         results: list[SeglogError | None],
         begin: int,
     ) -> None:
+        """Store offsets from number ``begin`` on, as one append; errors of refused ones go into ``results``."""
         now = self._runtime.now()
         records: list[Encoded] = []
         stored: list[tuple[Key, CommittedOffset]] = []

@@ -67,6 +67,7 @@ def describe_client_quotas(
 
 
 def _check_filter(components: list[messages.DescribeClientQuotasRequest.ComponentData]) -> None:
+    """Raise Refused for a filter of quotas that Kafka refuses, with Kafka's sentence."""
     seen: set[str] = set()
     for component in components:
         kind = component.entity_type

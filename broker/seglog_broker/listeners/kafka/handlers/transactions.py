@@ -1,5 +1,7 @@
 """Transactions: their partitions and offsets, their ends and markers, and what admins are told of them.
 
+The rules of TxnOffsetCommit are those of Kafka's KafkaApis and OffsetMetadataManager.
+
 AddPartitionsToTxn
   2   PRODUCER_FENCED
   3   flexible
@@ -19,7 +21,7 @@ WriteTxnMarkers
   1   flexible
   2   transaction version
 
-TxnOffsetCommit, whose rules are those of Kafka's KafkaApis and OffsetMetadataManager
+TxnOffsetCommit
   2   leader epoch of the record
   3   flexible; the member of the group
   4   TRANSACTION_ABORTABLE

@@ -48,7 +48,12 @@ def sick() -> list[Check]:
     disk = {"free_bytes": 1.2e9, "size_bytes": 500e9, "full": 1.0, "free_inodes": 30e6}
     problems = ["clicks-0 is offline: Input/output error", "the disk is full: 1.2 GB of 500.0 GB are free"]
     told = Told(
-        *("logs.example:9192", "", "", hello(problems=problems, recovery={"partitions": 3})),
+        *(
+            "logs.example:9192",
+            "",
+            "",
+            hello(problems=problems, problem_kinds=["disk", "disk-full"], recovery={"partitions": 3}),
+        ),
         *(described, disk, -4000.0, 0.002),
     )
     return [
