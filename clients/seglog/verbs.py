@@ -60,7 +60,8 @@ class Blocking:
     """A face whose verbs return their results."""
 
     def __init_subclass__(cls) -> None:
-        _declare(cls, _blocking)
+        if Blocking in cls.__bases__:  # a program's own class below a face keeps the methods that it has
+            _declare(cls, _blocking)
 
     def converse(self, conversation: Conversation[ResultT]) -> ResultT:
         """Run a conversation; raises what ``call`` raises."""
@@ -71,7 +72,8 @@ class Awaited:
     """A face whose verbs are awaited."""
 
     def __init_subclass__(cls) -> None:
-        _declare(cls, _awaited)
+        if Awaited in cls.__bases__:
+            _declare(cls, _awaited)
 
     async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
         """Run a conversation; raises what ``call`` raises."""

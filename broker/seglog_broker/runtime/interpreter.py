@@ -21,6 +21,7 @@ IMPORTED_LATER: Final = (
     "tomllib",
     "lz4.frame",
     "cramjam",
+    "seglog_protocol.kafka.error_codes",
     "seglog_protocol.zstd_library",
     "concurrent.futures.thread",
     "scramp.utils",

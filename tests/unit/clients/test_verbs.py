@@ -27,3 +27,9 @@ def test_each_face_has_every_verb_with_its_signature_and_docstring(
         assert "Conversation" not in str(signature(here))
         assert getdoc(here) == getdoc(there) != ""
         assert here.__qualname__ == f"{blocking.__qualname__}.{name}"
+
+
+@each_case("face", [seglog.Client, seglog.trio.Client])
+def test_a_class_below_a_face_may_have_a_verb_of_its_own(face: type) -> None:
+    below = type("Below", (face,), {"topics": lambda self: "its own"})
+    assert below.topics(None) == "its own"  # type: ignore[attr-defined]
