@@ -1,13 +1,13 @@
 """Metrics that the loop updates, of broker, listeners and the loop itself; docs/METRICS.md has the families."""
 
 import re
-from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from time import perf_counter
 from typing import Final
+
+from seglog_broker.runtime.histogram import Histogram
 
 NATIVE: Final = "native"
 """The label of the listener of our own protocol; one of Kafka's has its configured name, in capitals."""
@@ -310,30 +310,3 @@ class NotDurablePart:
         self._all.size -= self._new + self._flushing
         self._new = self._flushing = 0
         self._all.since.pop(self, None)
-
-
-SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds for durations."""
-
-
-class Histogram:
-    """Counts of values by range."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
-        """``bounds`` are inclusive upper bounds, rising."""
-        self.bounds = bounds
-        self.counts = array("Q", bytes(8 * (len(bounds) + 1)))
-        """Of each range alone; the last is of what is above all bounds."""
-        self.sum = 0.0
-
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def add_many(self, value: float, count: int) -> None:
-        """Count a value so many times."""
-        self.counts[bisect_left(self.bounds, value)] += count
-        self.sum += value * count

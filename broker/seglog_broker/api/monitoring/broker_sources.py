@@ -21,8 +21,9 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries, Views
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import connections_max, handles_max
+from seglog_broker.runtime.histogram import Histogram
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.metrics import ApiMetrics, Histogram, ListenerMetrics, Metrics
+from seglog_broker.runtime.metrics import ApiMetrics, ListenerMetrics, Metrics
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers

@@ -7,7 +7,8 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.kafka.error_responses import count_errors, paths_of
-from seglog_broker.runtime.metrics import ApiMetrics, Histogram
+from seglog_broker.runtime.histogram import Histogram
+from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.kafka import messages
 from seglog_protocol.steps import finished
 from tests.logs import batch
