@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import getattr_static, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from seglog.core import topics
@@ -60,8 +60,7 @@ class Blocking:
     """A face whose verbs return their results."""
 
     def __init_subclass__(cls) -> None:
-        if Blocking in cls.__bases__:  # a program's own class below a face keeps the methods that it has
-            _declare(cls, _blocking)
+        _declare(cls, _blocking)
 
     def converse(self, conversation: Conversation[ResultT]) -> ResultT:
         """Run a conversation; raises what ``call`` raises."""
@@ -72,8 +71,7 @@ class Awaited:
     """A face whose verbs are awaited."""
 
     def __init_subclass__(cls) -> None:
-        if Awaited in cls.__bases__:
-            _declare(cls, _awaited)
+        _declare(cls, _awaited)
 
     async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
         """Run a conversation; raises what ``call`` raises."""
@@ -81,8 +79,13 @@ class Awaited:
 
 
 def _declare(face: type, made: Callable[[Callable[..., Any]], Any]) -> None:
-    """Give a face the methods of its verbs, with their names, docstrings, and signatures without the conversation."""
+    """Give a face the methods of its verbs, with their names, docstrings, and signatures without the conversation.
+
+    Of those alone that it has as verbs: a method of its own, or of a face above it, stays.
+    """
     for name, verb in [each for base in face.__mro__ for each in vars(base).items() if isinstance(each[1], Verb)]:
+        if getattr_static(face, name) is not verb:
+            continue
         method: Any = wraps(verb.conversation)(made(verb.conversation))
         found = signature(verb.conversation)
         told = found.return_annotation

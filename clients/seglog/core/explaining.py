@@ -1,6 +1,5 @@
-"""Conversations that explain a seek, why a segment is kept, and where a setting comes from; and about metrics."""
+"""Conversations that explain a seek, why a segment is kept, and where a setting comes from."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,6 @@ from seglog.core.moments import AtOffset, AtTime, Moment
 from seglog.core.offsets import to_moment
 from seglog.core.topics import describe_topic
 from seglog_protocol import messages
-from seglog_protocol.messages import MetricFamily, SamplesReply, SamplesRequest, decode_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +63,3 @@ def _page(
 def explain_config(topic: str) -> Conversation[dict[str, messages.ConfigEntry]]:
     """As ``Client.explain.config``."""
     return (yield from describe_topic(topic)).config or {}
-
-
-def read_samples(families: Sequence[str]) -> Conversation[list[MetricFamily]]:
-    """As ``Client.samples``, page by page; a family may come in several parts."""
-    found: dict[str, MetricFamily] = {}
-    after = ""
-    while True:
-        reply, payload = yield from ask(SamplesRequest(list(families), after), SamplesReply, is_repeatable=True)
-        page = decode_samples(payload)
-        for part in page:
-            if part.name in found:
-                found[part.name].samples.extend(part.samples)
-            else:
-                found[part.name] = part
-        if not reply.more or not page:
-            return list(found.values())
-        after = page[-1].name
