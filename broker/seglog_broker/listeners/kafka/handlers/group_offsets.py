@@ -44,10 +44,6 @@ from seglog_protocol.steps import Steps, finished, in_turns_of
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
 
-_AskedPartition = (
-    messages.OffsetCommitRequest.OffsetCommitRequestPartition
-    | messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
-)
 _CommittedTopic = messages.OffsetCommitResponse.OffsetCommitResponseTopic
 _CommittedPartition = messages.OffsetCommitResponse.OffsetCommitResponsePartition
 _AskedGroup = messages.OffsetFetchRequest.OffsetFetchRequestGroup
@@ -70,25 +66,10 @@ async def offset_commit(
     ``retention_time_ms`` of versions 2 to 4 is not looked at: ``offsets.retention.minutes`` holds for all.
     """
     response = messages.OffsetCommitResponse()
-    wanted: list[OffsetToCommit] = []
-    places: list[_CommittedPartition] = []
-    turns = Turns(context.turn)
-    for asked in request.topics:
-        await turns.spend(TOPIC_COST)
-        answered = _CommittedTopic(name=asked.name, topic_id=asked.topic_id)
-        response.topics.append(answered)
-        name: str | None = asked.name
-        if context.version >= 10:
-            topic = context.topic_with_id(asked.topic_id)
-            name = None if topic is None else topic.name
-        async for item in in_turns(context, asked.partitions):
-            place = _CommittedPartition(partition_index=item.partition_index)
-            answered.partitions.append(place)
-            if name is None:
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-                continue
-            places.append(place)
-            wanted.append(to_commit(name, item))
+    kinds = _CommittedTopic, _CommittedPartition
+    wanted, places = await offsets_to_commit(
+        context, request.topics, response.topics, kinds, by_id=context.version >= 10
+    )
     if wanted:
         committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
         results = context.groups.commit(request.group_id, committer, wanted)
@@ -96,15 +77,41 @@ async def offset_commit(
     return response
 
 
-def to_commit(topic: str, item: _AskedPartition) -> OffsetToCommit:
-    """An offset as a partition of OffsetCommit and of TxnOffsetCommit has it."""
-    return OffsetToCommit(
-        topic,
-        item.partition_index,
-        item.committed_offset,
-        item.committed_leader_epoch,
-        item.committed_metadata or "",
-    )
+async def offsets_to_commit(
+    context: RequestContext,
+    asked: Iterable[Any],
+    answered: list[Any],
+    kinds: tuple[type[Any], type[Any]],
+    *,
+    by_id: bool,
+) -> tuple[list[OffsetToCommit], list[Any]]:
+    """The offsets that OffsetCommit or TxnOffsetCommit has asked for, and for each the partition of the response.
+
+    Each topic and partition of ``asked`` goes to ``answered`` as one of ``kinds``. A partition of an unknown topic id
+    has its error there, and is left out of both lists.
+    """
+    make_topic, make_partition = kinds
+    wanted: list[OffsetToCommit] = []
+    places: list[Any] = []
+    turns = Turns(context.turn)
+    for topic in asked:
+        await turns.spend(TOPIC_COST)
+        answered.append(told := make_topic(name=topic.name, topic_id=topic.topic_id))
+        name: str | None = topic.name
+        if by_id:
+            known = context.topic_with_id(topic.topic_id)
+            name = None if known is None else known.name
+        async for item in in_turns(context, topic.partitions):
+            place = make_partition(partition_index=item.partition_index)
+            told.partitions.append(place)
+            if name is None:
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                continue
+            places.append(place)
+            metadata = item.committed_metadata or ""
+            offset, epoch = item.committed_offset, item.committed_leader_epoch
+            wanted.append(OffsetToCommit(name, item.partition_index, offset, epoch, metadata))
+    return wanted, places
 
 
 async def answer_commit(

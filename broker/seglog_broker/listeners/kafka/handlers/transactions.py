@@ -1,4 +1,4 @@
-"""Transactions: their partitions and offsets, their ends and markers, and what admins are told of them.
+"""Transactions: their partitions and offsets, their ends and markers, and their descriptions for administrators.
 
 The rules of TxnOffsetCommit are those of Kafka's KafkaApis and OffsetMetadataManager.
 
@@ -47,11 +47,10 @@ from seglog_broker.coordinators.transactions.facts import STATES
 from seglog_broker.coordinators.transactions.service.service import TransactionFilter
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_failure, transaction_code
-from seglog_broker.listeners.kafka.handlers.group_offsets import answer_commit, to_commit
-from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
+from seglog_broker.listeners.kafka.handlers.group_offsets import answer_commit, offsets_to_commit
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.errors import (
@@ -80,25 +79,10 @@ async def txn_offset_commit(
 ) -> messages.TxnOffsetCommitResponse:
     """Store offsets, each with its own result; answered once they are durable."""
     response = messages.TxnOffsetCommitResponse()
-    wanted: list[OffsetToCommit] = []
-    places: list[_Partition] = []
-    turns = Turns(context.turn)
-    for asked in request.topics:
-        await turns.spend(TOPIC_COST)
-        answered = _Topic(name=asked.name, topic_id=asked.topic_id)
-        response.topics.append(answered)
-        name: str | None = asked.name
-        if context.version >= 6:
-            topic = context.topic_with_id(asked.topic_id)
-            name = None if topic is None else topic.name
-        async for item in in_turns(context, asked.partitions):
-            place = _Partition(partition_index=item.partition_index)
-            answered.partitions.append(place)
-            if name is None:
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-                continue
-            places.append(place)
-            wanted.append(to_commit(name, item))
+    kinds = _Topic, _Partition
+    wanted, places = await offsets_to_commit(
+        context, request.topics, response.topics, kinds, by_id=context.version >= 6
+    )
     if wanted:
         await answer_commit(context, places, _commit(context, request, wanted), _code)
     return response
