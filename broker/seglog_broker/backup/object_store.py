@@ -217,7 +217,7 @@ _RETRIES: Final = re.compile(r"(?:Generic \w+ error: )|(?:, max_retries: \d+, re
 _DETAIL_MAX: Final = 300
 
 _METADATA_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
-"""Where machines are told their role: asked where the environment has no credentials."""
+"""Metadata services of clouds, which are asked for a role where the environment has no credentials."""
 
 _NO_CREDENTIALS: Final = ("Missing AccessKeyId", "Missing SecretAccessKey", "Account must be specified")
 

@@ -37,7 +37,7 @@ class Fact(Struct, frozen=True, tag_field="kind"):
         return [("-" if column.title else "") if cell is None else printable(str(cell)) for column, cell in cells]
 
     def lines(self) -> Iterator[str]:
-        """Lines of text, for a fact that is no row."""
+        """The text of a fact that is no row of a table, line by line."""
         return self._lines()
 
     def _cells(self) -> Iterable[object]:

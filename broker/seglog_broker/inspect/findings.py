@@ -86,18 +86,15 @@ class Code(Enum):
     LOG_START_WRONG = DERIVED, "--repair writes the known log start; a start ignores this one, and keeps the records"
     LOG_START_BEYOND_END = NOTE, f"{_NONE}: the next start continues the log at its log start offset"
     # Files of the log directory, and which files belong together
-    REGISTRY_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: a start then adopts the topics without "
-    "their settings"
+    REGISTRY_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: a start then adopts the topics without their settings"
     REGISTRY_MISSING = DAMAGE, "a start rebuilds it from the directories, and keeps every record; if seglog wrote it, "
     "restore it from a backup before: the topics' configuration is in no other file"
     IDENTITY_WRONG = DAMAGE, "restore it from a backup: no broker starts on it"
     IDENTITY_MISSING = DAMAGE, "restore it from a backup: otherwise a start generates another cluster id, and logs it"
     FORMAT_WRONG = DERIVED, "--repair writes it; a start refuses only a higher number"
     PRODUCER_IDS_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: ids then begin above those in the logs"
-    CONFIGS_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: a start is then without the settings "
-    "that were made at run time"
-    ACCOUNTS_MALFORMED = DAMAGE, f"{_MOVE_AWAY} and make the accounts anew: no broker starts "
-    "on it"
+    CONFIGS_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: a start is then without the settings that were made at run time"
+    ACCOUNTS_MALFORMED = DAMAGE, f"{_MOVE_AWAY} and make the accounts anew: no broker starts on it"
     CLOCK_MALFORMED = (
         DERIVED,
         "--repair removes it and keeps a copy; a start keeps a copy and trusts the clock as it is",

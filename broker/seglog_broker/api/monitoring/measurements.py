@@ -54,7 +54,7 @@ POINTS: Final = 120
 """Points in it: one every half minute."""
 
 SPAN_SECONDS_MIN: Final = 300.0
-"""Before points span so much time there is no forecast: a short burst says nothing of the hours to come."""
+"""The least time that points span for a forecast: a short burst says nothing of the hours to come."""
 
 
 class Point(NamedTuple):

@@ -60,7 +60,7 @@ class Budget:
             self._sizes.pop(group, None)
 
     def check(self, group: str, size: int, *, is_new: bool) -> None:
-        """Raise CoordinatorNotAvailableError if there are no ``size`` bytes more for a group.
+        """Raise CoordinatorNotAvailableError where the limit has no room for ``size`` bytes more of a group.
 
         ``is_new`` for those that are not there yet, which are refused first.
         """

@@ -19,7 +19,7 @@ KEY: Final = "seglog.transactions.memory.bytes"
 CROWDED_PART: Final = 0.9
 """From this part of the limit on, ids that are idle are forgotten before they expire."""
 ROOMY_PART: Final = 0.75
-"""Until it is no more than this part."""
+"""The part of the limit down to which they are forgotten."""
 
 
 class TransactionMemory:
@@ -51,7 +51,7 @@ class TransactionMemory:
         return self.used - int(limit * ROOMY_PART) if self.used > limit * CROWDED_PART else 0
 
     def check(self, transactional_id: str, size: int) -> None:
-        """Raise CoordinatorNotAvailableError if there are no ``size`` bytes more for an id."""
+        """Raise CoordinatorNotAvailableError where the limit has no room for ``size`` bytes more of an id."""
         limit = self._limit()
         if self.used + size <= limit:
             self._is_full = False
