@@ -57,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
-.PHONY: run test soak unit-broker unit-others process spark unit-compiled soak-core soak-spark soak-alone interop check check-tests fmt bench constraints clean
+.PHONY: run test soak unit-broker unit-clients unit-others process spark unit-compiled soak-core soak-spark soak-alone interop check check-tests fmt bench constraints clean
 
 # Options of seglogd: make run ARGS='--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001'
 ARGS ?=
@@ -71,8 +71,8 @@ quickstart: $(RUN_STAMP)
 
 # What everyone runs: minutes. The folders of tests say what runs when; a test marked `soak` waits for `make soak`.
 test: $(STAMP)
-	@echo "check, unit-broker and unit-others run side by side; each prints its output when it is done"
-	@$(MAKE) $(AT_ONCE) check unit-broker unit-others
+	@echo "check and the unit tests in three lanes run side by side; each prints its output when it is done"
+	@$(MAKE) $(AT_ONCE) check unit-broker unit-clients unit-others
 
 # The other half: processes, Spark, the unit tests on the compiled packages with many examples, and what takes minutes.
 soak: $(STAMP) $(SPARK_STAMP)
@@ -81,14 +81,19 @@ soak: $(STAMP) $(SPARK_STAMP)
 	@$(MAKE) $(AT_ONCE) unit-compiled soak-core soak-spark
 	@$(MAKE) --no-print-directory soak-alone
 
-# Halves for two cores, without workers: each test file is collected once.
+# Lanes in place of workers: each test file is collected once. Tests of clients wait as often as they compute, so two cores
+# have room for a third.
 unit-broker: $(STAMP)
 	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' tests/unit/broker)
+
+unit-clients: $(STAMP)
+	$(call lane,unit-clients,$(BIN)/pytest -m 'not soak' tests/unit/clients)
 
 unit-others: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker tests/unit $(foreach one,$(CHOSEN),'$(one)'))
+	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker --ignore tests/unit/clients tests/unit \
+	  $(foreach one,$(CHOSEN),'$(one)'))
 
 # What starts daemons and commands; they wait for each other more than they compute.
 process: $(STAMP)

@@ -12,7 +12,7 @@ from tests.support import (
 )
 
 TESTS = {
-    "test": ("unit-broker", "unit-others"),
+    "test": ("unit-broker", "unit-clients", "unit-others"),
     "soak": ("process", "spark", "unit-compiled", "soak-core", "soak-spark", "soak-alone"),
     "interop": ("interop",),
 }

@@ -313,7 +313,7 @@ def test_a_line_that_no_batch_holds_is_a_bad_line(run: Run, broker: FakeBroker, 
 def test_of_a_large_input_no_more_is_read_when_no_broker_answers_in_time(run: Run, broker: FakeBroker) -> None:
     broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
     lines = (b"x" * 999_999 + b"\n") * 200  # six times what the producer keeps
-    code, _, error = run("produce", "t", "--delivery-timeout", "2", stdin=lines)
+    code, _, error = run("produce", "t", "--delivery-timeout", "0.5", stdin=lines)
     assert code == 3
     found = re.search(r"not acknowledged: (\d+) records to t.*\n.*acknowledged: 0 of (\d+) records; .* not read", error)
     assert found is not None

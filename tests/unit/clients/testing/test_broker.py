@@ -550,7 +550,7 @@ def test_a_group_is_waited_for_until_its_members_share_the_partitions() -> None:
         broker.create_topic("t", 2)
         with pytest.raises(NotArrivedError, match=r"no group 'g' .* 1 member that shares its partitions was wait"):
             broker.wait_for_group("g", timeout=0.01)
-        consumer = client.consumer("t", group="g", session_timeout=5)
+        consumer = client.consumer("t", group="g", session_timeout=2)
 
         def follow() -> None:
             with suppress(ClientClosedError):
