@@ -12,12 +12,12 @@ from typing import Annotated, Final, Literal
 
 from seglog_broker.config.keys import (
     DEFAULT_ORIGIN,
-    Change,
     Described,
     Key,
     Origin,
     Synonym,
     keys_of,
+    reloadable,
     settable,
     without_effect,
 )
@@ -84,14 +84,13 @@ class BrokerConfig:
     ] = "127.0.0.1:9193"
     seglog_http_token_file: Annotated[
         str,
-        Key(
+        reloadable(
             Text(),
             "File with the token, in one line of 16 characters or more (openssl rand -hex 32 makes one), that /metrics "
             "and /healthz want (Authorization: Bearer ...). Without it they are shown where seglog.http.listen is a "
             "loopback address, to those with a certificate (ssl.client.auth), and where seglog.open.to.everyone is "
             "true. /livez and /readyz answer anybody. Read again on SIGHUP.",
             "Together with an address in seglog.http.listen that other machines reach.",
-            change=Change.RELOAD,
         ),
     ] = ""
     listeners: Annotated[
@@ -105,13 +104,12 @@ class BrokerConfig:
     ] = ("PLAINTEXT://127.0.0.1:9092",)
     advertised_listeners: Annotated[
         tuple[str, ...],
-        Key(
+        reloadable(
             Listeners(is_advertised=True),
             "The address that Kafka's clients of a listener are told to use, under the name of that listener; of equal "
             "names one for each, in their order, or one for all. A listener without any names the address that the "
             "client has reached.",
             "Where clients reach the broker by another address than its own: through a mapped port or a proxy.",
-            change=Change.RELOAD,
         ),
     ] = ()
     listener_security_protocol_map: Annotated[
@@ -134,13 +132,12 @@ class BrokerConfig:
     ] = False
     super_users: Annotated[
         tuple[str, ...],
-        Key(
+        reloadable(
             Principals(),
             "Who administers: topics, configurations and accounts, and deletes groups; User:NAME, with semicolons "
             "between several. All others produce, consume and commit, in every topic and group. Where no listener "
             "authenticates and it is empty, everyone administers.",
             "As soon as there are accounts: User:admin. User:ANONYMOUS is whoever comes without authentication.",
-            change=Change.RELOAD,
         ),
     ] = ()
     sasl_enabled_mechanisms: Annotated[
@@ -171,21 +168,19 @@ class BrokerConfig:
     ] = 524_288
     connections_max_reauth_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1000, also=0),
             "Milliseconds after which a client has to authenticate again, a second or more; 0 for never, or at the end "
             "of its token.",
             "Set it so that a changed password counts after that time also where a connection stays open.",
-            change=Change.RELOAD,
         ),
     ] = 0
     connection_failed_authentication_delay_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Milliseconds before a failed login is answered.",
             "Raise it to make guessing slower.",
-            change=Change.RELOAD,
         ),
     ] = 100
     sasl_oauthbearer_jwks_endpoint_url: Annotated[
@@ -251,34 +246,31 @@ class BrokerConfig:
     ] = "PEM"
     ssl_keystore_location: Annotated[
         str,
-        Key(
+        reloadable(
             Text(),
             "File with the broker's private key and its chain of certificates, as PEM. Read again on SIGHUP.",
             "Together with SSL or SASL_SSL in listeners; unless ssl.keystore.key has it.",
-            change=Change.RELOAD,
         ),
     ] = ""
     ssl_keystore_certificate_chain: Annotated[
         str,
-        Key(
+        reloadable(
             Secret(),
             "The broker's certificate, as PEM, and those above it.",
             "Where the configuration is to hold it, with ssl.keystore.key.",
-            change=Change.RELOAD,
         ),
     ] = field(default="", repr=False)
     ssl_keystore_key: Annotated[
         str,
-        Key(
+        reloadable(
             Secret(),
             "The private key of ssl.keystore.certificate.chain, as PEM (PKCS#8).",
             "With ssl.keystore.certificate.chain.",
-            change=Change.RELOAD,
         ),
     ] = field(default="", repr=False)
     ssl_key_password: Annotated[
         str,
-        Key(Secret(), "The password of the private key.", "Where the key is encrypted.", change=Change.RELOAD),
+        reloadable(Secret(), "The password of the private key.", "Where the key is encrypted."),
     ] = field(default="", repr=False)
     ssl_truststore_type: Annotated[
         str,
@@ -286,57 +278,51 @@ class BrokerConfig:
     ] = "PEM"
     ssl_truststore_location: Annotated[
         str,
-        Key(
+        reloadable(
             Text(),
             "File with the certificates that sign those of clients, as PEM. Read again on SIGHUP.",
             "Together with ssl.client.auth.",
-            change=Change.RELOAD,
         ),
     ] = ""
     ssl_truststore_certificates: Annotated[
         str,
-        Key(
+        reloadable(
             Secret(),
             "The certificates that sign those of clients, as PEM.",
             "Where the configuration is to hold them.",
-            change=Change.RELOAD,
         ),
     ] = field(default="", repr=False)
     ssl_client_auth: Annotated[
         Literal["none", "requested", "required"],
-        Key(
+        reloadable(
             Text(choices=("none", "requested", "required")),
             "Whether clients show a certificate of their own. On an SSL listener with required it is who they are.",
             "Set required for accounts by certificates.",
-            change=Change.RELOAD,
         ),
     ] = "none"
     ssl_enabled_protocols: Annotated[
         tuple[str, ...],
-        Key(
+        reloadable(
             Words(TLS_VERSIONS),
             "Versions of TLS that are spoken.",
             "Set TLSv1.3 alone where no client is older.",
-            change=Change.RELOAD,
         ),
     ] = ("TLSv1.2", "TLSv1.3")
     ssl_cipher_suites: Annotated[
         tuple[str, ...],
-        Key(
+        reloadable(
             Words(),
             "Cipher suites of TLS 1.2 by OpenSSL's names; empty for OpenSSL's own choice. Those of TLS 1.3 are fixed.",
             "Where a rule of your organisation names them.",
-            change=Change.RELOAD,
         ),
     ] = ()
     ssl_principal_mapping_rules: Annotated[
         str,
-        Key(
+        reloadable(
             Text(),
             "How the subject of a client's certificate becomes a name: RULE:pattern/replacement/[LU], with commas "
             "between several, the first that matches counts; DEFAULT is the whole subject.",
             "Where names are to be short: RULE:^CN=([^,]+).*$/$1/,DEFAULT.",
-            change=Change.RELOAD,
         ),
     ] = "DEFAULT"
     node_id: Annotated[
@@ -351,20 +337,18 @@ class BrokerConfig:
     ] = 1
     seglog_kafka_acks_all: Annotated[
         Literal["disk", "os"],
-        Key(
+        reloadable(
             Text(choices=("disk", "os")),
             "What acks=all of Kafka's clients waits for: records on the disk, or handed to the operating system.",
             "Set os where a power cut may take the latest records, for as many more acks a second as without fsync.",
-            change=Change.RELOAD,
         ),
     ] = "disk"
     seglog_kafka_replication_factor_lenient: Annotated[
         bool,
-        Key(
+        reloadable(
             Boolean(),
             "Whether a topic may be created with a replication factor above 1, which then is 1.",
             "For programs that ask for three replicas and cannot be told otherwise.",
-            change=Change.RELOAD,
         ),
     ] = False
     log_dir: Annotated[
@@ -378,30 +362,27 @@ class BrokerConfig:
     ] = "./data"
     num_partitions: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Partitions of a new topic that is created without a number.",
             "Raise it when several consumers are to share the work on most topics.",
-            change=Change.RELOAD,
         ),
     ] = 1
     delete_topic_enable: Annotated[
         bool,
-        Key(
+        reloadable(
             Boolean(),
             "Whether topics can be deleted at all.",
             "Set it to false to protect all topics.",
-            change=Change.RELOAD,
         ),
     ] = True
     auto_create_topics_enable: Annotated[
         bool,
-        Key(
+        reloadable(
             Boolean(),
             "Whether producing to a topic that does not exist creates it, with num.partitions. Readers of seglog never "
             "do; a Kafka client that asks for its metadata does, as with Kafka.",
             "Set it to false to refuse mistyped names.",
-            change=Change.RELOAD,
         ),
     ] = True
     socket_request_max_bytes: Annotated[
@@ -433,20 +414,18 @@ class BrokerConfig:
     ] = -1
     fetch_max_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1024),
             "Most bytes of batches in one answer to a fetch; one batch is sent even when it is larger.",
             "Seldom; clients ask for less.",
-            change=Change.RELOAD,
         ),
     ] = 57_671_680
     seglog_fetch_max_wait_ms_max: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Most milliseconds a fetch may wait for new records; a longer max_wait_ms is reduced to this.",
             "Lower it when a proxy or firewall between client and broker closes quiet connections sooner.",
-            change=Change.RELOAD,
         ),
     ] = 300_000
     seglog_connections_max: Annotated[
@@ -459,11 +438,10 @@ class BrokerConfig:
     ] = 10_000
     seglog_partitions_max: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Most partitions of all topics together; further ones are refused with POLICY_VIOLATION.",
             "A partition takes some 20 KB of memory, also one without records.",
-            change=Change.RELOAD,
         ),
     ] = 100_000
     seglog_handles_max: Annotated[
@@ -505,22 +483,20 @@ class BrokerConfig:
     ] = 60_000
     seglog_disk_free_soft_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Long(-1),
             "Free bytes of the disk below which the broker warns, and above which it accepts records again after the "
             "disk was full; -1 for a tenth of the disk, at most 512 MiB.",
             "Raise it to be warned earlier.",
-            change=Change.RELOAD,
         ),
     ] = -1
     seglog_disk_free_hard_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Long(-1),
             "Free bytes of the disk below which appends and new topics are refused, while reading and deleting "
             "continue; -1 for a twentieth of the disk, at most 256 MiB.",
             "Raise it where other programs write to the same disk.",
-            change=Change.RELOAD,
         ),
     ] = -1
     seglog_disk_ballast_bytes: Annotated[
@@ -553,20 +529,18 @@ class BrokerConfig:
     ] = False
     seglog_log_format: Annotated[
         str,
-        Key(
+        reloadable(
             Text(("console", "json")),
             "Format of the daemon's own log: console for people, json for one JSON object per line.",
             "Choose json where programs collect it.",
-            change=Change.RELOAD,
         ),
     ] = "console"
     seglog_log_level: Annotated[
         str,
-        Key(
+        reloadable(
             Text(("debug", "info", "warning", "error")),
             "The lowest level that the daemon writes to its own log.",
             "Choose debug to follow single requests.",
-            change=Change.RELOAD,
         ),
     ] = "info"
     log_initial_task_delay_ms: Annotated[
@@ -579,12 +553,11 @@ class BrokerConfig:
     ] = 30_000
     log_flush_offset_checkpoint_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Milliseconds between two checkpoints: closed segments are flushed to the disk, and a start after a crash "
             "reads only the segments closed since, and the active segment of each partition that was written to.",
             "Seldom: smaller segments (log.segment.bytes) make a start after a crash faster.",
-            change=Change.RELOAD,
         ),
     ] = 60_000
     log_flush_start_offset_checkpoint_interval_ms: Annotated[
@@ -596,20 +569,18 @@ class BrokerConfig:
     ] = 60_000
     log_flush_scheduler_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Long(0),
             "Another default for flush.ms; the broker itself schedules the flushes.",
             "Together with flush.ms.",
-            change=Change.RELOAD,
         ),
     ] = LONG_MAX
     log_retention_check_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1),
             "Milliseconds between two searches for segments to delete.",
             "Lower it when the retention of a topic is shorter.",
-            change=Change.RELOAD,
         ),
     ] = 300_000
     num_recovery_threads_per_data_dir: Annotated[
@@ -643,21 +614,19 @@ class BrokerConfig:
     ] = 1
     log_cleaner_dedupe_buffer_size: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1_048_577),
             "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 64.",
             "Raise it for topics with very many keys.",
-            change=Change.RELOAD,
         ),
     ] = 134_217_728
     log_cleaner_io_buffer_load_factor: Annotated[
         float,
-        Key(
+        reloadable(
             Double(0.001, 1),
             "Share of the memory for keys that a round may fill before it ends. Kafka takes any number, and cannot "
             "compact with 0.",
             "Seldom.",
-            change=Change.RELOAD,
         ),
     ] = 0.9
     log_cleaner_io_buffer_size: Annotated[
@@ -666,239 +635,213 @@ class BrokerConfig:
     ] = 524_288
     log_cleaner_io_max_bytes_per_second: Annotated[
         float,
-        Key(
+        reloadable(
             Double(1),
             "Most bytes per second that compaction reads and writes, all cleaners and topics together. Kafka takes any "
             "number, and cannot compact with 0.",
             "Lower it when compaction disturbs producers and consumers.",
-            change=Change.RELOAD,
         ),
     ] = sys.float_info.max
     log_cleaner_backoff_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Long(0),
             "Milliseconds the cleaner sleeps when there is nothing to do.",
             "Seldom.",
-            change=Change.RELOAD,
         ),
     ] = 15_000
     seglog_scrub_bytes_per_second: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Most bytes per second that are read in the background to find damage before a consumer does; 0: none.",
             "Raise it when a pass over all closed segments takes too long.",
-            change=Change.RELOAD,
         ),
     ] = 4_194_304
     seglog_scrub_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1),
             "Least milliseconds from the start of one pass over all closed segments to the start of the next.",
             "Lower it where disks are not trusted.",
-            change=Change.RELOAD,
         ),
     ] = 604_800_000
     seglog_metrics_topics_max: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Most topics that have metrics of their own, the largest first; others are counted together.",
             "Raise it where dashboards are to show more topics: each partition has six samples.",
-            change=Change.RELOAD,
         ),
     ] = 200
     seglog_metrics_groups_max: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Most groups that have metrics of their own, the largest lag first; others are counted together.",
             "Raise it where dashboards are to show more groups: each committed offset has three samples.",
-            change=Change.RELOAD,
         ),
     ] = 200
     producer_id_expiration_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Milliseconds without a batch after which an idempotent producer is forgotten.",
             "Raise it when producers may be disconnected for longer and then retry.",
-            change=Change.RELOAD,
         ),
     ] = 86_400_000
     producer_id_expiration_check_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Milliseconds between two searches for producers to forget.",
             "Seldom.",
-            change=Change.RELOAD,
         ),
     ] = 600_000
     group_initial_rebalance_delay_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Milliseconds for which a new group waits for more members before it assigns partitions; Kafka waits 3000.",
             "Raise it where many consumers start together and each rebalance is expensive; 0 for tests.",
-            change=Change.RELOAD,
         ),
     ] = 300
     group_min_session_timeout_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Shortest session timeout in milliseconds that a member of a group may ask for.",
             "Lower it for tests that want to see a member die soon.",
-            change=Change.RELOAD,
         ),
     ] = 6_000
     group_max_session_timeout_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Longest session timeout in milliseconds that a member of a group may ask for.",
             "Lower it so that partitions of dead members are not held for long.",
-            change=Change.RELOAD,
         ),
     ] = 1_800_000
     group_max_size: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Most members of a group.",
             "Lower it to protect the broker from programs that start without end.",
-            change=Change.RELOAD,
         ),
     ] = 2_147_483_647
     group_consumer_session_timeout_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Milliseconds without a heartbeat after which a member of the consumer protocol (KIP-848) is dead.",
             "Lower it to find dead members sooner.",
-            change=Change.RELOAD,
         ),
     ] = 45_000
     group_consumer_heartbeat_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Milliseconds between two heartbeats of a member of the consumer protocol.",
             "Lower it for faster rebalances, at the price of more requests.",
-            change=Change.RELOAD,
         ),
     ] = 5_000
     group_consumer_min_session_timeout_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Least consumer.session.timeout.ms that a group may be given.",
             "Lower it where groups are to find dead members sooner than others.",
-            change=Change.RELOAD,
         ),
     ] = 45_000
     group_consumer_max_session_timeout_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Largest consumer.session.timeout.ms that a group may be given.",
             "Raise it for groups whose members are silent for long.",
-            change=Change.RELOAD,
         ),
     ] = 60_000
     group_consumer_min_heartbeat_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Least consumer.heartbeat.interval.ms that a group may be given.",
             "Lower it for groups that are to rebalance faster than others.",
-            change=Change.RELOAD,
         ),
     ] = 5_000
     group_consumer_max_heartbeat_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Largest consumer.heartbeat.interval.ms that a group may be given.",
             "Raise it for large groups that need no fast rebalances.",
-            change=Change.RELOAD,
         ),
     ] = 15_000
     group_consumer_max_size: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Most members of a group of the consumer protocol.",
             "As group.max.size.",
-            change=Change.RELOAD,
         ),
     ] = 2_147_483_647
     group_consumer_assignors: Annotated[
         tuple[str, ...],
-        Key(
+        reloadable(
             Words(("uniform", "range")),
             "Assignors that the broker has for groups of the consumer protocol; the first one is the default.",
             "Put range first where partitions of equal number belong together.",
-            change=Change.RELOAD,
         ),
     ] = ("uniform", "range")
     group_consumer_migration_policy: Annotated[
         Literal["disabled", "upgrade", "downgrade", "bidirectional"],
-        Key(
+        reloadable(
             Text(choices=("disabled", "upgrade", "downgrade", "bidirectional")),
             "Whether a group with members may change from the classic to the consumer protocol (upgrade), and back.",
             "Set disabled to keep programs of both kinds apart.",
-            change=Change.RELOAD,
         ),
     ] = "bidirectional"
     seglog_groups_memory_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1_048_576),
             "Most bytes for the members of all groups: what they say, read and are assigned; from nine tenths on new "
             "ones are refused, while those that are there stay, also after a start.",
             "Raise it when the log says groups_refused: then new members get an error and try again.",
-            change=Change.RELOAD,
         ),
     ] = 134_217_728
     seglog_offsets_memory_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1_048_576),
             "Most bytes for committed offsets, some 400 each and their texts; from nine tenths on new ones are "
             "refused, while those that are there stay, also after a start.",
             "Raise it for millions of partitions with commits, or delete groups that are not used any more.",
-            change=Change.RELOAD,
         ),
     ] = 536_870_912
     offset_metadata_max_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Int(0),
             "Most bytes of the text that may be committed with an offset.",
             "Raise it for programs that keep their state there.",
-            change=Change.RELOAD,
         ),
     ] = 4_096
     offsets_retention_minutes: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Minutes for which the committed offsets of a group are kept that has no members.",
             "Raise it for groups that run seldom.",
-            change=Change.RELOAD,
         ),
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1),
             "Milliseconds between two searches for committed offsets to forget.",
             "Seldom.",
-            change=Change.RELOAD,
         ),
     ] = 600_000
     offsets_topic_num_partitions: Annotated[
@@ -919,40 +862,36 @@ class BrokerConfig:
     ] = 16_777_216
     transaction_max_timeout_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Most milliseconds that a producer may ask for as the timeout of its transactions; one that is open for "
             "longer than its timeout is aborted.",
             "Raise it for producers that commit seldom: until then, consumers at read_committed wait.",
-            change=Change.RELOAD,
         ),
     ] = 900_000
     transactional_id_expiration_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Milliseconds after which a transactional id is forgotten that no producer has used.",
             "Seldom: a producer that comes back later gets a new producer id, and nothing it sent counts twice.",
-            change=Change.RELOAD,
         ),
     ] = 604_800_000
     transaction_remove_expired_transaction_cleanup_interval_ms: Annotated[
         int,
-        Key(
+        reloadable(
             Int(1),
             "Milliseconds between two searches for transactional ids to forget.",
             "Seldom.",
-            change=Change.RELOAD,
         ),
     ] = 3_600_000
     seglog_transactions_memory_bytes: Annotated[
         int,
-        Key(
+        reloadable(
             Long(1_048_576),
             "Most bytes for transactional ids and the partitions of their transactions; from nine tenths on those that "
             "were idle longest are forgotten before they expire.",
             "Raise it when the log says transactions_refused: then producers get an error and try again.",
-            change=Change.RELOAD,
         ),
     ] = 67_108_864
     transaction_state_log_num_partitions: Annotated[

@@ -4,6 +4,7 @@ As in Kafka a value must be between the broker's limits for it when it is set, a
 between two heartbeats. Kafka has more keys; nothing here would read them.
 """
 
+import operator
 from collections.abc import Mapping
 from typing import Final
 
@@ -44,14 +45,12 @@ def checked_group_settings(settings: Mapping[str, str], config: BrokerConfig) ->
     """The settings of a group as they are kept. Raises InvalidConfigError for those that ``config`` does not allow."""
     values = {name: parse_group_value(name, text) for name, text in settings.items()}
     for name, value in values.items():
-        least_name, least = _limit("min", name, config)
-        most_name, most = _limit("max", name, config)
-        if value < least:
-            why = f"must be greater than or equal to {least_name}, which is {least}"
-            raise InvalidConfigError(f"{name} {why}", key=name)
-        if value > most:
-            why = f"must be less than or equal to {most_name}, which is {most}"
-            raise InvalidConfigError(f"{name} {why}", key=name)
+        for bound, words, is_beyond in (("min", "greater", operator.lt), ("max", "less", operator.gt)):
+            limit_name = f"group.consumer.{bound}.{name.removeprefix('consumer.')}"
+            limit = getattr(config, BROKER_KEYS[limit_name].attribute)
+            if is_beyond(value, limit):
+                why = f"must be {words} than or equal to {limit_name}, which is {limit}"
+                raise InvalidConfigError(f"{name} {why}", key=name)
     session_ms = values.get(SESSION_TIMEOUT, config.group_consumer_session_timeout_ms)
     heartbeat_ms = values.get(HEARTBEAT_INTERVAL, config.group_consumer_heartbeat_interval_ms)
     if values and session_ms <= heartbeat_ms:
@@ -61,10 +60,3 @@ def checked_group_settings(settings: Mapping[str, str], config: BrokerConfig) ->
             key=next(iter(values)),
         )
     return {name: str(value) for name, value in values.items()}
-
-
-def _limit(bound: str, name: str, config: BrokerConfig) -> tuple[str, int]:
-    """The broker's key for the least (``min``) or largest (``max``) value of a group's key, and its value."""
-    limit_name = f"group.consumer.{bound}.{name.removeprefix('consumer.')}"
-    limit: int = getattr(config, BROKER_KEYS[limit_name].attribute)
-    return limit_name, limit

@@ -182,6 +182,11 @@ class Key:
         return Described(self.name, self.text(value), origin, origin == DEFAULT_ORIGIN, self.shortfall(value))
 
 
+def reloadable(kind: Kind, doc: str, when: str) -> Key:
+    """A broker key whose new value is in force at a reload."""
+    return Key(kind, doc, when, change=Change.RELOAD)
+
+
 def without_effect(kind: Kind, note: str, *synonyms: str, holds: Value | None = None, is_kept: bool = False) -> Key:
     """A key of Kafka's that is checked and never has an effect; ``note`` says why."""
     return Key(

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from seglog_protocol.quantities import Unit, parse_quantity
@@ -135,19 +136,8 @@ class Whole(Kind):
         return value
 
 
-def Short(minimum: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
-    """A whole number of 16 bits."""
-    return Whole(16, minimum)
-
-
-def Int(minimum: int | None = None, maximum: int | None = None, *, also: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
-    """A whole number of 32 bits."""
-    return Whole(32, minimum, maximum, also)
-
-
-def Long(minimum: int | None = None, maximum: int | None = None, *, also: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
-    """A whole number of 64 bits."""
-    return Whole(64, minimum, maximum, also)
+Short, Int, Long = (partial(Whole, bits) for bits in (16, 32, 64))
+"""Whole numbers of 16, 32 and 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
