@@ -1,7 +1,11 @@
 """Where a backup is kept: named files, each written once, whole or not at all."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.copying import read_chunks
+from seglog_broker.storage.io.filesystem import FileSystem
 
 MARKER: Final = "seglog-backup.json"
 """The file that says that this is a backup, and whose; written first."""
@@ -22,16 +26,18 @@ class StoredFile(NamedTuple):
     size: int
 
 
-class Destination(Protocol):
+class Destination:
     """Files by name. A name is a relative path with ``/``, of parts without ``.`` at their beginning.
 
     A file is there under its name only when it is whole, and then survives a power cut. One that is put again replaces
     the old one in one step. Each method raises DestinationError, and OSError for a source that cannot be read.
     """
 
-    @property
-    def place(self) -> str:
+    def __init__(self, fs: FileSystem, place: str, *, throttle: Throttle | None = None) -> None:
+        self._fs = fs
+        self.place = place
         """The destination as a person would name it: a path or an address, without secrets."""
+        self._throttle = throttle
 
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """Put the first ``size`` bytes of the file at the path ``source``.
@@ -39,24 +45,34 @@ class Destination(Protocol):
         With ``link`` the destination may keep a second name of the file instead of a copy, where it can: for files that
         are never changed again.
         """
+        del link
+        self.put(name, read_chunks(self._fs, source, size))
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """Put a file of these bytes, of any number, which are taken one chunk after the other."""
+        raise NotImplementedError
 
     def read(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, in chunks of some MiB at most. Raises MissingFileError at the first."""
+        raise NotImplementedError
 
     def names(self, prefix: str = "") -> Iterator[StoredFile]:
         """The files whose names begin with ``prefix``, sorted by name; those that are not whole are left out."""
+        raise NotImplementedError
 
     def delete(self, name: str) -> None:
         """Remove a file, if there is one of that name; it is gone for good when this returns."""
+        raise NotImplementedError
 
     def discard_unfinished(self) -> None:
         """Remove what interrupted puts have left. For the only writer, before its first put."""
 
     def close(self) -> None:
         """Let go of connections and descriptors."""
+
+    def _note(self, size: int) -> None:
+        if self._throttle is not None:
+            self._throttle.note(size)
 
 
 def check_name(name: str) -> None:

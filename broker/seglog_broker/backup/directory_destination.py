@@ -1,9 +1,9 @@
 """A destination that is a directory: files that are written under another name, synced, and renamed."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 
-from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
+from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, PieceSync, copy_file, read_chunks, remove_if_there
 from seglog_broker.storage.io.filenames import is_neighbour
@@ -11,22 +11,15 @@ from seglog_broker.storage.io.filesystem import File, FileSystem, parent, write_
 from seglog_broker.storage.io.os_errors import is_no_room, why
 
 
-class DirectoryDestination:
+class DirectoryDestination(Destination):
     """The directory ``path``, which is made with the first file, for its owner alone. See ``Destination``.
 
     The one above it has to be there: it is missing where a disk is not mounted, whose place must not be filled.
     """
 
     def __init__(self, fs: FileSystem, path: str, *, throttle: Throttle | None = None) -> None:
-        self._fs = fs
-        self._path = path.rstrip("/") or "/"
-        self._throttle = throttle
+        super().__init__(fs, path.rstrip("/") or "/", throttle=throttle)
         self._made: set[str] = set()
-
-    @property
-    def place(self) -> str:
-        """The path."""
-        return self._path
 
     def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
         """By a second name, shared blocks or a copy: see ``copy_file``."""
@@ -44,10 +37,8 @@ class DirectoryDestination:
             remove_if_there(self._fs, unfinished)
             file = self._fs.open(unfinished, create=True)
         try:
-            try:
+            with closing(file):
                 self._write(name, file, chunks)
-            finally:
-                file.close()
             with self._failing("write", name):
                 self._fs.rename(unfinished, target)
                 self._fs.sync_directory(parent(target))
@@ -59,8 +50,7 @@ class DirectoryDestination:
         """As ``read_chunks``."""
         with self._failing("read", name):
             for chunk in read_chunks(self._fs, self._path_of(name)):
-                if self._throttle is not None:
-                    self._throttle.note(len(chunk))
+                self._note(len(chunk))
                 yield chunk
 
     def names(self, prefix: str = "") -> Iterator[StoredFile]:
@@ -85,12 +75,9 @@ class DirectoryDestination:
             if name.endswith(UNFINISHED_SUFFIX):
                 self.delete(name)
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _path_of(self, name: str) -> str:
         check_name(name)
-        return f"{self._path}/{name}"
+        return f"{self.place}/{name}"
 
     def _place_for(self, name: str) -> str:
         """The path for a new file, whose directories are made."""
@@ -103,7 +90,7 @@ class DirectoryDestination:
             return
         above = parent(path)
         if not self._fs.exists(path):
-            if path != self._path:
+            if path != self.place:
                 self._make(above)
             elif not self._fs.exists(above):
                 raise DestinationError(
@@ -121,21 +108,18 @@ class DirectoryDestination:
             with self._failing("write", name):
                 position += write_all(file, [chunk], position) if chunk else 0
                 syncs.note(len(chunk))
-            if self._throttle is not None:
-                self._throttle.note(len(chunk))
+            self._note(len(chunk))
         with self._failing("write", name):
             file.fdatasync()
 
     def _discard(self, path: str) -> None:
-        try:
+        with suppress(OSError):  # else left for ``discard_unfinished``
             remove_if_there(self._fs, path)
-        except OSError:
-            return  # left for ``discard_unfinished``
 
     def _walk(self, below: str) -> Iterator[tuple[str, int]]:
         """Name and size of each file below a directory of the destination, by its name and ``/``, or ``""``."""
         with self._failing("list", below.rstrip("/")):
-            directory = f"{self._path}/{below}".rstrip("/") or "/"
+            directory = f"{self.place}/{below}".rstrip("/") or "/"
             if not below and not self._fs.exists(directory):
                 return
             for entry in self._fs.list_directory(directory):
@@ -153,12 +137,12 @@ class DirectoryDestination:
             yield
         except FileNotFoundError as error:
             if doing == "read":
-                raise MissingFileError(f"the backup in {self._path} has no {name}") from error
+                raise MissingFileError(f"the backup in {self.place} has no {name}") from error
             raise self._error(doing, name, error) from error
         except OSError as error:
             raise self._error(doing, name, error) from error
 
     def _error(self, doing: str, name: str, error: OSError) -> DestinationError:
         what_now = ": make room there and run the same command again" if is_no_room(error) else ""
-        what = f"{self._path}/{name}" if name else self._path
+        what = f"{self.place}/{name}" if name else self.place
         return DestinationError(f"cannot {doing} {what}: {why(error)}{what_now}")

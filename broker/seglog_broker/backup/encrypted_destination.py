@@ -22,7 +22,6 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from seglog_broker.backup.destination import Destination, DestinationError, StoredFile
-from seglog_broker.storage.io.copying import read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 
 KEY_BYTES: Final = 32
@@ -116,23 +115,13 @@ _TAG_BYTES: Final = 16
 HEADER_BYTES: Final = len(MAGIC) + KEY_ID_BYTES + _SALT_BYTES
 
 
-class EncryptedDestination:
+class EncryptedDestination(Destination):
     """``inner``, with all files encrypted by ``key``. See ``Destination``; sizes are those of encrypted files."""
 
     def __init__(self, fs: FileSystem, inner: Destination, key: BackupKey) -> None:
-        self._fs = fs
+        super().__init__(fs, inner.place)
         self._inner = inner
         self._key = key
-
-    @property
-    def place(self) -> str:
-        """As the inner destination's."""
-        return self._inner.place
-
-    def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
-        """Never a link: the bytes there are others."""
-        del link
-        self.put(name, read_chunks(self._fs, source, size))
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """Encrypted chunk by chunk."""

@@ -15,10 +15,12 @@ Sealed JSON (``storage/io/small_files.py``), on one line:
     problems      a sentence for each thing that is not as it should be
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 
@@ -61,8 +63,7 @@ class SegmentFacts(NamedTuple):
     invalid_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """A partition. ``log_start`` and ``log_end`` are None where a start has to find them out."""
 
     topic: str
@@ -103,22 +104,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The content of the file."""
-        return seal(
-            {
-                "version": _VERSION,
-                "id": self.id,
-                "created_ms": self.created_ms,
-                "cluster_id": self.cluster_id,
-                "directory_id": self.directory_id,
-                "written_by": self.written_by,
-                "files": self.files,
-                "logs": [
-                    (log.topic, log.partition, log.topic_id, log.log_start, log.log_end, log.segments)
-                    for log in self.logs
-                ],
-                "problems": self.problems,
-            }
-        )
+        return seal({"version": _VERSION, **{field.name: getattr(self, field.name) for field in fields(self)}})
 
 
 def decode_manifest(content: bytes, name: str) -> Manifest:
@@ -129,47 +115,23 @@ def decode_manifest(content: bytes, name: str) -> Manifest:
             raise BackupError(
                 f"{name} has version {found.get('version')!r}: use the seglogd that wrote it, or a newer one"
             )
-        files = [
-            _checked(FileEntry._make([*item[:4], tuple(Part(*part) for part in item[4])])) for item in found["files"]
-        ]
-        logs = [_log_entry(*item) for item in found["logs"]]
-        return Manifest(
-            found["id"],
-            found["created_ms"],
-            found["cluster_id"],
-            found["directory_id"],
-            found["written_by"],
-            tuple(files),
-            tuple(logs),
-            tuple(found["problems"]),
-        )
+        manifest = msgspec.convert(found, Manifest)
+        for entry in manifest.files:
+            _check(entry)
     except MalformedJsonError as error:
         raise BackupError(f"{name} is damaged: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise BackupError(f"{name} is not understood: an entry in it is not possible") from error
+    return manifest
 
 
-def _log_entry(
-    topic: str, partition: int, topic_id: str, log_start: int | None, log_end: int | None, segments: list[list[int]]
-) -> LogEntry:
-    facts = tuple(SegmentFacts(*found) for found in segments)
-    return LogEntry(topic, partition, topic_id, log_start, log_end, facts)
-
-
-def _checked(entry: FileEntry) -> FileEntry:
-    """The entry. Raises ValueError for a path that could lead out of a directory."""
-    if not all(part and part not in {".", ".."} for part in entry.path.split("/")):
+def _check(entry: FileEntry) -> None:
+    """Raise ValueError for a path that could lead out of a directory, and for parts of another size."""
+    is_within = all(part and part not in {".", ".."} for part in entry.path.split("/"))
+    if not is_within or entry.size != sum(part.size for part in entry.parts):
         raise ValueError(entry.path)
-    if entry.size != sum(part.size for part in entry.parts):
-        raise ValueError(entry.path)
-    return entry
 
 
 def id_at(now_ms: int) -> str:
     """The id of a backup that is begun at this time."""
     return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
-
-
-def newest_first(ids: Sequence[str]) -> list[str]:
-    """Ids in the order of their times, the latest first."""
-    return sorted(ids, reverse=True)

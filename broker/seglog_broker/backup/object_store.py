@@ -13,7 +13,7 @@ message alone.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -23,9 +23,8 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from seglog_broker.backup.destination import DestinationError, MissingFileError, StoredFile, check_name
+from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.copying import read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -90,24 +89,12 @@ def open_object_store(
     return ObjectStoreDestination(fs, store, place, throttle=throttle)
 
 
-class ObjectStoreDestination:
+class ObjectStoreDestination(Destination):
     """The objects of ``store``, which has the path of the backup as its prefix. See ``Destination``."""
 
     def __init__(self, fs: FileSystem, store: "ObjectStore", place: str, *, throttle: Throttle | None = None) -> None:
-        self._fs = fs
+        super().__init__(fs, place, throttle=throttle)
         self._store = store
-        self._place = place
-        self._throttle = throttle
-
-    @property
-    def place(self) -> str:
-        """The address."""
-        return self._place
-
-    def put_file(self, name: str, source: str, *, size: int, link: bool = False) -> None:
-        """Uploaded."""
-        del link
-        self.put(name, read_chunks(self._fs, source, size))
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """In one request, or in parts where they are more than PART_BYTES."""
@@ -156,21 +143,8 @@ class ObjectStoreDestination:
     def delete(self, name: str) -> None:
         """One request."""
         check_name(name)
-        try:
-            with self._failing("remove", name):
-                obstore.delete(self._store, name)
-        except MissingFileError:
-            return
-
-    def discard_unfinished(self) -> None:
-        """Parts of interrupted uploads cannot be asked for by every store: see this module's description."""
-
-    def close(self) -> None:
-        """Connections are closed with the process."""
-
-    def _note(self, size: int) -> None:
-        if self._throttle is not None:
-            self._throttle.note(size)
+        with suppress(MissingFileError), self._failing("remove", name):
+            obstore.delete(self._store, name)
 
     @contextmanager
     def _failing(self, doing: str, name: str) -> Iterator[None]:
@@ -178,9 +152,9 @@ class ObjectStoreDestination:
             yield
         except (exceptions.BaseError, FileNotFoundError) as error:  # the library has Python's own class for a 404
             if doing in {"read", "remove"} and is_missing(error):
-                raise MissingFileError(f"the backup in {self._place} has no {name}") from None
-            where = f"{self._place}/{name}".rstrip("/")
-            credentials = _CREDENTIALS[self._place.partition("://")[0]]
+                raise MissingFileError(f"the backup in {self.place} has no {name}") from None
+            where = f"{self.place}/{name}".rstrip("/")
+            credentials = _CREDENTIALS[self.place.partition("://")[0]]
             # The cause may show addresses with signatures in them.
             raise store_error(doing, where, error, credentials) from None
 

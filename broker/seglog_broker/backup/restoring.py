@@ -1,6 +1,8 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.backup.counting import BytesDone, count_segment
@@ -178,16 +180,13 @@ def _write_pieces(
 ) -> None:
     stream = _Stream(destination.read(name))
     for part, target, position in pieces:
-        file = fs.open(f"{path}/{target}", writable=True)
         crc = written = 0
-        syncs = PieceSync(file)
-        try:
+        with closing(fs.open(f"{path}/{target}", writable=True)) as file:
+            syncs = PieceSync(file)
             for chunk in stream.take(part.position, part.size):
                 crc = crc32c(chunk, crc)
                 written += write_all(file, [chunk], position + written)
                 syncs.note(len(chunk))
-        finally:
-            file.close()
         if written != part.size or crc != part.crc:
             raise BackupError(
                 f"{destination.place}/{name} is damaged: what it has of {target} has another checksum than was "
@@ -196,38 +195,32 @@ def _write_pieces(
         progress(part.size)
 
 
+@dataclass(slots=True)
 class _Stream:
     """Chunks one after the other, of which pieces are taken."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._chunk = b""
-        self._start = 0
+    _chunks: Iterator[bytes]
+    _chunk: bytes = b""
+    _start: int = 0
 
     def take(self, position: int, size: int) -> Iterator[bytes]:
         """``size`` bytes from ``position`` on, which is not before the end of the last piece; fewer at the end."""
         end = position + size
         while position < end:
-            if position >= self._start + len(self._chunk):
+            while position >= self._start + len(self._chunk):
                 self._start += len(self._chunk)
                 self._chunk = next(self._chunks, b"")
                 if not self._chunk:
                     return
-                continue
             piece = self._chunk[position - self._start : end - self._start]
             yield piece
             position += len(piece)
 
 
 def _make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
-    opened = []
-    try:
+    with ExitStack() as opened:
         for file in files:
             fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
-            opened.append(fs.open(f"{path}/{file.path}", writable=True))
-        for error in fs.sync_files(opened):
-            if error is not None:
-                raise error
-    finally:
-        for one in opened:
-            one.close()
+        found = [opened.enter_context(closing(fs.open(f"{path}/{file.path}", writable=True))) for file in files]
+        for error in filter(None, fs.sync_files(found)):
+            raise error

@@ -10,7 +10,7 @@ What a killed backup left in ``files`` is named by no manifest, and removed by t
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.destination import MARKER, Destination, MissingFileError
-from seglog_broker.backup.manifest import BackupError, Manifest, decode_manifest, newest_first
+from seglog_broker.backup.manifest import BackupError, Manifest, decode_manifest
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 
 MANIFESTS: Final = "backups/"
@@ -56,7 +56,7 @@ class BackupStore:
         if self._owner() is None:
             raise BackupError(f"{self.destination.place} is no backup of seglog: it has no {MARKER}")
         names = (file.name for file in self.destination.names(MANIFESTS))
-        return newest_first([name[len(MANIFESTS) : -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)])
+        return sorted((name[len(MANIFESTS) : -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)), reverse=True)
 
     def finished_ids(self) -> list[str]:
         """As ``ids``. Raises BackupError, also where there are none."""

@@ -6,6 +6,7 @@ together, which is written anew for each backup; so no old one is kept for the s
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.counting import BytesDone, CutLog, count_segment
@@ -58,7 +59,9 @@ def take_backup(
     previous = older.latest
     if previous is not None:
         now_ms = max(now_ms, previous.created_ms + 1)  # ids rise, whatever the clock does
-    taking = _Taking(fs, source, store, previous, id_at(now_ms), now_ms, link=link, progress=progress)
+    taking = _Taking(fs, source, store, id_at(now_ms), now_ms, link, progress, list(source.problems))
+    if previous is not None:
+        taking.continue_from(previous)
     try:
         manifest = taking.run()
     except SourceTooShortError as error:
@@ -68,44 +71,35 @@ def take_backup(
     return Taken(manifest, len(older.going))
 
 
+@dataclass(slots=True)
 class _Taking:
-    def __init__(
-        self,
-        fs: FileSystem,
-        source: Source,
-        store: BackupStore,
-        previous: Manifest | None,
-        backup: str,
-        now_ms: int,
-        *,
-        link: bool,
-        progress: BytesDone,
-    ) -> None:
-        self._fs = fs
-        self._source = source
-        self._store = store
-        self._id = backup
-        self._now_ms = now_ms
-        self._link = link
-        self._progress = progress
-        self._problems = list(source.problems)
-        self._count = 0
-        self._entries: list[FileEntry] = []
-        self._short: list[SourceFile] = []
-        topic_ids = {} if previous is None else {(log.topic, log.partition): log.topic_id for log in previous.logs}
+    _fs: FileSystem
+    _source: Source
+    _store: BackupStore
+    _id: str
+    _now_ms: int
+    _link: bool
+    _progress: BytesDone
+    _problems: list[str]
+    _count: int = 0
+    _entries: list[FileEntry] = field(default_factory=list)
+    _short: list[SourceFile] = field(default_factory=list)
+    _before: dict[str, FileEntry] = field(default_factory=dict)  # only of topics that were not made anew since
+    _counted: dict[str, SegmentFacts] = field(default_factory=dict)  # by the path of the ``.log``
+
+    def continue_from(self, previous: Manifest) -> None:
+        """Take what has not changed since ``previous`` from there."""
+        topic_ids = {(log.topic, log.partition): log.topic_id for log in previous.logs}
         same = {
             filenames.partition_directory_name(topic.name, number)
-            for topic in source.topics
+            for topic in self._source.topics
             for number in range(topic.partitions)
             if topic_ids.get((topic.name, number)) == topic.id
         }
-        self._before: dict[str, FileEntry] = {}  # only of topics that were not made anew since
-        self._counted: dict[str, SegmentFacts] = {}  # by the path of the ``.log``
-        if previous is not None:
-            self._before = {file.path: file for file in previous.files if file.path.partition("/")[0] in same}
-            for log in previous.logs:
-                directory = filenames.partition_directory_name(log.topic, log.partition)
-                self._counted |= {_log_path(directory, facts.base_offset): facts for facts in log.segments}
+        self._before = {file.path: file for file in previous.files if file.path.partition("/")[0] in same}
+        for log in previous.logs:
+            directory = filenames.partition_directory_name(log.topic, log.partition)
+            self._counted |= {_log_path(directory, facts.base_offset): facts for facts in log.segments}
 
     def run(self) -> Manifest:
         files: dict[str, list[SourceFile]] = {}

@@ -148,7 +148,7 @@ def test_records_that_differ_from_those_that_were_counted_are_named() -> None:
     manifest = disk.take()
     first, *others = manifest.logs
     segment, *more = first.segments
-    wrong = replace(first, segments=(segment._replace(records=segment.records + 1), *more))
+    wrong = first._replace(segments=(segment._replace(records=segment.records + 1), *more))
     differences = disk.restored(replace(manifest, logs=(wrong, *others)))
     assert len(differences) == 1
     assert differences[0].startswith("t-0: segment 0 has")
