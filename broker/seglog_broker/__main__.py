@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from seglog_broker.runtime.signals import Signals
-from seglog_broker.standard_output import as_error_line, complain, print_lines, run_printing
+from seglog_broker.standard_output import as_error_line, complain, print_and_end, refuse
 
 if TYPE_CHECKING:
     from seglog_broker.config import BrokerConfig, ConfigSources
@@ -57,7 +57,9 @@ PLATFORMS: Final = ("linux", "darwin")
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal comes, or run an offline command. Returns the exit code."""
     if sys.platform not in PLATFORMS:
-        return _refuse(f"seglog does not run on {sys.platform}: use Linux, or macOS for development.", EXIT_FAILED)
+        return refuse(
+            "seglogd", f"seglog does not run on {sys.platform}: use Linux, or macOS for development.", EXIT_FAILED
+        )
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in COMMANDS:
         try:
@@ -75,7 +77,7 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
     if options.version:
         from seglog_protocol.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
 
-        return _print([f"seglogd {VERSION}"], EXIT_OK)
+        return print_and_end("seglogd", [f"seglogd {VERSION}"], EXIT_OK)
 
     from seglog_broker.config import ConfigSources  # noqa: PLC0415
     from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
@@ -87,14 +89,14 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
     from seglog_protocol.extras import missing  # noqa: PLC0415
 
     if (error := missing("The broker", "broker")) is not None:
-        return _refuse(str(error), EXIT_USAGE)
+        return refuse("seglogd", str(error), EXIT_USAGE)
     config, warnings, mistakes = sources.examine()
     read_again = file_name, config.ssl_keystore_location, config.listener_settings, config.seglog_http_token_file
     signals.note_configuration(has_file=any(read_again))
     if mistakes:
         others = len(mistakes) - 1
         more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""
-        return _refuse(mistakes[0].message + more, EXIT_USAGE)
+        return refuse("seglogd", mistakes[0].message + more, EXIT_USAGE)
     return _run(config, [*warnings, *raise_limit(config)], sources, signals)
 
 
@@ -110,7 +112,7 @@ def _check_config(sources: "ConfigSources") -> int:
         lines += ["", *report.access_lines(examined.config)]
         upgrade, examined = _upgrade(examined)
         lines += ["", *upgrade] if upgrade else []
-    code = _print(lines, EXIT_OK)
+    code = print_and_end("seglogd", lines, EXIT_OK)
     warnings: list[str] = []
     if not examined.mistakes:
         examined = _with_token(_with_certificate(examined))
@@ -212,16 +214,6 @@ def _with_settings_of_run_time(examined: "Examined") -> "Examined":
         return examined._replace(mistakes=[InvalidConfigError(_sentence(error) or "", key="log.dir")])
 
 
-def _print(lines: Sequence[str], code: int) -> int:
-    """Print ``lines`` to standard output. Returns ``code``, or another exit code when printing fails."""
-
-    def work() -> int:
-        print_lines(lines)
-        return code
-
-    return run_printing("seglogd", work, when_piped=code)
-
-
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of `seglogd`. Raises SystemExit(2) on wrong usage."""
     parser = argparse.ArgumentParser(
@@ -282,11 +274,6 @@ def _as_listeners(addresses: str) -> str:
     """``HOST:PORT`` as ``listeners`` has it: with a protocol in front, where it has none."""
     parts = [part.strip() for part in addresses.split(",")] if addresses.strip() else []
     return ",".join(part if "://" in part else f"PLAINTEXT://{part}" for part in parts)
-
-
-def _refuse(sentence: str, code: int) -> int:
-    complain("seglogd", sentence)
-    return code
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------

@@ -42,6 +42,16 @@ def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> i
     return code
 
 
+def print_and_end(program: str, lines: Iterable[str], code: int) -> int:
+    """Print ``lines``, all that a command prints. Returns its exit code: ``code``, or another one if printing fails."""
+
+    def work() -> int:
+        print_lines(lines)
+        return code
+
+    return run_printing(program, work, when_piped=code)
+
+
 class OutputError(Exception):
     """Standard output failed; the message is the reason."""
 
@@ -76,6 +86,12 @@ def complain(program: str, sentence: str, level: str = "error") -> None:
         with contextlib.suppress(OSError):
             sys.stderr.write(as_error_line(f"{program}: {printable(sentence)}", level))
             sys.stderr.flush()
+
+
+def refuse(program: str, sentence: str, code: int) -> int:
+    """As ``complain``. Returns ``code``, the exit code of the command that ends so."""
+    complain(program, sentence)
+    return code
 
 
 def as_error_line(sentence: str, level: str) -> str:

@@ -1,13 +1,13 @@
 """What `seglogd user` and `seglogd init` have in common: their options, and how they end."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from seglog_broker.accounts.offline import AccountError, set_password
 from seglog_broker.config.command_options import load_config
 from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN
-from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.standard_output import print_and_end, refuse
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import InvalidConfigError, SeglogError
@@ -63,24 +63,16 @@ def run(program: str, arguments: argparse.Namespace) -> int:
     try:
         path = _log_directory(arguments)
     except InvalidConfigError as error:
-        complain(program, error.message)
-        return EXIT_USAGE
+        return refuse(program, error.message, EXIT_USAGE)
     try:
         lines = arguments.work(arguments, path)
     except AccountError as error:
-        complain(program, str(error))
+        return refuse(program, str(error), EXIT_FAILED)
     except SeglogError as error:
-        complain(program, error.message)
+        return refuse(program, error.message, EXIT_FAILED)
     except OSError as error:
-        complain(program, f"the accounts of {path} could not be changed: {why(error)}")
-    else:
-        return run_printing(program, lambda: _print(lines), when_piped=EXIT_OK)
-    return EXIT_FAILED
-
-
-def _print(lines: Sequence[str]) -> int:
-    print_lines(lines)
-    return EXIT_OK
+        return refuse(program, f"the accounts of {path} could not be changed: {why(error)}", EXIT_FAILED)
+    return print_and_end(program, lines, EXIT_OK)
 
 
 def _log_directory(arguments: argparse.Namespace) -> str:

@@ -4,7 +4,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from seglog_broker.backup.destination import Destination, DestinationError
@@ -14,7 +14,7 @@ from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.store import BackupStore
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.command_options import load_config
-from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
+from seglog_broker.standard_output import ProgressLine, complain, print_lines, refuse, run_printing
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import is_no_room, why
@@ -81,28 +81,23 @@ def run(program: str, work: Callable[[], int]) -> int:
     try:
         return run_printing(program, work, when_piped=EXIT_FAILED)
     except InvalidConfigError as error:
-        complain(program, error.message)
-        return EXIT_USAGE
+        return refuse(program, error.message, EXIT_USAGE)
     except (BackupError, DestinationError, KeyFileError) as error:
-        complain(program, str(error))
+        return refuse(program, str(error), EXIT_FAILED)
     except SeglogError as error:
-        complain(program, error.message)
+        return refuse(program, error.message, EXIT_FAILED)
     except OSError as error:
         what_now = ": make room there, and begin again" if is_no_room(error) else ""
-        complain(program, f"{why(error)}{what_now}")
+        return refuse(program, f"{why(error)}{what_now}", EXIT_FAILED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return EXIT_FAILED
 
 
 @contextmanager
 def opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Iterator[BackupStore]:
     """The backups at ``where``, until the block ends."""
-    destination: Destination = destination_of(fs, arguments, where)
-    try:
+    with closing(destination_of(fs, arguments, where)) as destination:
         yield BackupStore(destination)
-    finally:
-        destination.close()
 
 
 def list_backups(program: str, store: BackupStore) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file
-from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.standard_output import print_and_end, refuse
 from seglog_broker.storage.io.os_errors import why
 
 EXIT_OK: Final = 0
@@ -23,23 +23,15 @@ def main(argv: Sequence[str]) -> int:
     try:
         key = make_key_file(path)
     except KeyFileError as error:
-        complain(_PROGRAM, str(error))
-        return EXIT_FAILED
+        return refuse(_PROGRAM, str(error), EXIT_FAILED)
     except OSError as error:
-        complain(_PROGRAM, f"the key file {path} could not be written: {why(error)}")
-        return EXIT_FAILED
-
-    def work() -> int:
-        print_lines(
-            [
-                f"Made {path}, a key with the id {key.id.hex()}.",
-                "Whoever has it can read the backups that are made with it, and without it nobody can: keep a copy",
-                "away from this machine, and away from the backups.",
-            ]
-        )
-        return EXIT_OK
-
-    return run_printing(_PROGRAM, work, when_piped=EXIT_OK)
+        return refuse(_PROGRAM, f"the key file {path} could not be written: {why(error)}", EXIT_FAILED)
+    lines = [
+        f"Made {path}, a key with the id {key.id.hex()}.",
+        "Whoever has it can read the backups that are made with it, and without it nobody can: keep a copy",
+        "away from this machine, and away from the backups.",
+    ]
+    return print_and_end(_PROGRAM, lines, EXIT_OK)
 
 
 def make_parser() -> argparse.ArgumentParser:

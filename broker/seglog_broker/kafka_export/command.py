@@ -9,14 +9,14 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from seglog_broker.config.command_options import add_config_options, load_config
 from seglog_broker.kafka_export.cluster import BROKERS_MAX, Cluster, make_nodes
 from seglog_broker.kafka_export.source import ExportError, Source, SourceFile, read_source
 from seglog_broker.kafka_export.writing import PROPERTIES_FILE, refuse_destination, write_cluster
-from seglog_broker.standard_output import ProgressLine, complain, print_lines, run_printing
+from seglog_broker.standard_output import ProgressLine, print_and_end, refuse
 from seglog_broker.storage.directory.identity import root_names
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION, METADATA_VERSION_MAX
 from seglog_broker.storage.directory.log_directory import DirectoryLock
@@ -39,23 +39,20 @@ def main(argv: Sequence[str]) -> int:
     """Export a directory, or say what would come of it; returns the exit code. Raises SystemExit(2) on wrong usage."""
     arguments = make_parser().parse_args(argv)
     if arguments.to is None and not arguments.check:
-        complain(_PROGRAM, "name the directory for Kafka by --to, or have it only --check")
-        return EXIT_USAGE
+        return refuse(_PROGRAM, "name the directory for Kafka by --to, or have it only --check", EXIT_USAGE)
     try:
-        return run_printing(_PROGRAM, lambda: _print(_run(arguments)), when_piped=EXIT_OK)
+        return print_and_end(_PROGRAM, _run(arguments), EXIT_OK)
     except InvalidConfigError as error:
-        complain(_PROGRAM, error.message)
-        return EXIT_USAGE
+        return refuse(_PROGRAM, error.message, EXIT_USAGE)
     except ExportError as error:
-        complain(_PROGRAM, str(error))
+        return refuse(_PROGRAM, str(error), EXIT_FAILED)
     except SeglogError as error:
-        complain(_PROGRAM, error.message)
+        return refuse(_PROGRAM, error.message, EXIT_FAILED)
     except OSError as error:
         advice = f": make room for {arguments.to}, and run it again" if is_no_room(error) else ""
-        complain(_PROGRAM, f"nothing was exported: {why(error)}{advice}")
+        return refuse(_PROGRAM, f"nothing was exported: {why(error)}{advice}", EXIT_FAILED)
     except KeyboardInterrupt:
-        complain(_PROGRAM, "interrupted: nothing was exported")
-    return EXIT_FAILED
+        return refuse(_PROGRAM, "interrupted: nothing was exported", EXIT_FAILED)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -118,11 +115,6 @@ def _host(text: str) -> str:
     return text
 
 
-def _print(lines: Iterator[str]) -> int:
-    print_lines(lines)
-    return EXIT_OK
-
-
 def _run(arguments: argparse.Namespace) -> Iterator[str]:
     """Do it; yields what is printed. Raises ExportError, SeglogError, OSError."""
     config = load_config(arguments.config, arguments.set)
@@ -154,11 +146,9 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
                 yield describe_room(fs, source, destination)
             yield "it can be exported; nothing was written"
             return
-        progress = _Progress(source)
-        write_cluster(
-            fs, cluster, destination, time.time_ns() // 1_000_000, link=arguments.link, progress=progress.copied
-        )
-        progress.line.clear()
+        copied = _progress(line := ProgressLine(_PROGRESS_SECONDS), source)
+        write_cluster(fs, cluster, destination, time.time_ns() // 1_000_000, link=arguments.link, progress=copied)
+        line.clear()
     finally:
         lock.release()
     yield f"exported to {destination}: give it to the user that runs Kafka, then"
@@ -189,15 +179,13 @@ def describe_room(fs: FileSystem, source: Source, destination: str) -> str:
     )
 
 
-class _Progress:
-    """Shows how much of a source is at its new place."""
+def _progress(line: ProgressLine, source: Source) -> Callable[[SourceFile], None]:
+    """Shows how much of a source is at its new place: to be called with each file that is."""
+    size, done = source.size, 0
 
-    def __init__(self, source: Source) -> None:
-        self.line = ProgressLine(_PROGRESS_SECONDS)
-        self._size = source.size
-        self._done = 0
+    def copied(file: SourceFile) -> None:
+        nonlocal done
+        done += file.size
+        line.show(lambda: f"{size_text(done)} of {size_text(size)}")
 
-    def copied(self, file: SourceFile) -> None:
-        """A file is at its new place."""
-        self._done += file.size
-        self.line.show(lambda: f"{size_text(self._done)} of {size_text(self._size)}")
+    return copied

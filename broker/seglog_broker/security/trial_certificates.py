@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seglog_broker.config.values import join_address
-from seglog_broker.standard_output import complain, print_lines, run_printing
+from seglog_broker.standard_output import print_and_end, refuse
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     import trustme
+
+PROGRAM: Final = "seglogd certificates"
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -43,27 +45,22 @@ def main(argv: Sequence[str]) -> int:
     options = make_parser().parse_args(argv)
     from seglog_protocol.extras import missing  # noqa: PLC0415 - wrong usage needs none of it
 
-    if (error := missing("seglogd certificates", "broker")) is not None:
-        return _refuse(str(error), EXIT_USAGE)
+    if (error := missing(PROGRAM, "broker")) is not None:
+        return refuse(PROGRAM, str(error), EXIT_USAGE)
     folder = Path(options.to)
     try:
         made = make_certificates(folder, options.host, options.client)
     except InvalidConfigError as mistake:
-        return _refuse(mistake.message, EXIT_USAGE)
+        return refuse(PROGRAM, mistake.message, EXIT_USAGE)
     except OSError as failure:
-        return _refuse(f"{failure.filename or folder}: {failure.strerror or failure}.", EXIT_FAILED)
-
-    def work() -> int:
-        print_lines(_instructions(folder.absolute(), made, options.host))
-        return EXIT_OK
-
-    return run_printing("seglogd certificates", work, when_piped=EXIT_OK)
+        return refuse(PROGRAM, f"{failure.filename or folder}: {failure.strerror or failure}.", EXIT_FAILED)
+    return print_and_end(PROGRAM, _instructions(folder.absolute(), made, options.host), EXIT_OK)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the arguments, which docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
-        prog="seglogd certificates",
+        prog=PROGRAM,
         description="Make an authority, and certificates that it signs, for a trial of TLS: one for the broker, and "
         "one for each client that is named. A directory that has them already gets those that are missing.",
         epilog="Exit codes: 0 they are made, 1 they could not be written, 2 usage. See docs/REFERENCE.md.",
@@ -231,8 +228,3 @@ def _instructions(folder: Path, made: Sequence[str], hosts: Sequence[str]) -> It
     if protocol == "SASL_SSL":
         yield "sasl.mechanism=SCRAM-SHA-512"
         yield f'sasl.jaas.config={_SCRAM_OF_JAVA} required username="admin" password="...";'
-
-
-def _refuse(sentence: str, code: int) -> int:
-    complain("seglogd certificates", sentence)
-    return code

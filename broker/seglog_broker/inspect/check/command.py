@@ -14,10 +14,12 @@ from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.facts import json_lines
 from seglog_broker.inspect.findings import Totals
 from seglog_broker.inspect.readable import readable
-from seglog_broker.standard_output import ProgressLine, columns_of_terminal, complain, print_line, run_printing
+from seglog_broker.standard_output import ProgressLine, columns_of_terminal, print_line, refuse, run_printing
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.texts import size_text
 from seglog_protocol.errors import InvalidConfigError
+
+PROGRAM: Final = "seglogd check"
 
 EXIT_OK: Final = 0
 EXIT_UNSOUND: Final = 1
@@ -32,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load_config(arguments.config, arguments.set)
     except InvalidConfigError as error:
-        return _refuse(error.message, EXIT_USAGE)
+        return refuse(PROGRAM, error.message, EXIT_USAGE)
     progress = _Progress()
     path = plain_path(arguments.directory)
 
@@ -47,12 +49,12 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_OK if is_sound else EXIT_UNSOUND
 
     try:
-        return run_printing("seglogd check", check, when_piped=EXIT_UNSOUND)
+        return run_printing(PROGRAM, check, when_piped=EXIT_UNSOUND)
     except RefusedError as error:
-        return _refuse(str(error), EXIT_REFUSED)
+        return refuse(PROGRAM, str(error), EXIT_REFUSED)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        return _refuse(f"the check was ended by an error: {error.strerror or error}{where}", EXIT_UNSOUND)
+        return refuse(PROGRAM, f"the check was ended by an error: {error.strerror or error}{where}", EXIT_UNSOUND)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -60,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the arguments, which docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
-        prog="seglogd check",
+        prog=PROGRAM,
         description="Check a log directory while no broker runs on it: every batch, checksum, index and small file. "
         "Changes nothing without --repair.",
         epilog="Exit codes: 0 sound, 1 not sound, 2 usage, 4 refused: in use, or not a log directory. "
@@ -78,11 +80,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_config_options(parser)
     return parser
-
-
-def _refuse(sentence: str, code: int) -> int:
-    complain("seglogd check", sentence)
-    return code
 
 
 class _Progress:
