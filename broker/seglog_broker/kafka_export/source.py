@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seglog_broker.config.dynamic_config import DynamicConfig
+from seglog_broker.inspect.dump.small_files import OFFSET_CHECKPOINTS
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.identity import check_format, decode_properties, read_cluster_id, root_names
@@ -29,13 +30,6 @@ from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPart
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.transaction_files import MalformedSnapshotError, decode_snapshot
-
-CHECKPOINTS: Final = (
-    checkpoints.RECOVERY_POINT_CHECKPOINT,
-    checkpoints.LOG_START_CHECKPOINT,
-    checkpoints.HIGH_WATERMARK_CHECKPOINT,
-    checkpoints.CLEANER_CHECKPOINT,
-)
 
 _OF_KAFKA: Final = frozenset(
     {
@@ -79,7 +73,7 @@ class SourcePartition:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A log directory. ``offsets`` are those of each of CHECKPOINTS; no id from ``next_producer_id`` on was given.
+    """A log directory. ``offsets`` are those of OFFSET_CHECKPOINTS; no id from ``next_producer_id`` on was given.
 
     ``notes`` are sentences about what will be otherwise with Kafka, from what the files say.
     """
@@ -115,7 +109,7 @@ def read_source(fs: FileSystem, path: str) -> Source:
     found = root_names(fs, path)
     registry = _registry(fs, path, found)
     notes: list[str] = []
-    offsets = {name: _offsets(fs, path, name, notes) for name in CHECKPOINTS}
+    offsets = {name: _offsets(fs, path, name, notes) for name in OFFSET_CHECKPOINTS}
     partitions = {}
     for topic in registry.topics.values():
         for number in range(topic.partitions):

@@ -7,6 +7,7 @@ every one has that a broker uses. A broker that was stopped or killed leaves a s
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from seglog_broker.config import BrokerConfig, TopicConfig
@@ -41,9 +42,9 @@ from seglog_broker.storage.directory.opening import REPLACED_FILES
 from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem, is_directory, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, Lock, is_directory, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import UNREADABLE_MARK, MalformedJsonError, keep_copy
-from seglog_broker.storage.log.partition_files import log_base
+from seglog_broker.storage.log.partition_files import log_base, topic_id_in
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol import checkpoint_files as checkpoints
@@ -55,6 +56,13 @@ _OTHER_FILES: Final = frozenset(
     {filenames.LOCK_FILE, filenames.BACKUP_SOCKET, filenames.BALLAST_FILE, *filenames.SPARE_FILES}
 )
 """The lock, the socket, the ballast and the spare files, whose contents are not checked."""
+
+_READERS: Final[Mapping[str, tuple[Code, Callable[[FileSystem, str], object]]]] = {
+    filenames.PRODUCER_IDS_FILE: (Code.PRODUCER_IDS_MALFORMED, partial(ProducerIds, highest_seen=NO_PRODUCER_ID)),
+    filenames.DYNAMIC_CONFIGS_FILE: (Code.CONFIGS_MALFORMED, read_dynamic_configs),
+    filenames.ACCOUNTS_FILE: (Code.ACCOUNTS_MALFORMED, lambda fs, path: AccountStore(fs, path).load()),
+}
+"""By file, what refuses its contents at a start, and how a check calls that."""
 
 Key = tuple[str, int]
 """Topic and number of a partition."""
@@ -95,14 +103,14 @@ def check_directory(
         raise RefusedError(f"{path} is in use by {error} (its {filenames.LOCK_FILE} is held): stop it first") from error
     except OSError as error:
         raise RefusedError(f"{path} cannot be locked: {error.strerror or error}") from error
-    return _reports(check, lock.release)
+    return _reports(check, lock)
 
 
-def _reports(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Report]:
+def _reports(check: "_DirectoryCheck", lock: Lock) -> Iterator[Report]:
     try:
         yield from check.run()
     finally:
-        release()
+        lock.release()
 
 
 def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
@@ -209,24 +217,12 @@ class _DirectoryCheck:
             yield finding
             if self._options.repair:
                 yield self._write(name, FORMAT_CONTENT, f"has format {FORMAT_VERSION}", finding)
-        name = filenames.PRODUCER_IDS_FILE
-        if name in names:
-            try:
-                ProducerIds(self._fs, self._path_of(name), highest_seen=NO_PRODUCER_ID)
-            except LogDirectoryError as error:
-                yield self._finding(Code.PRODUCER_IDS_MALFORMED, name, error.message)
-        name = filenames.DYNAMIC_CONFIGS_FILE
-        if name in names:
-            try:
-                read_dynamic_configs(self._fs, self._path_of(name))
-            except LogDirectoryError as error:
-                yield self._finding(Code.CONFIGS_MALFORMED, name, error.message)
-        name = filenames.ACCOUNTS_FILE
-        if name in names:
-            try:
-                AccountStore(self._fs, self._path_of(name)).load()
-            except LogDirectoryError as error:
-                yield self._finding(Code.ACCOUNTS_MALFORMED, name, error.message)
+        for name, (code, read) in _READERS.items():
+            if name in names:
+                try:
+                    read(self._fs, self._path_of(name))
+                except LogDirectoryError as error:
+                    yield self._finding(code, name, error.message)
         name = filenames.CLOCK_FILE
         if name in names:
             try:
@@ -323,14 +319,7 @@ class _DirectoryCheck:
 
     def _is_of_deleted_topic(self, name: str) -> bool:
         """Whether the directory belongs to a deleted topic, and a crash kept the broker from removing it."""
-        path = f"{self._path_of(name)}/{filenames.PARTITION_METADATA_FILE}"
-        try:
-            return (
-                bool(self._deleting)
-                and filenames.decode_partition_metadata(read_file(self._fs, path)) in self._deleting
-            )
-        except (FileNotFoundError, ValueError):
-            return False
+        return bool(self._deleting) and topic_id_in(self._fs, self._path_of(name)) in self._deleting
 
     def _is_known(self, key: Key) -> bool:
         topic = self._topics.get(key[0])

@@ -58,10 +58,6 @@ class ExpectedIndexes:
             self._last_time = max(self._last_time, self._largest[0])
             self._indexed = position
 
-    def copy(self) -> "ExpectedIndexes":
-        """A copy with the same batches."""
-        return deepcopy(self)
-
     def live(self) -> IndexBytes:
         """The files of a segment that is appended to."""
         return IndexBytes(bytes(self._offsets), bytes(self._times))
@@ -93,8 +89,7 @@ class TrueTimes:
     """
 
     def __init__(self, found: bytes, base_offset: int) -> None:
-        size = names.TIME_ENTRY.size
-        self._entries = [found[at : at + size] for at in range(0, len(found), size)]
+        self._entries = _split(found, names.TIME_ENTRY.size)
         self._wanted = frozenset(self._entries)
         self._true: set[bytes] = set()
         self._base_offset = base_offset
@@ -117,7 +112,7 @@ class TrueTimes:
         if self._entries and len(self._entries[-1]) < size:
             return False
         timestamps = [names.TIME_ENTRY.unpack(entry)[0] for entry in self._entries]
-        wanted = [least[at : at + size] for at in range(0, len(least), size)]
+        wanted = _split(least, size)
         if not is_complete:
             wanted = [entry for entry in wanted if timestamps and names.TIME_ENTRY.unpack(entry)[0] <= timestamps[-1]]
         is_rising = all(one < following for one, following in pairwise(timestamps))
@@ -126,14 +121,9 @@ class TrueTimes:
 
 def interval_of(offsets: bytes) -> int | None:
     """The largest ``index.interval.bytes`` that gives these entries of an offset index; None if none does."""
-    before, smallest = 0, None
-    for entry in names.offset_entries(offsets):
-        gap = entry.position - before
-        if gap <= 0:
-            return None
-        smallest = gap if smallest is None else min(smallest, gap)
-        before = entry.position
-    return None if smallest is None else smallest - 1
+    positions = [0, *(entry.position for entry in names.offset_entries(offsets))]
+    smallest = min((following - one for one, following in pairwise(positions)), default=0)
+    return smallest - 1 if smallest > 0 else None
 
 
 # --- What the files have ----------------------------------------------------------------------------------------------
@@ -187,7 +177,7 @@ class IndexCheck:
         for found in segment:
             if isinstance(found, InvalidBytes):
                 if found.header is not None:
-                    self._before_damage = self._before_damage or [model.copy() for model in self._models]
+                    self._before_damage = self._before_damage or deepcopy(self._models)
                     for model in self._before_damage:
                         model.add(found.position, found.header)
                 continue
@@ -253,9 +243,7 @@ class IndexCheck:
             return False
         if kind.found == kind.closed or (self._is_live and kind.live.startswith(kind.entries)):
             return True
-        if not self._context.is_adopted or not kind.entries:
-            return False
-        if kind.suffix == names.OFFSET_INDEX_SUFFIX:
+        if not self._context.is_adopted or not kind.entries or kind.suffix == names.OFFSET_INDEX_SUFFIX:
             return False
         least = kind.live if self._is_live else kind.closed
         return self._true_times.are_all(least, is_complete=not self._is_live)
@@ -312,10 +300,10 @@ def _difference(found: bytes, expected: bytes, entry_size: int) -> str:
     there, wanted = len(found) // entry_size, len(expected) // entry_size
     if there != wanted:
         return f"{there} entries instead of {wanted}"
-    number = next(
-        number
-        for number in range(wanted)
-        if found[number * entry_size : (number + 1) * entry_size]
-        != expected[number * entry_size : (number + 1) * entry_size]
-    )
-    return f"entry {number} differs"
+    pairs = zip(_split(found, entry_size), _split(expected, entry_size), strict=False)
+    return f"entry {[one == other for one, other in pairs].index(False)} differs"
+
+
+def _split(content: bytes, entry_size: int) -> list[bytes]:
+    """The entries; the last one may be shorter."""
+    return [content[at : at + entry_size] for at in range(0, len(content), entry_size)]

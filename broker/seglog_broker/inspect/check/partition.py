@@ -67,8 +67,8 @@ class _Checksums:
     """
 
     stored: SegmentChecksum | None
-    is_malformed: bool
-    measured: SegmentChecksum | None
+    measured: SegmentChecksum
+    is_malformed: bool = False
 
 
 class _PartitionCheck:
@@ -215,13 +215,12 @@ class _PartitionCheck:
         measured = measure_segment(self._fs, self._path, base)
         try:
             stored = read_segment_checksum(self._fs, self._path, base)
-            if stored is not None and stored != measured and self._is_outdated(base, stored, measured.size):
-                return _Checksums(None, is_malformed=False, measured=measured)
-            return _Checksums(stored, is_malformed=False, measured=measured)
         except MalformedChecksumError as error:
             path = checksum_path(self._path, base)
             self.out.add(Code.CHECKSUM_FILE_WRONG, path, f"cannot be understood: {error}")
-            return _Checksums(None, is_malformed=True, measured=measured)
+            return _Checksums(None, measured, is_malformed=True)
+        is_outdated = stored not in {None, measured} and self._is_outdated(base, stored, measured.size)
+        return _Checksums(None if is_outdated else stored, measured)
 
     def _is_outdated(self, base: int, stored: SegmentChecksum, size: int) -> bool:
         """Whether Kafka has replaced the segment since its checksum was stored. Adds a note if so."""
@@ -242,8 +241,7 @@ class _PartitionCheck:
     def _judge_damage(self, recorded: Sequence[DamagedRange]) -> None:
         """Report damage with valid batches after it, and holes; ``recorded`` ones are notes."""
         for lost, why in self._walk.damaged:
-            offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
-            self._judge_bytes(DamagedBytes(lost, why), recorded, Code.BATCH_DAMAGED, offsets)
+            self._judge_bytes(DamagedBytes(lost, why), recorded, Code.BATCH_DAMAGED)
         compacted_before = max(self._context.compacted_before, self.out.state.compacted_before)
         first = max(compacted_before, self._context.log_start)  # what lies below the log start has been deleted
         for found in self._walk.holes:
@@ -274,13 +272,11 @@ class _PartitionCheck:
         """Report damage and torn tails at the end, and an end that is too low; then set both ends in the counts."""
         context, end = self._context, self._end
         for damaged in self._walk.tails:
-            lost = damaged.range
-            offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
-            self._judge_bytes(damaged, recorded, Code.TAIL_DAMAGED, offsets)
+            self._judge_bytes(damaged, recorded, Code.TAIL_DAMAGED)
         for damaged in self._walk.torn:
             lost = damaged.range
             if context.is_clean:
-                self._judge_bytes(damaged, recorded, Code.TAIL_DAMAGED, None)
+                self._judge_bytes(damaged, recorded, Code.TAIL_DAMAGED)
             else:
                 at = (lost.position, lost.end_position)
                 path = self._path_of(lost.segment, names.LOG_SUFFIX)
@@ -300,10 +296,9 @@ class _PartitionCheck:
         self.out.counts.start_offset = min(max(first, context.log_start), end)
         self.out.counts.end_offset = end
 
-    def _judge_bytes(
-        self, damaged: DamagedBytes, recorded: Sequence[DamagedRange], code: Code, offsets: tuple[int, int] | None
-    ) -> None:
+    def _judge_bytes(self, damaged: DamagedBytes, recorded: Sequence[DamagedRange], code: Code) -> None:
         lost, why = damaged
+        offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
         is_known = any(known.covers_bytes_of(lost) for known in recorded)
         path, at = self._path_of(lost.segment, names.LOG_SUFFIX), (lost.position, lost.end_position)
         if is_known or self._has_left_the_log(lost.segment):
@@ -340,7 +335,7 @@ class _PartitionCheck:
         self.out.plan.cover = [base for base in self.out.plan.cover if base not in damaged]
         for base, checksums in self._checksums.items():
             stored, measured = checksums.stored, checksums.measured
-            if stored == measured or measured is None:
+            if stored == measured:
                 continue
             path = checksum_path(self._path, base)
             if stored is not None and base not in damaged:

@@ -1,7 +1,7 @@
 """The check of a partition's small files: whether they are well formed, and whether they agree with the log."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
@@ -88,28 +88,20 @@ class EpochsSeen:
         ]
 
 
+@dataclass(slots=True)
 class SmallFiles:
-    """Checks the small files of one partition. Adds findings and repairs to ``out``. Call ``check_state`` first."""
+    """Checks the small files of one partition. Adds findings and repairs to ``_out``. Call ``check_state`` first."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: str,
-        found: Sequence[str],
-        bases: Sequence[int],
-        context: PartitionContext,
-        out: CheckResult,
-    ) -> None:
-        self.recorded: list[DamagedRange] = []  # damaged ranges in the partition's state
-        self._fs = fs
-        self._path = path
-        self._names = found
-        self._bases = bases
-        self._context = context
-        self._out = out
-        self._read_only: str | None = None
-        self._is_first_gone_reported = False
-        self._state = PartitionState()
+    _fs: FileSystem
+    _path: str
+    _names: Sequence[str]
+    _bases: Sequence[int]
+    _context: PartitionContext
+    _out: CheckResult
+    recorded: list[DamagedRange] = field(default_factory=list)  # damaged ranges in the partition's state
+    _read_only: str | None = None
+    _is_first_gone_reported: bool = False
+    _state: PartitionState = field(default_factory=PartitionState)
 
     # --- The partition's state ----------------------------------------------------------------------------------------
 
@@ -264,19 +256,14 @@ class SmallFiles:
             if wanted is not None:
                 self._out.replace(path, encode_partition_metadata(wanted), f"has topic id {wanted}, as the registry")
             return
-        self._check_metadata_text(path)
-        if wanted is not None:
-            found = decode_partition_metadata(read_file(self._fs, path))
-            if found != wanted and not self._context.is_from_kafka:
-                what = f"names topic id {found}, the registry has {wanted}"
-                self._out.add(Code.TOPIC_ID_WRONG, path, what)
-
-    def _check_metadata_text(self, path: str) -> None:
-        """Check the whole text of the file, which follows from the id, so that every flipped bit is found."""
-        content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
-        if read_file(self._fs, path) != content:
+        content = read_file(self._fs, path)
+        found = decode_partition_metadata(content)
+        whole = encode_partition_metadata(found)  # the whole text follows from the id: every flipped bit is found
+        if content != whole:
             self._out.add(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
-            self._out.replace(path, content, "written as Kafka writes it")
+            self._out.replace(path, whole, "written as Kafka writes it")
+        if wanted not in {None, found} and not self._context.is_from_kafka:
+            self._out.add(Code.TOPIC_ID_WRONG, path, f"names topic id {found}, the registry has {wanted}")
 
     def check_snapshots(self) -> None:
         """Check the producer snapshots."""

@@ -56,31 +56,24 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _dump(fs: FileSystem, paths: Sequence[str], options: DumpOptions, *, as_json: bool) -> int:
-    reader = _PathReader(fs, options)
-    facts = reader.facts(paths)
+    codes = {EXIT_OK}
+    facts = _facts(fs, paths, options, codes)
     for line in json_lines(facts) if as_json else readable(facts, columns_of_terminal()):
         print_line(line)
-    return EXIT_USAGE if reader.has_nothing_to_show else EXIT_DAMAGED if reader.has_damage else EXIT_OK
+    return max(codes)
 
 
-class _PathReader:
-    """Yields the facts of several paths, and remembers what the exit code depends on."""
-
-    def __init__(self, fs: FileSystem, options: DumpOptions) -> None:
-        self._fs = fs
-        self._options = options
-        self.has_damage = False
-        self.has_nothing_to_show = False  # of at least one path
-
-    def facts(self, paths: Iterable[str]) -> Iterator[Fact]:
-        for path in paths:
-            try:
-                found = facts_of(self._fs, path, self._options)
-            except NothingToDumpError as error:
-                self.has_nothing_to_show = True
-                sys.stdout.flush()
-                complain("seglogd dump", str(error))
-                continue
-            for fact in found:
-                self.has_damage = self.has_damage or isinstance(fact, Damage)
-                yield fact
+def _facts(fs: FileSystem, paths: Iterable[str], options: DumpOptions, codes: set[int]) -> Iterator[Fact]:
+    """The facts of several paths; adds to ``codes`` the exit codes that they call for, the highest of which counts."""
+    for path in paths:
+        try:
+            found = facts_of(fs, path, options)
+        except NothingToDumpError as error:
+            codes.add(EXIT_USAGE)
+            sys.stdout.flush()
+            complain("seglogd dump", str(error))
+            continue
+        for fact in found:
+            if isinstance(fact, Damage):
+                codes.add(EXIT_DAMAGED)
+            yield fact

@@ -25,6 +25,7 @@ from seglog_broker.storage.directory.identity import decode_properties, root_nam
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, is_directory, read_file
 from seglog_broker.storage.io.small_files import read_offsets
+from seglog_broker.storage.log.partition_files import topic_id_in
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPartition
@@ -35,8 +36,10 @@ from seglog_protocol.segment_files import (
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    offset_index_problem,
     parse_segment_file_name,
     segment_file_name,
+    time_index_problem,
 )
 
 _ONLY_IN_LOG_DIRECTORIES: Final = frozenset(
@@ -179,7 +182,7 @@ def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequen
     for topic in sorted({parsed.topic for parsed in live}):
         numbers = [parsed.partition for parsed in live if parsed.topic == topic]
         paths = [f"{path}/{filenames.partition_directory_name(topic, number)}" for number in numbers]
-        topic_id = next(filter(None, (_topic_id(fs, directory) for directory in paths)), None)
+        topic_id = next(filter(None, (topic_id_in(fs, directory) for directory in paths)), None)
         yield f.TopicFound(topic, topic_id, max(numbers) + 1, {}, [])
 
 
@@ -213,14 +216,6 @@ def _partition_name(name: str) -> filenames.PartitionDirectory | None:
     except ValueError:
         return None
     return None if filenames.why_invalid_topic(found.topic) else found
-
-
-def _topic_id(fs: FileSystem, directory: str) -> str | None:
-    path = f"{directory}/{filenames.PARTITION_METADATA_FILE}"
-    try:
-        return filenames.decode_partition_metadata(read_file(fs, path))
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
@@ -264,7 +259,7 @@ def dump_partition(
         topic=parsed and parsed.topic,
         partition=parsed and parsed.partition,
         marker=parsed.marker if parsed else "",
-        topic_id=_topic_id(fs, path),
+        topic_id=topic_id_in(fs, path),
         segments=len(bases),
         size=sum(sizes[segment_file_name(base, LOG_SUFFIX)] for base in bases),
         epochs=epochs,
@@ -366,9 +361,9 @@ def _segment(
         other_files=[name for name in names if name not in shown],
     )
     yield from problems
-    if ends is not None and (problem := ends.offset_problem(log_size)):
+    if ends is not None and (problem := offset_index_problem(ends.ends, log_size)):
         yield f.Damage(f"{path}/{offset_index}", None, None, problem)
-    if times is not None and (problem := times.time_problem()):
+    if times is not None and (problem := time_index_problem(times.ends)):
         yield f.Damage(f"{path}/{time_index}", None, None, problem)
 
 

@@ -71,14 +71,6 @@ class IndexSummary:
     padding_bytes: int
     ends: bytes  # the first and the last entry, and the bytes of an incomplete one after them
 
-    def offset_problem(self, log_size: int) -> str | None:
-        """Why this cannot be the offset index of a log of ``log_size`` bytes, or None."""
-        return segment_files.offset_index_problem(self.ends, log_size)
-
-    def time_problem(self) -> str | None:
-        """Why this cannot be a time index, or None."""
-        return segment_files.time_index_problem(self.ends)
-
 
 def summarize_index(fs: FileSystem, path: str, suffix: str) -> IndexSummary:
     """The summary of an index file with that suffix; reads the whole file only if it ends in zeros. Raises OSError."""

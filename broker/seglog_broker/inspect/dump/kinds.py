@@ -119,11 +119,8 @@ def _file(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact]:
         return dump_small_file(fs, path, *SMALL_FILES[name])
     if name == LOCK_FILE:
         raise NothingToDumpError(f"{path} is the lock of a log directory; it does not show whether it is held")
-    if (
-        name.endswith(segment_files.TEMPORARY_SUFFIX)
-        and name.removesuffix(segment_files.TEMPORARY_SUFFIX) in SMALL_FILES
-    ):
-        type_, _ = SMALL_FILES[name.removesuffix(segment_files.TEMPORARY_SUFFIX)]
+    if (replaced := name.removesuffix(segment_files.TEMPORARY_SUFFIX)) in SMALL_FILES:
+        type_, _ = SMALL_FILES[replaced]
         raise NothingToDumpError(f"{path} is an unfinished replacement of the {type_}, and is not used")
     found = segment_files.parse_segment_file_name(name)
     if found is None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from seglog_broker.inspect import facts as f
 from seglog_broker.storage.directory.accounts import AccountStore
-from seglog_broker.storage.directory.identity import decode_properties
+from seglog_broker.storage.directory.identity import FORMAT_VERSION, decode_properties
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
@@ -142,8 +142,6 @@ def read_clean_marker(fs: FileSystem, path: str) -> Iterator[f.Fact]:
 
 def read_format(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-format``."""
-    from seglog_broker.storage.directory.identity import FORMAT_VERSION  # noqa: PLC0415 - it imports the configuration
-
     text = read_file(fs, path).decode(errors="replace").strip()
     yield f.Property("format", text[:20])
     if not text.isdigit():
