@@ -20,15 +20,11 @@ _STDERR_BYTES_MAX: Final = 2000
 """The end of a dead worker's standard error that goes into the error."""
 
 
-def _ignore(_: int) -> None:
-    """A ``Progress`` that does nothing."""
-
-
 class Workers:
     """Runs jobs: ``WorkerPool``, or its inline double in tests."""
 
     async def run(
-        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
+        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None
     ) -> AnswerT:
         """Run a job and return its answer. A cancellation ends the process of the job first.
 
@@ -67,7 +63,7 @@ class WorkerPool(Workers):
         await self.end()
 
     async def run(
-        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
+        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None
     ) -> AnswerT:
         """See Workers."""
         async with self._limit:

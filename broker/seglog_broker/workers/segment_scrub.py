@@ -5,7 +5,7 @@ over bytes that the walk has just read, while they are in memory.
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -36,8 +36,7 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubRes
     log = LogWalk(fs, job.directory)
     indexes = IndexCheck(fs, job.directory, job.base_offset, context, is_live=False)
     running, summed, batches = RunningChecksum(), 0, 0
-    file = fs.open(path)
-    try:
+    with closing(fs.open(path)) as file:
         size = file.size()
         for found in indexes.batches(log.segment(job.base_offset, job.next_base)):
             batches += 1
@@ -45,8 +44,6 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubRes
                 summed += _add(running, file.pread(_PIECE_BYTES, summed), throttle)
         while summed < size:
             summed += _add(running, file.pread(min(_PIECE_BYTES, size - summed), summed), throttle)
-    finally:
-        file.close()
     findings, replacements = indexes.judge(size)
     wrong = tuple(f"{each.path} {each.what}" for each in findings if each.severity != Severity.NOTE)
     return ScrubResult(
@@ -89,11 +86,8 @@ def _write_beside(fs: FileSystem, replacements: Iterable[Replacement]) -> Iterab
         parsed = names.parse_segment_file_name(replacement.path.rpartition("/")[2])
         assert parsed is not None, "an index has the name of one"
         with suppress(OSError):
-            file = fs.open(path, create=True)
-            try:
+            with closing(fs.open(path, create=True)) as file:
                 file.truncate(0)
                 write_all(file, [replacement.content], 0)
                 file.fdatasync()
-            finally:
-                file.close()
             yield parsed[1]
