@@ -203,9 +203,7 @@ def _results_of(api: str) -> _Results | None:
             names = [inner.name for inner in msgspec.structs.fields(item)]
             if "error" in names and _ASKED.get(api, field.name) in asked.__struct_fields__:
                 keys = tuple(key for key in _KEYS if key in names)
-                others = [
-                    other for other in msgspec.structs.fields(reply) if other.required and other.name != field.name
-                ]
-                numbers = tuple(other.name for other in others)
+                others = (other for other in msgspec.structs.fields(reply) if other.required)
+                numbers = tuple(other.name for other in others if other.name != field.name)
                 return _Results(reply, field.name, item, keys, _ASKED.get(api, field.name), numbers)
     return None

@@ -7,6 +7,7 @@ the two, in order. A crash walks over those changes and decides for each whether
 import functools
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -86,7 +87,7 @@ class Inode:
             change._replace(clean=True) if isinstance(change, _Write) else change for change in pending
         ]
 
-    def copied(self) -> "Inode":
+    def __deepcopy__(self, _memo: object) -> "Inode":
         """A copy with the same unsynced changes, without open handles."""
         copy = Inode(self.mtime_ms)
         copy.content, copy._durable, copy._pending = self.content[:], self._durable[:], self._pending[:]
@@ -210,7 +211,7 @@ class Disk:
     def after(self, policy: CrashPolicy) -> "Disk":
         """The disk after a crash now; a copy."""
         if policy.unsynced == "kept":
-            return Disk(*_copied(self.root, self._pending), self.capacity)
+            return Disk(*deepcopy((self.root, self._pending)), self.capacity)
         dice = random.Random(policy.seed) if policy.unsynced == "random" else None  # noqa: S311  repeatable on purpose
         return Disk(_after_power_cut(self.root, self._pending, dice), [], self.capacity)
 
@@ -294,29 +295,3 @@ def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random |
         return copy
 
     return left_directory(root)
-
-
-def _copied(root: Directory, pending: list[Step]) -> tuple[Directory, list[Step]]:
-    """A copy of the tree and steps, including nodes that only the synced state has."""
-    files: dict[Inode, Inode] = {}
-    directories: dict[Directory, Directory] = {}
-
-    def copied(node: Node) -> Node:
-        if isinstance(node, Directory):
-            return copied_directory(node)
-        if node not in files:
-            files[node] = node.copied()
-        return files[node]
-
-    def copied_directory(directory: Directory) -> Directory:
-        if directory not in directories:
-            copy = directories[directory] = Directory(directory.mtime_ms)
-            copy.entries = {name: copied(node) for name, node in directory.entries.items()}
-            copy.durable = {name: copied(node) for name, node in directory.durable.items()}
-        return directories[directory]
-
-    def copied_change(change: NameChange) -> NameChange:
-        before, after = (node and copied(node) for node in (change.before, change.after))
-        return NameChange(copied_directory(change.directory), change.name, before, after)
-
-    return copied_directory(root), [tuple(map(copied_change, step)) for step in pending]

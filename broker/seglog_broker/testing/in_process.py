@@ -204,11 +204,8 @@ class BrokerThread:
 
     def crash(self) -> None:
         """End as a process does that is killed: nothing is answered any more, and nothing more is written."""
-        self.call(self._crash)
+        self.call(setattr, self.serving.broker, "is_crashing", True)
         self.stop()
-
-    def _crash(self) -> None:
-        self.serving.broker.is_crashing = True
 
     def call(self, fn: Callable[..., T], *args: Any) -> T:
         """What ``fn(*args)`` returns when it is called on the loop. Raises BrokerStoppedError."""
@@ -248,29 +245,27 @@ class BrokerThread:
 
     def move_clock(self, seconds: float, *, wall_only: bool) -> None:
         """Move the wall clock, and by default the loop's with it: then what is due by then has been done on return."""
-        self.call(self._move_clock, seconds, wall_only)
-        self.settle()
 
-    def _move_clock(self, seconds: float, wall_only: bool) -> None:
-        self._clock.ahead_ms += round(seconds * 1000)
-        if not wall_only:
-            self._loop_clock.ahead_seconds += seconds
+        def move() -> None:
+            self._clock.ahead_ms += round(seconds * 1000)
+            self._loop_clock.ahead_seconds += 0 if wall_only else seconds
+
+        self.call(move)
+        self.settle()
 
     def look_at_disk(self) -> None:
         """Have the broker see how much room there is, and put the mode of a full disk on or off."""
-        self.call(self._look_at_disk)
+        self.call(self.serving.broker.directory.space.refresh)
         self.settle()
-
-    def _look_at_disk(self) -> None:
-        self.serving.broker.directory.space.refresh()
 
     def slow_disk(self, seconds: float) -> None:
         """Syncs take ``seconds`` longer, from now on; 0: no longer."""
-        self.call(self._slow_disk, seconds)
 
-    def _slow_disk(self, seconds: float) -> None:
-        self._offload.slow_down(seconds)
-        self.serving.broker.commits.may_wait_at = float("inf") if seconds else 0.0
+        def slow_down() -> None:
+            self._offload.slow_down(seconds)
+            self.serving.broker.commits.may_wait_at = float("inf") if seconds else 0.0
+
+        self.call(slow_down)
 
     # --- The thread ---------------------------------------------------------------------------------------------------
 

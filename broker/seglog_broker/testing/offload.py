@@ -37,30 +37,7 @@ class InlineOffload(Offload):
         await trio.lowlevel.checkpoint()
         return fn(*args)
 
-    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def derivation(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def handshake(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def configuration(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
+    cold_read = maintenance = derivation = handshake = configuration = fsync
 
     async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
         """See Offload."""

@@ -474,7 +474,7 @@ class _Losing(Transport):
         self._broken = broken
         self._request = request
         self._fault = fault
-        self._reader = request.reader()
+        self._reader: Any = request.reader()
         self._is_lost = False
 
     def send(self, data: Buffer, *, more: bool = False) -> int:
@@ -482,21 +482,14 @@ class _Losing(Transport):
         del more
         if not self._is_lost:
             self._reader.receive_data(data)
-            while (frame := self._next_frame()) is not None:
+            while (frame := self._reader.next_frame()) is not None:
                 if self._request.is_answered_by(frame):
-                    self._lose()
+                    self._is_lost = True
+                    self._fault.met += 1
+                    self._broken.reset_at_close()
         if self._is_lost:
             raise ConnectionResetError("a test asked for it: the reply is lost")
         return len(data)
-
-    def _lose(self) -> None:
-        self._is_lost = True
-        self._fault.met += 1
-        self._broken.reset_at_close()
-
-    def _next_frame(self) -> Any:
-        reader: Any = self._reader
-        return reader.next_frame()
 
     def send_file(self, file: File, position: int, size: int) -> int | None:
         """As ``Transport.send_file``."""
