@@ -214,6 +214,17 @@ def _with_settings_of_run_time(examined: "Examined") -> "Examined":
         return examined._replace(mistakes=[InvalidConfigError(_sentence(error) or "", key="log.dir")])
 
 
+_NAMED: Final = {
+    "--data": ("log.dir", "DIR", ", where the data is kept"),
+    "--listen": ("seglog.listen", "HOST:PORT", ", where clients connect"),
+    "--kafka": ("listeners", "HOST:PORT", ", where Kafka's clients connect; with commas between several"),
+    "--http": ("seglog.http.listen", "HOST:PORT", ", where health and metrics are"),
+    "--log-format": ("seglog.log.format", "FORMAT", ": console or json"),
+    "--log-level": ("seglog.log.level", "LEVEL", ": debug, info, warning or error"),
+}
+"""Flags that set one key: the key, the name of its value, and what --help says of it behind the key."""
+
+
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of `seglogd`. Raises SystemExit(2) on wrong usage."""
     parser = argparse.ArgumentParser(
@@ -231,14 +242,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--config", metavar="FILE", help="configuration: TOML or Kafka's .properties (or SEGLOG_CONFIG)"
     )
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
-    parser.add_argument("--data", metavar="DIR", help="log.dir, where the data is kept")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="seglog.listen, where clients connect")
-    parser.add_argument(
-        "--kafka", metavar="HOST:PORT", help="listeners, where Kafka's clients connect; with commas between several"
-    )
-    parser.add_argument("--http", metavar="HOST:PORT", help="seglog.http.listen, where health and metrics are")
-    parser.add_argument("--log-format", metavar="FORMAT", help="seglog.log.format: console or json")
-    parser.add_argument("--log-level", metavar="LEVEL", help="seglog.log.level: debug, info, warning or error")
+    for flag, (key, metavar, what) in _NAMED.items():
+        parser.add_argument(flag, metavar=metavar, help=f"{key}{what}")
     parser.add_argument(
         "--check-config", action="store_true", help="print the configuration with its mistakes and warnings, and exit"
     )
@@ -259,15 +264,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
     """The given flags that set one key: flag -> (key, value)."""
-    named = {
-        "--data": ("log.dir", options.data),
-        "--listen": ("seglog.listen", options.listen),
-        "--kafka": ("listeners", None if options.kafka is None else _as_listeners(options.kafka)),
-        "--http": ("seglog.http.listen", options.http),
-        "--log-format": ("seglog.log.format", options.log_format),
-        "--log-level": ("seglog.log.level", options.log_level),
-    }
-    return {flag: (key, value) for flag, (key, value) in named.items() if value is not None}
+    given = {flag: getattr(options, flag.removeprefix("--").replace("-", "_")) for flag in _NAMED}
+    if given["--kafka"] is not None:
+        given["--kafka"] = _as_listeners(given["--kafka"])
+    return {flag: (_NAMED[flag][0], value) for flag, value in given.items() if value is not None}
 
 
 def _as_listeners(addresses: str) -> str:

@@ -331,11 +331,11 @@ def _resolve(
             continue
         (setting, value), *hidden = strongest
         values[key.attribute], settings[key.name] = value, setting
-        found_wanting = _warnings(key, setting, value)
-        if key.is_noted(value):
-            idle += [(_named(key, setting), sentence) for sentence in found_wanting]
-        else:
-            warnings += found_wanting
+        warning = _warning(key, setting, value)
+        if warning is not None and key.is_noted(value):  # named with its value where another one describes the broker
+            idle.append((setting.name if key.holds is None else f"{setting.name} = {shown(setting.raw)}", warning))
+        elif warning is not None:
+            warnings.append(warning)
         warnings += [
             f"{weaker.name} ({weaker.origin}) has no effect beside {setting.name}, which is the stronger name for the "
             "same setting."
@@ -367,17 +367,11 @@ def _parsed(key: Key, found: Iterable[tuple[Setting, Synonym]], mistakes: _Mista
     return parsed
 
 
-def _warnings(key: Key, setting: Setting, value: Value) -> list[str]:
+def _warning(key: Key, setting: Setting, value: Value) -> str | None:
     own = BROKER_NAMES.get(setting.name)
     if own is not None and own is not key and own.effect is not Effect.NOW:
-        return []  # the key itself gives the same warning
-    warning = key.warning(setting, value)
-    return [] if warning is None else [warning]
-
-
-def _named(key: Key, setting: Setting) -> str:
-    """The name of a setting without effect, with its value where another would say what the broker does."""
-    return setting.name if key.holds is None else f"{setting.name} = {shown(setting.raw)}"
+        return None  # the key itself gives the same warning
+    return key.warning(setting, value)
 
 
 def check_broker_config(config: BrokerConfig) -> None:

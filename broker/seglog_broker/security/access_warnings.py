@@ -62,25 +62,15 @@ def _file_warnings(config: BrokerConfig) -> Iterator[str]:
     key = "ssl.keystore.location"
     stores = {config.ssl_keystore_location: key}
     stores |= {str(own.value): own.name for own in config.listener_settings if own.key.name == key}
-    for store, name in stores.items():
-        if not store or (mode := _open_mode(store)) is None:
-            continue
-        yield (
-            f"{name} = {store} can be read by other users of this machine (mode {mode:04o}), who could "
-            "pose as the broker: chmod 600 it"
-        )
-    token = config.seglog_http_token_file
-    if token and (mode := _open_mode(token)) is not None:
-        yield (
-            f"seglog.http.token.file = {token} can be read by other users of this machine (mode {mode:04o}), who could "
-            "see metrics and problems with it: chmod 600 it"
-        )
-    accounts = f"{config.log_dir}/{ACCOUNTS_FILE}"
-    if (mode := _open_mode(accounts)) is not None:
-        yield (
-            f"{accounts} can be read by other users of this machine (mode {mode:04o}), who could try passwords against "
-            "it, and pose as the broker: chmod 600 it"
-        )
+    token, accounts = config.seglog_http_token_file, f"{config.log_dir}/{ACCOUNTS_FILE}"
+    for path, title, danger in (
+        *((store, f"{name} = {store}", "pose as the broker") for store, name in stores.items()),
+        (token, f"seglog.http.token.file = {token}", "see metrics and problems with it"),
+        (accounts, accounts, "try passwords against it, and pose as the broker"),
+    ):
+        if path and (mode := _open_mode(path)) is not None:
+            who = f"other users of this machine (mode {mode:04o}), who could {danger}"
+            yield f"{title} can be read by {who}: chmod 600 it"
 
 
 def _open_mode(path: str) -> int | None:

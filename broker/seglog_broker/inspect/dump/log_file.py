@@ -49,8 +49,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
             if records:
                 yield from _records(file, path, found)
         yield totals
-        note = changed_meanwhile(file, size, path)
-        if note is not None:
+        if (note := changed_meanwhile(file, size, path)) is not None:
             yield note
 
 
