@@ -1,21 +1,23 @@
 """Configuration keys: name, kind, range, effect and meaning, and the origin of a value.
 
-The keys themselves are annotations of the attributes that hold their values, in ``topic_config`` and
-``broker_config``, so that name, type, default and meaning of a setting are written once, in one place. The name of a
-key is that of the attribute with ``.`` for ``_``:
+The keys themselves stand with the attributes that hold their values, in ``topic_config`` and ``broker_config``, so that
+name, type, default and meaning of a setting are written once, in one place. The name of a key is that of the attribute
+with ``.`` for ``_``:
 
-    segment_ms: Annotated[int, Key(Long(1), "...", "...")] = 604_800_000
+    segment_ms: int = key(604_800_000, Long(1), "...", "...")
 """
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from seglog_broker.config.values import HIDDEN, Kind, Raw, Secret, Value, Whole, parse_with_unit, shown
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.quantities import unit_of
+
+DefaultT = TypeVar("DefaultT", bound=Value)
 
 
 class Effect(StrEnum):
@@ -182,21 +184,39 @@ class Key:
         return Described(self.name, self.text(value), origin, origin == DEFAULT_ORIGIN, self.shortfall(value))
 
 
-def reloadable(kind: Kind, doc: str, when: str) -> Key:
-    """A broker key whose new value is in force at a reload."""
-    return Key(kind, doc, when, change=Change.RELOAD)
+def key(
+    default: DefaultT, kind: Kind, doc: str, when: str, *names: str | Synonym, aliases: tuple[str, ...] = ()
+) -> DefaultT:
+    """An attribute for the value of a key, with its default; ``names`` are its synonyms. For ``keys_of``."""
+    return _attribute(default, Key(kind, doc, when, synonyms=_synonyms(names), aliases=aliases))
 
 
-def without_effect(kind: Kind, note: str, *synonyms: str, holds: Value | None = None, is_kept: bool = False) -> Key:
-    """A key of Kafka's that is checked and never has an effect; ``note`` says why."""
-    return Key(
-        kind, effect=Effect.NEVER, note=note, holds=holds, synonyms=tuple(map(Synonym, synonyms)), is_kept=is_kept
-    )
+def reloadable(default: DefaultT, kind: Kind, doc: str, when: str) -> DefaultT:
+    """As ``key``, for a broker key whose new value is in force at a reload."""
+    return _attribute(default, Key(kind, doc, when, change=Change.RELOAD))
 
 
-def settable(kind: Kind, note: str, *, holds: Value | None = None) -> Key:
-    """A key without effect that Kafka's clients set at run time: they may here, too."""
-    return dataclasses.replace(without_effect(kind, note, holds=holds), change=Change.RELOAD)
+def without_effect(
+    default: DefaultT, kind: Kind, note: str, *names: str, holds: Value | None = None, is_kept: bool = False
+) -> DefaultT:
+    """As ``key``, for one of Kafka's that is checked and never has an effect; ``note`` says why."""
+    synonyms = _synonyms(names)
+    return _attribute(default, Key(kind, "", "", Effect.NEVER, note, holds, is_kept=is_kept, synonyms=synonyms))
+
+
+def settable(default: DefaultT, kind: Kind, note: str, *, holds: Value | None = None) -> DefaultT:
+    """As ``without_effect``, for a key that Kafka's clients set at run time: they may here, too."""
+    return _attribute(default, Key(kind, "", "", Effect.NEVER, note, holds, change=Change.RELOAD))
+
+
+def _attribute(default: DefaultT, key: Key) -> DefaultT:
+    is_shown = not isinstance(key.kind, Secret)
+    attribute: DefaultT = dataclasses.field(default=default, repr=is_shown, metadata={"key": key})
+    return attribute
+
+
+def _synonyms(names: tuple[str | Synonym, ...]) -> tuple[Synonym, ...]:
+    return tuple(Synonym(name) if isinstance(name, str) else name for name in names)
 
 
 class Described(NamedTuple):
@@ -213,10 +233,10 @@ class Described(NamedTuple):
 
 
 def keys_of(cls: type[Any], *, topic: bool) -> Mapping[str, Key]:
-    """The keys that annotate the attributes of a dataclass, by name, in the order of the class."""
+    """The keys of the attributes of a dataclass, by name, in the order of the class."""
     found = {}
     for field in dataclasses.fields(cls):
-        for key in getattr(field.type, "__metadata__", ()):
+        if (key := field.metadata.get("key")) is not None:
             name = field.name.replace("_", ".")
             change = Change.RELOAD if topic else key.change
             found[name] = dataclasses.replace(key, name=name, default=field.default, is_topic_key=topic, change=change)
