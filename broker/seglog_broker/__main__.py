@@ -115,7 +115,7 @@ def _check_config(sources: "ConfigSources") -> int:
     code = print_and_end("seglogd", lines, EXIT_OK)
     warnings: list[str] = []
     if not examined.mistakes:
-        examined = _with_token(_with_certificate(examined))
+        examined = _with_secrets(examined)
     if not examined.mistakes:
         unusable = report.why_unusable(examined.config)
         if unusable is not None:
@@ -170,33 +170,27 @@ def _with_access_warnings(examined: "Examined") -> "Examined":
     return examined._replace(warnings=[*examined.warnings, *access_warnings(examined.config, names)])
 
 
-def _with_certificate(examined: "Examined") -> "Examined":
-    """With what is to be said of the certificates, where listeners have TLS."""
+def _with_secrets(examined: "Examined") -> "Examined":
+    """With what is to be said of the certificates, where listeners have TLS, and of the token of HTTP."""
     from seglog_broker.config import has_tls  # noqa: PLC0415
-    from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
-
-    if not has_tls(examined.config):
-        return examined
-    from seglog_broker.security.tls import ServerTls, load_all_tls  # noqa: PLC0415 - it takes what only the broker needs
-
-    try:
-        certificates = ServerTls(load_all_tls(examined.config)).certificates
-    except InvalidConfigError as error:
-        return examined._replace(mistakes=[error])
-    problems = [certificate.problem(time.time_ns() // 1_000_000) for certificate in certificates]
-    return examined._replace(warnings=[*examined.warnings, *filter(None, problems)])
-
-
-def _with_token(examined: "Examined") -> "Examined":
-    """With what is to be said of the token of HTTP, where there is one."""
     from seglog_broker.security.bearer_token import load_digest  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
+    mistakes, warnings = list(examined.mistakes), list(examined.warnings)
+    try:
+        if has_tls(examined.config):
+            from seglog_broker.security.tls import ServerTls, load_all_tls  # noqa: PLC0415 - it takes what only the broker needs
+
+            certificates = ServerTls(load_all_tls(examined.config)).certificates
+            now_ms = time.time_ns() // 1_000_000
+            warnings += filter(None, [certificate.problem(now_ms) for certificate in certificates])
+    except InvalidConfigError as error:
+        mistakes.append(error)
     try:
         load_digest(examined.config)
     except InvalidConfigError as error:
-        return examined._replace(mistakes=[*examined.mistakes, error])
-    return examined
+        mistakes.append(error)
+    return examined._replace(mistakes=mistakes, warnings=warnings)
 
 
 def _with_settings_of_run_time(examined: "Examined") -> "Examined":

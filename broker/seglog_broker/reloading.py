@@ -81,8 +81,7 @@ async def reload(broker: Broker, sources: ConfigSources) -> None:
             failed[_CONFIGURATION] = error.message
             return
     failed.clear()
-    if broker.tls is not None and loaded is not None:
-        _use(broker.tls, loaded)
+    _use(broker.tls, loaded)
     _use_token(broker, digest)
     for warning in [*warnings, *await _access_warnings(broker)]:
         log.warning("config_warning", reason=warning)
@@ -105,8 +104,7 @@ async def _reload_secrets(broker: Broker) -> None:
         log.error("certificate_not_reloaded", reason=error.message)  # noqa: TRY400 - no bug
         failed["the certificate"] = error.message
     else:
-        if broker.tls is not None and loaded is not None:
-            _use(broker.tls, loaded)
+        _use(broker.tls, loaded)
     try:
         _use_token(broker, await broker.offload.configuration(load_digest, config))
     except InvalidConfigError as error:
@@ -126,7 +124,9 @@ def _use_token(broker: Broker, digest: bytes | None) -> None:
         log.info("http_token_reloaded", wanted=broker.http_token.is_wanted)
 
 
-def _use(tls: ServerTls, loaded: Mapping[str, LoadedTls]) -> None:
+def _use(tls: ServerTls | None, loaded: Mapping[str, LoadedTls] | None) -> None:
+    if tls is None or loaded is None:
+        return
     tls.replace(loaded)
     for certificate in tls.certificates:
         log.info(

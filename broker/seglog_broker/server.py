@@ -70,22 +70,6 @@ def scrub_of(b: Broker) -> Scrub:
     return Scrub(b.partitions, b.directory, b.fs, b.clock, b.offload, b.scheduler, b.metrics, b.live_config)
 
 
-def recovery_of(b: Broker) -> CrashRecovery:
-    """The task that recovers the partitions of a broker."""
-    return CrashRecovery(
-        b.recoveries,
-        b.partitions,
-        b.views,
-        b.directory,
-        b.checkpoints,
-        b.fs,
-        b.clock,
-        b.offload,
-        b.metrics,
-        b.live_config,
-    )
-
-
 def snapshot_maker_of(b: Broker) -> SnapshotMaker:
     """Makes snapshots of a broker's directory."""
     return SnapshotMaker(
@@ -93,14 +77,12 @@ def snapshot_maker_of(b: Broker) -> SnapshotMaker:
     )
 
 
-def snapshots_of(b: Broker) -> SnapshotSocket:
-    """The task that makes snapshots for backups."""
-    return SnapshotSocket(snapshot_maker_of(b), b.directory, b.fs)
-
-
 TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
-    "recovery": lambda b: recovery_of(b).run(),
+    "recovery": lambda b: CrashRecovery(
+        *(b.recoveries, b.partitions, b.views, b.directory, b.checkpoints),
+        *(b.fs, b.clock, b.offload, b.metrics, b.live_config),
+    ).run(),
     "hole search": lambda b: run_hole_search(b.partitions, b.recoveries, b.fs, b.offload),
     "checkpoints": lambda b: durability.run_checkpoints(
         b.partitions, b.directory, b.checkpoints, b.clock_trust, b.offload, b.scheduler, b.live_config
@@ -121,7 +103,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "measurements": lambda b: b.measurements.run(),
     "disk forecast": lambda b: b.forecast.run(),
     "scrubs": lambda b: scrub_of(b).run(),
-    "snapshots": lambda b: snapshots_of(b).run(),
+    "snapshots": lambda b: SnapshotSocket(snapshot_maker_of(b), b.directory, b.fs).run(),
     "producer expiry": lambda b: expiry.run_producer_expiry(b.partitions, b.clock_trust, b.live_config),
 }
 """Background tasks by name, each with what it uses of the broker.

@@ -5,7 +5,7 @@ from typing import Final
 
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.encrypted_destination import BackupKey
+from seglog_broker.backup.encrypted_destination import BackupKey, EncryptedDestination, key_id_of, wrong_key
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.extras import missing
@@ -27,11 +27,7 @@ def open_destination(
     except BaseException:
         inner.close()
         raise
-    if key is None:
-        return inner
-    from seglog_broker.backup.encrypted_destination import EncryptedDestination  # noqa: PLC0415 - seldom needed
-
-    return EncryptedDestination(fs, inner, key)
+    return inner if key is None else EncryptedDestination(fs, inner, key)
 
 
 def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
@@ -51,8 +47,6 @@ def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Desti
 
 
 def _check_key(destination: Destination, key: BackupKey | None) -> None:
-    from seglog_broker.backup.encrypted_destination import key_id_of, wrong_key  # noqa: PLC0415 - as above
-
     try:
         beginning = next(destination.read(MARKER), b"")
     except MissingFileError:

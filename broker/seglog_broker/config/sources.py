@@ -429,22 +429,19 @@ def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoRetu
     inner: Raw = table
     path = [name]
     while isinstance(inner, Mapping) and inner:
-        first = next(iter(inner))
+        first, inner = next(iter(inner.items()))
         path.append(first)
-        inner = inner[first]
     key = whole = ".".join(path)
-    is_known = parse_listener_key(whole) is not None
-    if not is_known:
-        key = next((known for first in range(len(path)) if (known := ".".join(path[first:])) in CONFIG_NAMES), whole)
-        is_known = key in CONFIG_NAMES
-    if not isinstance(inner, Mapping) and not is_known:
+    if parse_listener_key(whole) is None:
+        key = next((known for first in range(len(path)) if (known := ".".join(path[first:])) in CONFIG_NAMES), "")
+    if isinstance(inner, Mapping):
+        refuse(Setting(key or whole, {}, Origin(OriginKind.FILE, file_name)), "must be a value, not a table")
+    if not key:
         raise InvalidConfigError(
             f'{file_name} holds a table "{name}", but the file may hold no tables: keys are written in quotes at its '
             'top, as in "num.partitions" = 3, and docs/CONFIG.md lists them.',
-            key=key,
+            key=whole,
         )
-    if isinstance(inner, Mapping):
-        refuse(Setting(key, {}, Origin(OriginKind.FILE, file_name)), "must be a value, not a table")
     raise InvalidConfigError(
         f'{file_name} holds a table "{name}", but configuration keys are flat and written in quotes: write "{key}" = '
         "... at the top of the file, above any line in brackets.",

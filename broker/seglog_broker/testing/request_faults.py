@@ -63,8 +63,9 @@ class Fault:
         self._taken += 1
 
     def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
-        """Whether a request meets it."""
-        raise NotImplementedError
+        """Whether a request meets it; none meets that of new connections."""
+        del request, name_of
+        return False
 
     def end(self) -> None:
         """Let go on what is held up by it."""
@@ -123,17 +124,6 @@ class _LostAck(Fault):
         return request.is_append and not request.is_silent and request.names(self._topic, name_of)
 
 
-class _Refusal(Fault):
-    """Connections are reset as they come."""
-
-    def __init__(self) -> None:
-        super().__init__("refuse()", None)
-
-    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
-        del request, name_of
-        return False
-
-
 class _Connected:
     """A connection that is open."""
 
@@ -158,7 +148,7 @@ class RequestFaults(Faults):
     def __init__(self) -> None:
         self._broker: Broker | None = None
         self._faults: list[Fault] = []
-        self._refusal: _Refusal | None = None
+        self._refusal: Fault | None = None
         self._connected: dict[Served, _Connected] = {}
         self._exempt: set[str] = set()
 
@@ -228,8 +218,7 @@ class RequestFaults(Faults):
             self._end(self._refusal)
             self._refusal = None
         if wanted:
-            self._refusal = _Refusal()
-            self._add(self._refusal)
+            self._refusal = self._add(Fault("refuse()", None))
         if cut:
             self.cut_connections()
         return self._refusal
