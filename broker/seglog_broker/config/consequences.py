@@ -25,74 +25,58 @@ RETENTION_MS_USUAL: Final = 60_000
 
 def consequences(written: Mapping[str, Setting], config: TopicConfig) -> list[str]:
     """Warnings about the settings in ``written`` (by topic key); ``config`` is the topic's whole configuration."""
-    found = {
-        "segment.bytes": _segment_bytes(config) or ("" if "retention.bytes" in written else _more_than_kept(config)),
-        "retention.bytes": _retention_bytes(config),
-        "retention.ms": _retention_ms(config),
-        "segment.ms": _segment_ms(config),
-        "max.message.bytes": _max_message_bytes(config),
-    }
-    return [
-        f"{written[key].name} = {getattr(config, key.replace('.', '_'))} {what}."
-        for key, what in found.items()
-        if what and key in written
-    ]
-
-
-def _segment_bytes(config: TopicConfig) -> str:
-    if config.segment_bytes >= SEGMENT_BYTES_MIN_KAFKA:
-        return ""
-    return f"works here, but Apache Kafka 4 would refuse it: its smallest value is {SEGMENT_BYTES_MIN_KAFKA}"
-
-
-def _more_than_kept(config: TopicConfig) -> str:
-    """The warning of ``_retention_bytes``, where only the size of segments was set."""
-    if not 0 <= config.retention_bytes < config.segment_bytes or "delete" not in config.cleanup_policy:
-        return ""
-    return (
-        f"is more than retention.bytes = {config.retention_bytes}: whole segments are deleted, and never the one being "
-        "written, so a partition grows to about the sum of both"
-    )
-
-
-def _segment_ms(config: TopicConfig) -> str:
-    if not 0 <= config.retention_ms < config.segment_ms or "delete" not in config.cleanup_policy:
-        return ""
-    return (
-        f"is more than retention.ms = {config.retention_ms}: whole segments are deleted, so records stay until their "
-        "segment is closed and the newest in it is old enough, for up to the sum of both"
-    )
-
-
-def _retention_bytes(config: TopicConfig) -> str:
-    if config.retention_bytes < -1:
-        return "sets no limit, as -1 does"
-    if 0 <= config.retention_bytes < config.segment_bytes and "delete" in config.cleanup_policy:
-        return (
-            f"is less than segment.bytes = {config.segment_bytes}: whole segments are deleted, and never the one being "
-            "written, so a partition grows to about the sum of both"
-        )
-    return ""
-
-
-def _retention_ms(config: TopicConfig) -> str:
-    if 0 <= config.retention_ms < RETENTION_MS_USUAL and "delete" in config.cleanup_policy:
-        return (
-            "counts milliseconds: every record with an older timestamp is deleted at the next check; with a unit it is "
-            "written 7d, 12h, 30m"
-        )
-    return ""
-
-
-def _max_message_bytes(config: TopicConfig) -> str:
-    limit = config.max_message_bytes
-    if limit < BATCH_BYTES_MIN:
-        return f"refuses every record: the smallest batch there is has {BATCH_BYTES_MIN} bytes"
-    if limit < BATCH_BYTES_USUAL:
-        return f"refuses all but the smallest records: {HEADER_SIZE} bytes of it are the header of a batch"
-    if limit > config.segment_bytes:
-        return f"is more than segment.bytes = {config.segment_bytes}: a batch larger than that is refused all the same"
-    return ""
+    deletes, limit = "delete" in config.cleanup_policy, config.max_message_bytes
+    keeps_less = deletes and 0 <= config.retention_bytes < config.segment_bytes
+    whole = "whole segments are deleted, and never the one being written, so a partition grows to about the sum of both"
+    found: dict[str, str] = {}
+    for key, is_so, what in (
+        (
+            "segment.bytes",
+            config.segment_bytes < SEGMENT_BYTES_MIN_KAFKA,
+            f"works here, but Apache Kafka 4 would refuse it: its smallest value is {SEGMENT_BYTES_MIN_KAFKA}",
+        ),
+        (
+            "segment.bytes",
+            keeps_less and "retention.bytes" not in written,
+            f"is more than retention.bytes = {config.retention_bytes}: {whole}",
+        ),
+        ("retention.bytes", config.retention_bytes < -1, "sets no limit, as -1 does"),
+        ("retention.bytes", keeps_less, f"is less than segment.bytes = {config.segment_bytes}: {whole}"),
+        (
+            "retention.ms",
+            deletes and 0 <= config.retention_ms < RETENTION_MS_USUAL,
+            (
+                "counts milliseconds: every record with an older timestamp is deleted at the next check; with a unit "
+                "it is written 7d, 12h, 30m"
+            ),
+        ),
+        (
+            "segment.ms",
+            deletes and 0 <= config.retention_ms < config.segment_ms,
+            (
+                f"is more than retention.ms = {config.retention_ms}: whole segments are deleted, so records stay until "
+                "their segment is closed and the newest in it is old enough, for up to the sum of both"
+            ),
+        ),
+        (
+            "max.message.bytes",
+            limit < BATCH_BYTES_MIN,
+            f"refuses every record: the smallest batch there is has {BATCH_BYTES_MIN} bytes",
+        ),
+        (
+            "max.message.bytes",
+            limit < BATCH_BYTES_USUAL,
+            f"refuses all but the smallest records: {HEADER_SIZE} bytes of it are the header of a batch",
+        ),
+        (
+            "max.message.bytes",
+            limit > config.segment_bytes,
+            f"is more than segment.bytes = {config.segment_bytes}: a batch larger than that is refused all the same",
+        ),
+    ):
+        if is_so and key in written:
+            found.setdefault(key, f"{written[key].name} = {getattr(config, key.replace('.', '_'))} {what}.")
+    return list(found.values())
 
 
 SMALLEST_BATCH: Final = HEADER_SIZE + RECORD_SIZE_MIN

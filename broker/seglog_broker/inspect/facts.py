@@ -145,20 +145,15 @@ class Batch(Fact, tag="batch"):
         )
 
     def _more(self) -> str:
-        parts = []
-        if self.timestamp_type != "CreateTime":
-            parts.append("append time")
-        if self.producer_id != -1:
-            parts.append(f"producer {self.producer_id} epoch {self.producer_epoch}")
-        if self.base_sequence != -1:
-            parts.append(f"sequence {_span(self.base_sequence, self.last_sequence)}")
-        if self.is_transactional:
-            parts.append("transactional")
-        if self.is_control:
-            parts.append("control")
-        if self.delete_horizon is not None:
-            parts.append(f"tombstones go after {time_text(self.delete_horizon)}")
-        return ", ".join(parts)
+        parts = {
+            "append time": self.timestamp_type != "CreateTime",
+            f"producer {self.producer_id} epoch {self.producer_epoch}": self.producer_id != -1,
+            f"sequence {_span(self.base_sequence, self.last_sequence)}": self.base_sequence != -1,
+            "transactional": self.is_transactional,
+            "control": self.is_control,
+            f"tombstones go after {time_text(self.delete_horizon)}": self.delete_horizon is not None,
+        }
+        return ", ".join(part for part, is_so in parts.items() if is_so)
 
 
 class RecordFound(Fact, tag="record"):
@@ -357,16 +352,13 @@ class StateFound(Fact, tag="partition_state"):
     compacted_before: int
 
     def _lines(self) -> Iterator[str]:
-        parts = []
-        if self.first_append_ms is not None:
-            parts.append(f"active segment begun {time_text(self.first_append_ms)}")
-        if self.last_append_ms is not None:
-            parts.append(f"last append {time_text(self.last_append_ms)}")
-        if self.log_start_reason is not None:
-            parts.append(f"log start moved: {printable(self.log_start_reason)}")
-        if self.compacted_before:
-            parts.append(f"compacted before {self.compacted_before}")
-        yield "state: " + (", ".join(parts) or "nothing to remember")
+        parts = {
+            f"active segment begun {time_text(self.first_append_ms)}": self.first_append_ms is not None,
+            f"last append {time_text(self.last_append_ms)}": self.last_append_ms is not None,
+            f"log start moved: {printable(self.log_start_reason or '')}": self.log_start_reason is not None,
+            f"compacted before {self.compacted_before}": bool(self.compacted_before),
+        }
+        yield "state: " + (", ".join(part for part, is_so in parts.items() if is_so) or "nothing to remember")
 
 
 # --- Directories ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ every one has that a broker uses. A broker that was stopped or killed leaves a s
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -94,7 +94,7 @@ def check_directory(
     """
     _refuse_unless_log_directory(fs, path)
     lock_path = f"{path}/{filenames.LOCK_FILE}"
-    check = _DirectoryCheck(fs, path, config, options, progress)
+    check = _DirectoryCheck(fs, path, config, options, progress, Totals(path))
     if not options.repair and not fs.exists(lock_path):
         return check.run()
     try:
@@ -141,27 +141,25 @@ def _is_as_written(content: bytes, offsets: Mapping[Key, int]) -> bool:
     return not content or content == b"0\n" or sorted(content.split(b"\n")[2:]) == sorted(lines[2:])
 
 
+@dataclass(slots=True)
 class _DirectoryCheck:
-    def __init__(
-        self, fs: FileSystem, path: str, config: BrokerConfig, options: CheckOptions, progress: Progress
-    ) -> None:
-        self._fs = fs
-        self._path = path
-        self._config = config
-        self._options = options
-        self._progress = progress
-        self._totals = Totals(path)
-        self._topics: dict[str, Topic] = {}
-        self._deleting: Sequence[str] = ()
-        self._deleted_by_name: Sequence[str] = ()  # directories of deleted topics that the registry still lists
-        self._is_registered = False
-        self._offsets: dict[str, dict[Key, int]] = {}
-        self._is_clean = False
-        self._is_own_stop = False
-        self._is_from_kafka = False
-        self._set_aside: set[Key] = set()  # partitions set aside as -stray
-        self._partitions: dict[str, Key] = {}  # directories of partitions, without those deleted or set aside
-        self._unrepaired: list[Finding] = []  # findings about the directory's own files that are not repaired
+    _fs: FileSystem
+    _path: str
+    _config: BrokerConfig
+    _options: CheckOptions
+    _progress: Progress
+    _totals: Totals
+    _topics: dict[str, Topic] = field(default_factory=dict)
+    _deleting: Sequence[str] = ()
+    _deleted_by_name: Sequence[str] = ()  # directories of deleted topics that the registry still lists
+    _is_registered: bool = False
+    _offsets: dict[str, dict[Key, int]] = field(default_factory=dict)
+    _is_clean: bool = False
+    _is_own_stop: bool = False
+    _is_from_kafka: bool = False
+    _set_aside: set[Key] = field(default_factory=set)  # partitions set aside as -stray
+    _partitions: dict[str, Key] = field(default_factory=dict)  # by directory, without those deleted or set aside
+    _unrepaired: list[Finding] = field(default_factory=list)  # findings about the directory's own files
 
     def run(self) -> Iterator[Report]:
         """Findings and repairs of the directory's own files, then those of each partition, then the totals."""
