@@ -61,7 +61,7 @@ def _iterations(text: str) -> int:
 def run(program: str, arguments: argparse.Namespace) -> int:
     """Do what the arguments say; returns the exit code."""
     try:
-        path = _log_directory(arguments)
+        path = load_config(arguments.config).log_dir if arguments.data is None else str(arguments.data)
     except InvalidConfigError as error:
         return refuse(program, error.message, EXIT_USAGE)
     try:
@@ -73,13 +73,6 @@ def run(program: str, arguments: argparse.Namespace) -> int:
     except OSError as error:
         return refuse(program, f"the accounts of {path} could not be changed: {why(error)}", EXIT_FAILED)
     return print_and_end(program, lines, EXIT_OK)
-
-
-def _log_directory(arguments: argparse.Namespace) -> str:
-    """The log directory that is meant. Raises InvalidConfigError."""
-    if arguments.data is not None:
-        return str(arguments.data)
-    return load_config(arguments.config).log_dir
 
 
 def is_there(arguments: argparse.Namespace, path: str) -> list[str]:

@@ -12,7 +12,6 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogFile, LogVerifier
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.header_scan import Readable, ReadBytes
-from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import decode_records
 
 _BATCH: Final = struct.Struct(">qqiI")
@@ -96,11 +95,10 @@ def count_segment(
             batches += 1
             valid += header.size
             next_offset = header.next_offset
-            records += _decoded(file, position, header) if with_records else header.record_count
+            if with_records:
+                records += len(decode_records(header, file.pread(header.size, position)))
+            else:
+                records += header.record_count
             entry = _BATCH.pack(header.base_offset, header.last_offset, header.record_count, header.crc)
             digest = crc32c(entry, digest)
     return SegmentFacts(log.base_offset, log.size, records, batches, first, next_offset, digest, log.size - valid)
-
-
-def _decoded(file: Readable, position: int, header: BatchHeader) -> int:
-    return len(decode_records(header, file.pread(header.size, position)))

@@ -43,7 +43,8 @@ class DirectoryDestination(Destination):
                 self._fs.rename(unfinished, target)
                 self._fs.sync_directory(parent(target))
         except BaseException:
-            self._discard(unfinished)
+            with suppress(OSError):  # else left for ``discard_unfinished``
+                remove_if_there(self._fs, unfinished)
             raise
 
     def read(self, name: str) -> Iterator[bytes]:
@@ -111,10 +112,6 @@ class DirectoryDestination(Destination):
             self._note(len(chunk))
         with self._failing("write", name):
             file.fdatasync()
-
-    def _discard(self, path: str) -> None:
-        with suppress(OSError):  # else left for ``discard_unfinished``
-            remove_if_there(self._fs, path)
 
     def _walk(self, below: str) -> Iterator[tuple[str, int]]:
         """Name and size of each file below a directory of the destination, by its name and ``/``, or ``""``."""

@@ -142,7 +142,8 @@ def _source(fs: FileSystem, path: str, lengths: dict[str, int], problems: list[s
     topics = tuple(registry.topics.values())
     identity = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
     wanted = [name for name in fs.list_directory(path) if name in REPLACED_FILES]
-    for directory in _directories(topics):
+    numbered = ((topic.name, number) for topic in topics for number in range(topic.partitions))
+    for directory in (filenames.partition_directory_name(name, number) for name, number in numbered):
         if fs.exists(f"{path}/{directory}"):
             wanted += [f"{directory}/{name}" for name in fs.list_directory(f"{path}/{directory}") if _is_wanted(name)]
         else:
@@ -161,12 +162,6 @@ def _source(fs: FileSystem, path: str, lengths: dict[str, int], problems: list[s
         topics,
         tuple(files),
         tuple(problems),
-    )
-
-
-def _directories(topics: tuple[Topic, ...]) -> Iterator[str]:
-    return (
-        filenames.partition_directory_name(topic.name, number) for topic in topics for number in range(topic.partitions)
     )
 
 

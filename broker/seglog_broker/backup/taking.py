@@ -99,7 +99,9 @@ class _Taking:
         self._before = {file.path: file for file in previous.files if file.path.partition("/")[0] in same}
         for log in previous.logs:
             directory = filenames.partition_directory_name(log.topic, log.partition)
-            self._counted |= {_log_path(directory, facts.base_offset): facts for facts in log.segments}
+            for facts in log.segments:
+                name = names.segment_file_name(facts.base_offset, names.LOG_SUFFIX)
+                self._counted[f"{directory}/{name}"] = facts
 
     def run(self) -> Manifest:
         files: dict[str, list[SourceFile]] = {}
@@ -240,7 +242,3 @@ class _Taking:
 def _is_same(before: FileEntry, file: SourceFile) -> bool:
     """Whether nothing was written into it since; an inode of 0 is none."""
     return bool(file.inode) and before[1:4] == file[1:4]
-
-
-def _log_path(directory: str, base_offset: int) -> str:
-    return f"{directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"

@@ -68,7 +68,7 @@ class Origin:
         return f"{self.kind} {self.where}".rstrip()
 
 
-_WRITTEN: Final = frozenset({OriginKind.FILE, OriginKind.ENVIRONMENT, OriginKind.FLAG})
+WRITTEN: Final = frozenset({OriginKind.FILE, OriginKind.ENVIRONMENT, OriginKind.FLAG})
 """Where the owner of the broker writes settings."""
 
 DEFAULT_ORIGIN: Final = Origin(OriginKind.DEFAULT)
@@ -265,7 +265,7 @@ def nearest_name(name: str, known: Mapping[str, object] | frozenset[str]) -> str
 
 def _place(setting: Setting) -> str:
     """The origin of a setting for a message; empty for one that a client makes, where the key is enough."""
-    return f" ({setting.origin})" if setting.origin.kind in _WRITTEN else ""
+    return f" ({setting.origin})" if setting.origin.kind in WRITTEN else ""
 
 
 def _converted(value: int, synonym: Synonym) -> int:

@@ -394,6 +394,7 @@ def _known(setting: Setting) -> Setting:
     name = setting.name
     if name in CONFIG_NAMES or name.startswith(CLUSTER_PREFIX) or parse_listener_key(name) is not None:
         return setting
+    bare = name.removeprefix(PREFIX).partition(".")[2] if name.startswith(PREFIX) else name
     if name in REMOVED_BROKER_KEYS:
         hint = "it was removed in Apache Kafka 4."
     elif name in TOPIC_NAMES:
@@ -401,7 +402,7 @@ def _known(setting: Setting) -> Setting:
         hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
     elif name.endswith("sasl.jaas.config"):  # Kafka's accounts of PLAIN stand in listener.name.X.plain.sasl.jaas.config
         hint = SECURITY_KEYS["sasl.jaas.config"]
-    elif prefix := next((prefix for prefix in SECURITY_KEYS if _without_listener(name).startswith(prefix)), ""):
+    elif prefix := next((prefix for prefix in SECURITY_KEYS if bare.startswith(prefix)), ""):
         hint = SECURITY_KEYS[prefix]
     elif name.startswith(PREFIX):
         hint = f"a listener may have these for itself: {', '.join(LISTENER_KEYS)}; all others hold for all listeners."
@@ -411,11 +412,6 @@ def _known(setting: Setting) -> Setting:
         nearest = nearest_name(name, CONFIG_NAMES)
         hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the known keys."
     raise InvalidConfigError(f"{name} ({setting.origin}) is not a broker configuration key: {hint}", key=name)
-
-
-def _without_listener(name: str) -> str:
-    """A key without the listener that it is for."""
-    return name.removeprefix(PREFIX).partition(".")[2] if name.startswith(PREFIX) else name
 
 
 def _is_kafkas(name: str) -> bool:

@@ -9,9 +9,10 @@ Every kind reads the same value from text (flags, environment, command line) and
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from seglog_protocol.quantities import Unit, parse_quantity
 
@@ -32,6 +33,9 @@ _SHOWN_MAX: Final = 60  # characters of a refused value that a message repeats
 class Kind:
     """One kind of value with its valid range: the base class of all of them."""
 
+    separator: ClassVar = ","
+    """Between the words of a list."""
+
     @property
     def type_name(self) -> str:
         """Kafka's name of the type: boolean, int, long, double, string, list."""
@@ -48,7 +52,7 @@ class Kind:
 
     def text(self, value: Value) -> str:
         """The value as Kafka writes it; ``parse(text(value)) == value``."""
-        return ",".join(value) if isinstance(value, tuple) else str(value)
+        return self.separator.join(value) if isinstance(value, tuple) else str(value)
 
 
 def shown(raw: Raw) -> str:
@@ -160,10 +164,8 @@ class Double(Kind):
         """See Kind."""
         value = math.nan
         if isinstance(raw, (int, float, str)) and not isinstance(raw, bool) and "_" not in str(raw):
-            try:
+            with suppress(ValueError, OverflowError):
                 value = float(raw)
-            except (ValueError, OverflowError):
-                value = math.nan
         if not math.isfinite(value) or not self.minimum <= value <= self.maximum:
             limits = f"from {self.valid}" if math.isfinite(self.maximum) else f"that is at least {self.minimum:g}"
             raise ValueError(f"must be a number {limits}" if self.valid else "must be a finite number")
@@ -264,7 +266,7 @@ class Principals(Kind):
     ``,User:`` in a name is refused, as it is the list of somebody who writes commas between several.
     """
 
-    type_name = "string"
+    separator = ";"
     valid = "User:NAME, with semicolons between several"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
@@ -280,10 +282,6 @@ class Principals(Kind):
             if name != name.strip():
                 raise ValueError(f"must be {self.valid}: there is a space after User:, which would be of the name")
         return tuple(dict.fromkeys(words))
-
-    def text(self, value: Value) -> str:
-        """See Kind."""
-        return ";".join(value) if isinstance(value, tuple) else str(value)
 
 
 class Replicas(Words):

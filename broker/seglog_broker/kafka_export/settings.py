@@ -9,14 +9,13 @@ from typing import Final, NamedTuple
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
 from seglog_broker.config.kafka_configs import Resource, kafka_keys
-from seglog_broker.config.keys import OriginKind
+from seglog_broker.config.keys import WRITTEN
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_NAMES
 from seglog_broker.storage.directory.topic_registry import Topic
 
 Settings = Mapping[str, str]
 
 _SEGMENT_BYTES: Final = frozenset({"segment.bytes", "log.segment.bytes"})
-_WRITTEN: Final = frozenset({OriginKind.FILE, OriginKind.ENVIRONMENT, OriginKind.FLAG})
 _OF_THE_MACHINE: Final = (
     "advertised.",
     "broker.",
@@ -71,7 +70,7 @@ def of_file(config: BrokerConfig) -> Fitted:
     written = {
         line.key: line.value
         for line in config.describe()
-        if line.origin.kind in _WRITTEN and not line.key.startswith((*_OF_THE_MACHINE, "seglog."))
+        if line.origin.kind in WRITTEN and not line.key.startswith((*_OF_THE_MACHINE, "seglog."))
     }
     return _fit("the configuration", "broker", written)
 

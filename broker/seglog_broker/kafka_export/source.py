@@ -120,6 +120,10 @@ def read_source(fs: FileSystem, path: str) -> Source:
     accounts = AccountStore(fs, f"{path}/{filenames.ACCOUNTS_FILE}")
     accounts.load()
     properties = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
+    node_id = properties.get("node.id") or properties.get("broker.id") or ""
+    cluster_id = read_cluster_id(fs, path, found)
+    if not cluster_id:
+        raise ExportError(f"{path}/{filenames.META_PROPERTIES_FILE} names no cluster id: put it back from a backup")
     is_clean = filenames.CLEAN_SHUTDOWN_FILE in found
     if not is_clean:
         notes.append(
@@ -127,8 +131,8 @@ def read_source(fs: FileSystem, path: str) -> Source:
         )
     return Source(
         path,
-        _cluster_id(fs, path, found),
-        _node_id(properties),
+        cluster_id,
+        int(node_id) if node_id.isdecimal() else 1,
         properties.get("directory.id", ""),
         is_clean,
         dict(registry.topics),
@@ -152,18 +156,6 @@ def _registry(fs: FileSystem, path: str, found: list[str]) -> TopicRegistry:
     if filenames.CREATION_FILE in found:
         raise ExportError(f"partitions of {path} were being made when its broker was killed: {_START_ONCE}")
     return registry
-
-
-def _cluster_id(fs: FileSystem, path: str, found: list[str]) -> str:
-    cluster_id = read_cluster_id(fs, path, found)
-    if not cluster_id:
-        raise ExportError(f"{path}/{filenames.META_PROPERTIES_FILE} names no cluster id: put it back from a backup")
-    return cluster_id
-
-
-def _node_id(properties: dict[str, str]) -> int:
-    text = properties.get("node.id") or properties.get("broker.id") or ""
-    return int(text) if text.isdecimal() else 1
 
 
 def _offsets(fs: FileSystem, path: str, name: str, notes: list[str]) -> dict[TopicPartition, int]:

@@ -201,15 +201,10 @@ def subject_of(certificate: bytes) -> str:
     try:
         name = load_der_x509_certificate(certificate).subject.public_bytes()
         [(_, relatives)] = _elements(name)
-        parts = [_relative(value) for _, value in _elements(relatives)]
+        parts = ["+".join(_attribute(each) for _, each in _elements(value)) for _, value in _elements(relatives)]
     except (ValueError, IndexError) as error:
         raise AuthenticationError("the subject of the client's certificate cannot be read") from error
     return ",".join(reversed(parts))
-
-
-def _relative(attributes: bytes) -> str:
-    """A relative name: mostly one attribute."""
-    return "+".join(_attribute(value) for _, value in _elements(attributes))
 
 
 def _attribute(content: bytes) -> str:

@@ -168,8 +168,8 @@ class RequestFaults(Faults):
         _check_times(times)
         if topic is not None:
             _check_name("topic", topic)
-        fault = _Failure(api, _error_of(api, error), times, topic)
-        return self._add(fault)
+        found = _kafka_error(api, error) if api in _KAFKA_APIS else _native_error(api, error)
+        return self._add(_Failure(api, found, times, topic))
 
     def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> Fault | None:
         """Serve requests, of an api or all, so much later than they came; those of a connection in their order.
@@ -364,10 +364,6 @@ def _check_api(api: str) -> None:
     _check_name("api", api)
     if api not in _KAFKA_APIS and api not in REQUESTS:
         raise ValueError(f"no api is called {api!r}{_nearest(api, [*_KAFKA_APIS, *REQUESTS])}")
-
-
-def _error_of(api: str, error: object) -> ErrorCode | SeglogError:
-    return _kafka_error(api, error) if api in _KAFKA_APIS else _native_error(api, error)
 
 
 def _kafka_error(api: str, error: object) -> ErrorCode:

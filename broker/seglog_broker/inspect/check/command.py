@@ -35,16 +35,21 @@ def main(argv: Sequence[str]) -> int:
         config = load_config(arguments.config, arguments.set)
     except InvalidConfigError as error:
         return refuse(PROGRAM, error.message, EXIT_USAGE)
-    progress = _Progress()
+    line, read_bytes = ProgressLine(), 0
     path = plain_path(arguments.directory)
+
+    def next_segment(segment: str, size: int) -> None:
+        nonlocal read_bytes
+        line.show(lambda: f"{size_text(read_bytes)} read, reading {segment}")
+        read_bytes += size
 
     def check() -> int:
         options = CheckOptions(deep=arguments.deep, repair=arguments.repair)
         is_sound = False
-        for report in check_directory(PosixFileSystem(), path, config, options, progress.segment):
-            progress.line.clear()
-            for line in json_lines([report]) if arguments.json else readable([report], columns_of_terminal()):
-                print_line(line)
+        for report in check_directory(PosixFileSystem(), path, config, options, next_segment):
+            line.clear()
+            for text in json_lines([report]) if arguments.json else readable([report], columns_of_terminal()):
+                print_line(text)
             is_sound = isinstance(report, Totals) and report.is_sound  # the totals come last
         return EXIT_OK if is_sound else EXIT_UNSOUND
 
@@ -80,16 +85,3 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_config_options(parser)
     return parser
-
-
-class _Progress:
-    """Shows which segment is read."""
-
-    def __init__(self) -> None:
-        self.line = ProgressLine()
-        self._bytes = 0
-
-    def segment(self, path: str, size: int) -> None:
-        """Show that the segment ``path`` of ``size`` bytes is read next."""
-        self.line.show(lambda: f"{size_text(self._bytes)} read, reading {path}")
-        self._bytes += size

@@ -302,7 +302,9 @@ class _DirectoryCheck:
         elif name in self._deleted_by_name:
             what = f"is of topic {topic}, deleted although {filenames.REGISTRY_FILE} still has it: a start removes it"
             yield self._finding(Code.LEFT_OVER, name, what)
-        elif marker == filenames.DELETE_MARKER or (not marker and self._is_of_deleted_topic(name)):
+        elif marker == filenames.DELETE_MARKER or (  # or a crash kept the broker from giving it the marker
+            not marker and self._deleting and topic_id_in(self._fs, self._path_of(name)) in self._deleting
+        ):
             yield from self._report_left_over(name, "is of a deleted topic, a start removes it")
         elif marker:
             self._set_aside.add((topic, partition))
@@ -314,10 +316,6 @@ class _DirectoryCheck:
                 yield self._finding(
                     Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{origin}"
                 )
-
-    def _is_of_deleted_topic(self, name: str) -> bool:
-        """Whether the directory belongs to a deleted topic, and a crash kept the broker from removing it."""
-        return bool(self._deleting) and topic_id_in(self._fs, self._path_of(name)) in self._deleting
 
     def _is_known(self, key: Key) -> bool:
         topic = self._topics.get(key[0])

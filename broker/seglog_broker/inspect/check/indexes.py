@@ -269,18 +269,14 @@ class IndexCheck:
             what = f"{padding} bytes of zeros follow its entries, and a start would take them for entries"
             at = (len(kind.closed), len(kind.found))
             return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what, *at)
-        if self._context.is_adopted and not is_interval_known and kind.found and self._ends_well(kind):
+        # Retention and look-ups by time rely on the last entry of a time index.
+        last = slice(-kind.entry_size, None)
+        ends_well = kind.suffix == names.OFFSET_INDEX_SUFFIX or kind.found[last] == kind.closed[last]
+        if self._context.is_adopted and not is_interval_known and kind.found and ends_well:
             what = "every entry is right, but no single index.interval.bytes gives their spacing"
             return Finding(Severity.NOTE, Code.INDEX_SPACING, path, what)
         what = f"it is not what the log gives: {_difference(kind.found, kind.closed, kind.entry_size)}"
         return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what)
-
-    @staticmethod
-    def _ends_well(kind: _Kind) -> bool:
-        """Whether a time index ends with the largest timestamp, which retention and look-ups by time rely on."""
-        if kind.suffix == names.OFFSET_INDEX_SUFFIX or kind.found is None:
-            return True
-        return kind.found[-kind.entry_size :] == kind.closed[-kind.entry_size :]
 
     def _read(self, suffix: str) -> bytes | None:
         path = self._path(suffix)

@@ -252,7 +252,9 @@ class _PartitionCheck:
                 continue
             offsets = (hole.start_offset, hole.end_offset)
             path = self._path_of(hole.segment, names.LOG_SUFFIX)
-            what = f"offsets {_span(offsets)} are in no batch"
+            last = hole.end_offset - 1
+            span = str(last) if last == hole.start_offset else f"{hole.start_offset} to {last}"
+            what = f"offsets {span} are in no batch"
             if any(r.reason == "missing" and r.covers_offsets_of(hole) for r in recorded):
                 self.out.add(Code.DAMAGE_KNOWN, path, what, None, offsets)
             else:
@@ -370,8 +372,3 @@ class _PartitionCheck:
 
     def _path_of(self, base: int, suffix: str) -> str:
         return f"{self._path}/{names.segment_file_name(base, suffix)}"
-
-
-def _span(offsets: tuple[int, int]) -> str:
-    start, end = offsets
-    return str(start) if end == start + 1 else f"{start} to {end - 1}"
