@@ -14,7 +14,8 @@ is the STREAM construction (Hoang, Reyhanitabar, Rogaway and Vizár, 2015), as i
 import base64
 import binascii
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -135,20 +136,22 @@ class EncryptedDestination(Destination):
             pending += chunk
             if len(pending) >= HEADER_BYTES:
                 break
-        cipher = self._cipher_of(name, bytes(pending[:HEADER_BYTES]))
+        header = bytes(pending[:HEADER_BYTES])
+        self._check(name, header)
+        decrypt = partial(_decrypted, self._cipher(name, header), header)
         del pending[:HEADER_BYTES]
         number = 0
         sealed_bytes = CHUNK_BYTES + _TAG_BYTES
         while True:
             while len(pending) > sealed_bytes:
-                yield self._opened(cipher, name, number, bytes(pending[:sealed_bytes]), is_last=False)
+                yield self._opened(decrypt, name, number, bytes(pending[:sealed_bytes]), is_last=False)
                 del pending[:sealed_bytes]
                 number += 1
             more = next(chunks, None)
             if more is None:
                 break
             pending += more
-        yield self._opened(cipher, name, number, bytes(pending), is_last=True)
+        yield self._opened(decrypt, name, number, bytes(pending), is_last=True)
 
     def names(self, prefix: str = "") -> Iterator[StoredFile]:
         """Names are not encrypted."""
@@ -180,7 +183,7 @@ class EncryptedDestination(Destination):
                 number += 1
         yield cipher.encrypt(_nonce(number, is_last=True), bytes(pending), header)
 
-    def _cipher_of(self, name: str, header: bytes) -> "_Cipher":
+    def _check(self, name: str, header: bytes) -> None:
         where = f"{self.place}/{name}"
         if key_id_of(header) is None:
             raise DestinationError(f"{where} is not encrypted, or was damaged: it does not begin as such a file does")
@@ -188,17 +191,16 @@ class EncryptedDestination(Destination):
             raise _cut(where)
         if key_id_of(header) != self._key.id:
             raise wrong_key(where, header, self._key)
-        return _Cipher(self._cipher(name, header), header)
 
     def _cipher(self, name: str, header: bytes) -> AESGCM:
         return AESGCM(self._key.derived(b"seglog backup file " + name.encode(), salt=header[-_SALT_BYTES:]))
 
-    def _opened(self, cipher: "_Cipher", name: str, number: int, sealed: bytes, *, is_last: bool) -> bytes:
-        opened = cipher.opened(number, sealed, is_last=is_last)
+    def _opened(self, decrypt: "_Decrypt", name: str, number: int, sealed: bytes, *, is_last: bool) -> bytes:
+        opened = decrypt(number, sealed, is_last=is_last)
         if opened is not None:
             return opened
         where = f"{self.place}/{name}"
-        if is_last and (not sealed or cipher.opened(number, sealed, is_last=False) is not None):
+        if is_last and (not sealed or decrypt(number, sealed, is_last=False) is not None):
             raise _cut(where)
         raise DestinationError(
             f"{where} has bytes that were not written by whoever has the key: chunk {number}, at about "
@@ -206,19 +208,15 @@ class EncryptedDestination(Destination):
         )
 
 
-class _Cipher:
-    """What opens the chunks of one file."""
+_Decrypt = Callable[..., bytes | None]
 
-    def __init__(self, cipher: AESGCM, header: bytes) -> None:
-        self._cipher = cipher
-        self._header = header
 
-    def opened(self, number: int, sealed: bytes, *, is_last: bool) -> bytes | None:
-        """The chunk; None for one that is not what was written there."""
-        try:
-            return self._cipher.decrypt(_nonce(number, is_last=is_last), sealed, self._header)
-        except (InvalidTag, ValueError):  # ValueError: shorter than a tag
-            return None
+def _decrypted(cipher: AESGCM, header: bytes, number: int, sealed: bytes, *, is_last: bool) -> bytes | None:
+    """A chunk; None for one that is not what was written there."""
+    try:
+        return cipher.decrypt(_nonce(number, is_last=is_last), sealed, header)
+    except (InvalidTag, ValueError):  # ValueError: shorter than a tag
+        return None
 
 
 def key_id_of(beginning: bytes) -> bytes | None:

@@ -12,7 +12,7 @@ message alone.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import chain
@@ -110,13 +110,25 @@ class ObjectStoreDestination(Destination):
                 self._note(len(beginning))
                 obstore.put(self._store, name, bytes(beginning), use_multipart=False)
             return
-        counted = _Chunks(chain([bytes(beginning)], remaining), self._note)
+        failure: OSError | None = None
+
+        def counted() -> Iterator[bytes]:
+            """The chunks; remembers what making them raised, which is no failure of the store."""
+            nonlocal failure
+            try:
+                for chunk in chain([bytes(beginning)], remaining):
+                    self._note(len(chunk))
+                    yield chunk
+            except OSError as error:
+                failure = error
+                raise
+
         try:
             with self._failing("write", name):
-                obstore.put(self._store, name, counted, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+                obstore.put(self._store, name, counted(), chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
         except DestinationError:
-            if counted.failure is not None:
-                raise counted.failure from None
+            if failure is not None:
+                raise failure from None
             raise
 
     def read(self, name: str) -> Iterator[bytes]:
@@ -157,27 +169,6 @@ class ObjectStoreDestination(Destination):
             credentials = _CREDENTIALS[self.place.partition("://")[0]]
             # The cause may show addresses with signatures in them.
             raise store_error(doing, where, error, credentials) from None
-
-
-class _Chunks:
-    """An iterator that counts its bytes, and remembers what making them raised: no failure of the store."""
-
-    def __init__(self, chunks: Iterator[bytes], note: Callable[[int], None]) -> None:
-        self._chunks = chunks
-        self._note = note
-        self.failure: OSError | None = None
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            chunk = next(self._chunks)
-        except OSError as error:
-            self.failure = error
-            raise
-        self._note(len(chunk))
-        return chunk
 
 
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")

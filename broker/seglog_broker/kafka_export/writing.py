@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from seglog_broker.kafka_export.cluster import Cluster, Node
-from seglog_broker.kafka_export.source import ExportError, SourceFile
+from seglog_broker.kafka_export.source import ExportError, Source, SourceFile
 from seglog_broker.storage.directory.identity import encode_identity
 from seglog_broker.storage.directory.kafka_metadata import BOOTSTRAP_FILE, encode_bootstrap
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
@@ -89,9 +89,7 @@ def _write_node(fs: FileSystem, cluster: Cluster, node: Node, now_ms: int, *, li
     source = cluster.source
     placed = [key for key, at in cluster.placed.items() if at is node]
     for key in placed:
-        _write_partition(
-            fs, source.path, node.directory, key, source.partitions[key].files, link=link, progress=progress
-        )
+        _write_partition(fs, source, node.directory, key, link=link, progress=progress)
     fs.sync_directory(node.directory)
     here = set(placed)
     small = [
@@ -108,20 +106,13 @@ def _write_node(fs: FileSystem, cluster: Cluster, node: Node, now_ms: int, *, li
 
 
 def _write_partition(
-    fs: FileSystem,
-    source: str,
-    destination: str,
-    key: TopicPartition,
-    files: tuple[SourceFile, ...],
-    *,
-    link: bool,
-    progress: Progress,
+    fs: FileSystem, source: Source, destination: str, key: TopicPartition, *, link: bool, progress: Progress
 ) -> None:
     name = filenames.partition_directory_name(*key)
     directory = f"{destination}/{name}"
     fs.make_directory(directory)
-    for file in files:
-        path, copy = f"{source}/{name}/{file.name}", f"{directory}/{file.name}"
+    for file in source.partitions[key].files:
+        path, copy = f"{source.path}/{name}/{file.name}", f"{directory}/{file.name}"
         linked = link and file.is_final
         if file.without:
             _copy_parts(fs, path, copy, file)
