@@ -166,12 +166,11 @@ def _why_not_dynamic(name: str) -> str:
         return f"is set under its other name, {TOPIC_DEFAULT_NAMES[name][0].synonyms[0].name}"
     own = parse_listener_key(name)
     key = BROKER_NAMES.get(name if own is None else own.key)
-    if key is not None and key.effect is Effect.NOW and key.change is Change.RELOAD:
-        return "is set in the configuration file, and in force after SIGHUP (systemctl reload)"
     if key is not None and key.effect is Effect.NOW:
-        return (
-            "needs a restart: set it in the configuration file, the environment or a flag, and start the broker again"
-        )
+        if key.change is Change.RELOAD:
+            return "is set in the configuration file, and in force after SIGHUP (systemctl reload)"
+        where = "set it in the configuration file, the environment or a flag"
+        return f"needs a restart: {where}, and start the broker again"
     if name in CONFIG_NAMES or name in kafka_keys("broker"):
         return "has no effect here, as docs/CONFIG.md says"
     if name in TOPIC_NAMES:
@@ -240,12 +239,9 @@ def taken_over(old: BrokerConfig, new: BrokerConfig) -> BrokerConfig:
     """
     kept = [key for key in BROKER_KEYS.values() if not key.is_dynamic]
     values = {key.attribute: getattr(old, key.attribute) for key in kept}
-    origins = dict(new.origins)
-    for key in kept:
-        if values[key.attribute] != getattr(new, key.attribute):
-            origins.pop(key.name, None)
-            if key.name in old.origins:
-                origins[key.name] = old.origins[key.name]
+    other = {key.name for key in kept if values[key.attribute] != getattr(new, key.attribute)}
+    origins = {name: origin for name, origin in new.origins.items() if name not in other}
+    origins |= {name: origin for name, origin in old.origins.items() if name in other}
     names = listener_names(old)
     own = [each for each in old.listener_settings if not each.key.is_dynamic]
     own += [each for each in new.listener_settings if each.key.is_dynamic and each.listener in names]

@@ -254,7 +254,6 @@ def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
     """Raise InvalidConfigError for a listener that would be open to everyone, or to nobody."""
     written = _written(listener, config)
     what = listener.name or "it"
-    key = listener.key
     _check_certificate(listener, config)
     if listener.has_sasl and not offered_mechanisms(listener, config):
         raise InvalidConfigError(
@@ -278,7 +277,7 @@ def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:
             f"{written} cannot be used: whoever reaches {listener.address} could read, write and delete everything, as "
             f"{listener.protocol} asks nobody who they are. Use SASL_SSL (accounts){certificates}, or set "
             "seglog.open.to.everyone=true where the network lets in nobody else.",
-            key=key,
+            key=listener.key,
         )
 
 

@@ -63,11 +63,9 @@ def validate_topic_config(
     Raises InvalidConfigError for an unknown key, a value outside its range, or values that contradict each other.
     """
     chosen = _read(overrides)
-    warnings = []
+    warnings: list[str] = []
     for key, setting, value in chosen.values():
-        warning = key.warning(setting, value)
-        if warning is not None:
-            warnings.append(warning)
+        warnings += filter(None, [key.warning(setting, value)])
         shadowed = [name for name in (*key.aliases, key.name) if name in overrides and name != setting.name]
         warnings += [
             f"{name} has no effect beside {setting.name}, which is the stronger name for the same setting."

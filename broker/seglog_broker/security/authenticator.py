@@ -48,10 +48,8 @@ class Authenticator:
         if mechanism not in offered:
             listed = ", ".join(offered) or "none"
             message = f"the mechanism {mechanism[:64]!r} is not offered here, but {listed}"
-            if (
-                mechanism == "PLAIN"
-                and mechanism in self._live_config.current.of_listener(listener).sasl_enabled_mechanisms
-            ):
+            enabled = self._live_config.current.of_listener(listener).sasl_enabled_mechanisms
+            if mechanism == "PLAIN" and mechanism in enabled:
                 message += ": PLAIN needs TLS, because it sends the password as it is"
             raise UnsupportedMechanismError(message, mechanisms=list(offered))
         if mechanism == "PLAIN":
@@ -64,11 +62,7 @@ class Authenticator:
 
 
 def _validator_for(config: BrokerConfig, clock: Clock, offload: Offload) -> "TokenValidator":
-    from seglog_broker.security.oauthbearer import (  # noqa: PLC0415 - as above
-        Jwks,
-        TokenRules,
-        TokenValidator,
-    )
+    from seglog_broker.security.oauthbearer import Jwks, TokenRules, TokenValidator  # noqa: PLC0415 - as above
 
     rules = TokenRules(
         config.sasl_oauthbearer_expected_audience,
