@@ -87,14 +87,8 @@ def _backup(arguments: argparse.Namespace) -> int:
         progress.end()
     copied = sum(part.size for file in manifest.files for part in file.parts if manifest.id in part.name)
     gone = f", {removed} older removed" if removed else ""
-    print_lines(
-        [
-            (
-                f"{manifest.id}: {contents_of(manifest)}, of which {size_text(copied)} are new, "
-                f"in {progress.seconds:.1f} s{gone}"
-            )
-        ]
-    )
+    what = f"{contents_of(manifest)}, of which {size_text(copied)} are new"
+    print_lines([f"{manifest.id}: {what}, in {progress.seconds:.1f} s{gone}"])
     tell_problems(PROGRAM, manifest.problems)
     return EXIT_PROBLEMS if manifest.problems else EXIT_OK
 

@@ -72,13 +72,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     reading = Progress("reading", manifest.size)
     differences = compare(fs, SystemClock(), config, path, manifest, reading)
     reading.end()
-    print_lines(
-        [
-            (
-                f"{path} is the log directory of {manifest.id}: {contents_of(manifest)}, "
-                f"restored and read in {progress.seconds:.1f} s"
-            )
-        ]
-    )
+    what = f"{contents_of(manifest)}, restored and read in {progress.seconds:.1f} s"
+    print_lines([f"{path} is the log directory of {manifest.id}: {what}"])
     tell_problems(PROGRAM, [*manifest.problems, *differences])
     return EXIT_PROBLEMS if differences else EXIT_OK

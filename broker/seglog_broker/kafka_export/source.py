@@ -31,15 +31,7 @@ from seglog_protocol.checksum import crc32c
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.transaction_files import MalformedSnapshotError, decode_snapshot
 
-_OF_KAFKA: Final = frozenset(
-    {
-        names.LOG_SUFFIX,
-        names.OFFSET_INDEX_SUFFIX,
-        names.TIME_INDEX_SUFFIX,
-        names.TXN_INDEX_SUFFIX,
-        names.SNAPSHOT_SUFFIX,
-    }
-)
+_OF_KAFKA: Final = {*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX} - {names.CHECKSUM_SUFFIX}
 _BY_POSITION: Final = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 _IN_THE_MAKING: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 """Of a compaction that a kill interrupted: Kafka's start completes or removes it, as ours does."""

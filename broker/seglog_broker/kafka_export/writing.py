@@ -64,16 +64,10 @@ def write_cluster(
     try:
         for node in cluster.nodes:
             _write_node(fs, cluster, node, now_ms, link=link, progress=progress)
-        write_files_atomically(
-            fs,
-            [
-                (
-                    f"{node.directory}/{filenames.META_PROPERTIES_FILE}",
-                    encode_identity(node.node_id, node.directory_id, cluster.source.cluster_id),
-                )
-                for node in cluster.nodes
-            ],
-        )
+        name, cluster_id = filenames.META_PROPERTIES_FILE, cluster.source.cluster_id
+        contents = [encode_identity(node.node_id, node.directory_id, cluster_id) for node in cluster.nodes]
+        paths = [f"{node.directory}/{name}" for node in cluster.nodes]
+        write_files_atomically(fs, list(zip(paths, contents, strict=True)))
     except BaseException:
         with contextlib.suppress(OSError):
             empty_directory(fs, destination)

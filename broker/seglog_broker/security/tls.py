@@ -72,9 +72,8 @@ class ServerCertificate:
 
     def problem(self, now_ms: int) -> str | None:
         """A sentence where it is not valid now, or not for much longer; None if all is well."""
-        whose = (
-            f"the TLS certificate of the listener {self.listener}" if self.listener else "the broker's TLS certificate"
-        )
+        own = self.listener
+        whose = f"the TLS certificate of the listener {own}" if own else "the broker's TLS certificate"
         which = f"{whose} ({self.subject or ', '.join(self.names)})"
         if now_ms < self.begins_ms:
             return f"{which} is not valid before {_day(self.begins_ms)}: clients refuse it until then."
@@ -439,7 +438,6 @@ def _ms(moment: datetime) -> int:
 
 
 def _day(ms: int) -> str:
-
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
