@@ -80,8 +80,16 @@ def snapshot_maker_of(b: Broker) -> SnapshotMaker:
 TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
     "recovery": lambda b: CrashRecovery(
-        *(b.recoveries, b.partitions, b.views, b.directory, b.checkpoints),
-        *(b.fs, b.clock, b.offload, b.metrics, b.live_config),
+        b.recoveries,
+        b.partitions,
+        b.views,
+        b.directory,
+        b.checkpoints,
+        b.fs,
+        b.clock,
+        b.offload,
+        b.metrics,
+        b.live_config,
     ).run(),
     "hole search": lambda b: run_hole_search(b.partitions, b.recoveries, b.fs, b.offload),
     "checkpoints": lambda b: durability.run_checkpoints(
