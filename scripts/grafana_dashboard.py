@@ -71,6 +71,10 @@ def _top(expression: str) -> str:
     return f"topk(10, sum by (topic) ({expression}))"
 
 
+def _by_group(ranked: str, expression: str) -> tuple[str, str]:
+    return f"{ranked} by (group, topic) ({expression}))", "{{group}} {{topic}}"
+
+
 def _table(title: str, unit: str, expression: str, *, width: int = 8) -> Panel:
     return Panel(title, unit, (Query(expression, ""),), "table", width)
 
@@ -284,7 +288,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         _graph(
             "Records per second",
             "cps",
-            (_top(_rate("kafka_topic_partition_current_offset", _TOPIC)), "{{topic}}"),
+            (_top(_rate("seglog_partition_log_end_offset", _TOPIC)), "{{topic}}"),
         ),
         _graph(
             "Size",
@@ -324,24 +328,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
     ),
     "Groups": (
-        _graph(
-            "Lag in records",
-            "short",
-            (f"topk(10, sum by (group, topic) (seglog_group_lag{{{_GROUP}}}))", "{{group}} {{topic}}"),
-        ),
-        _graph(
-            "Lag in time",
-            "s",
-            (f"topk(10, max by (group, topic) (seglog_group_lag_seconds{{{_GROUP}}}))", "{{group}} {{topic}}"),
-        ),
-        _graph(
-            "Time to loss",
-            "s",
-            (
-                f"bottomk(10, min by (group, topic) (seglog_group_time_to_loss_seconds{{{_GROUP}}}))",
-                "{{group}} {{topic}}",
-            ),
-        ),
+        _graph("Lag in records", "short", _by_group("topk(10, sum", f"seglog_group_lag{{{_GROUP}}}")),
+        _graph("Lag in time", "s", _by_group("topk(10, max", f"seglog_group_lag_seconds{{{_GROUP}}}")),
+        _graph("Time to loss", "s", _by_group("bottomk(10, min", f"seglog_group_time_to_loss_seconds{{{_GROUP}}}")),
+        _graph("Committed", "cps", _by_group("topk(10, sum", _rate("seglog_group_committed_offset", _GROUP))),
         _graph(
             "Members",
             "short",

@@ -534,7 +534,7 @@ class BrokerConfig:
         200,
         Int(0),
         "Most groups that have metrics of their own, the largest lag first; others are counted together.",
-        "Raise it where dashboards are to show more groups: each committed offset has three samples.",
+        "Raise it where dashboards are to show more groups: each committed offset has four samples.",
     )
     producer_id_expiration_ms: int = reloadable(
         86_400_000,

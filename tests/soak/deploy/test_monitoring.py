@@ -16,7 +16,7 @@ from scripts import grafana_dashboard
 from seglog_broker.api.monitoring.families import FAMILIES, Kind
 from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
 from tests.process.deploy.prometheus import Prometheus, prometheus
-from tests.process.deploy.test_alerts import RULES
+from tests.process.deploy.test_alerts import KAFKA_EXPORTER_RULES, RULES
 from tests.process.deploy.workload import (
     DEAD,
     KEYED,
@@ -60,7 +60,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     with (
         secured(folder / "broker", *SETTINGS, protocol="PLAINTEXT", under=()) as at,
-        prometheus(folder / "prometheus", [job(at)]) as server,
+        prometheus(folder / "prometheus", [job(at)], rules=[KAFKA_EXPORTER_RULES]) as server,
         working(at) as workload,
     ):
         server.wait_for_scrapes(JOB, 12)

@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any
 
 from scripts import grafana_dashboard
-from seglog_broker.api.monitoring.families import FAMILIES, FAMILIES_BY_NAME, Kind, Scope
+from seglog_broker.api.monitoring.families import FAMILIES, FAMILIES_BY_NAME, Kind
 from tests.process.deploy.promql import check
 from tests.support import each_case
 
@@ -47,9 +47,9 @@ def test_a_counter_is_shown_by_its_rate_and_a_histogram_by_its_quantiles(panel: 
                 assert query.expression.startswith("histogram_quantile(")
 
 
-def test_every_metric_of_ours_is_shown() -> None:
+def test_every_metric_is_shown() -> None:
     shown = {name for panel in PANELS for name in grafana_dashboard.metrics(panel)}
-    assert {family.name for family in FAMILIES if family.scope is not Scope.KAFKA_EXPORTER} <= shown
+    assert {family.name for family in FAMILIES} <= shown
 
 
 def test_no_panel_lies_over_another_or_beyond_the_page() -> None:

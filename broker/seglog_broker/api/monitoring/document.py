@@ -41,12 +41,6 @@ all, whole groups; the others, and those whose name is longer than 249 character
 `seglog_groups_left_out`. A group without members has them, too, for as long as its offsets are kept. Seconds of lag
 and time to loss are as the last measurement found them, and go on from there.
 """,
-    Scope.KAFKA_EXPORTER: """\
-## Names of kafka_exporter
-
-For dashboards that were made for it: the same names and labels, of all topics up to 2,000 partitions, and of all
-groups up to 2,000 committed offsets.
-""",
 }
 
 

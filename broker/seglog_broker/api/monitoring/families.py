@@ -25,8 +25,6 @@ class Scope(Enum):
     """At most those of ``seglog.metrics.topics.max`` topics, the largest first."""
     GROUPS = "groups"
     """At most those of ``seglog.metrics.groups.max`` groups, those with the largest lag first."""
-    KAFKA_EXPORTER = "kafka_exporter's names"
-    """All, up to 2,000 partitions: dashboards sum over them."""
 
 
 class Family(NamedTuple):
@@ -208,6 +206,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         Family("seglog_group_members", _G, "Members; 0 for a dead or simple group.", ("group",)),
         Family("seglog_group_state", _G, "1 for the state that the group is in.", ("group", "state")),
         Family("seglog_group_rebalances_total", _C, "Generations or epochs begun since the start.", ("group",)),
+        Family("seglog_group_committed_offset", _G, "The committed offset.", _GROUP),
         Family("seglog_group_lag", _G, "Records between the committed offset and the log end.", _GROUP),
         Family(
             "seglog_group_lag_seconds",
@@ -224,25 +223,6 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ),
     ),
     Family("seglog_groups_left_out", _G, "Groups without samples of their own (seglog.metrics.groups.max)."),
-    # --- Names that dashboards use ------------------------------------------------------------------------------------
-    *_of(
-        Scope.KAFKA_EXPORTER,
-        Family("kafka_topic_partitions", _G, "Partitions of the topic.", ("topic",)),
-        Family("kafka_topic_partition_current_offset", _G, "The log end.", _PARTITION),
-        Family("kafka_topic_partition_oldest_offset", _G, "The log start.", _PARTITION),
-        Family(
-            "kafka_consumergroup_current_offset",
-            _G,
-            "The committed offset.",
-            ("consumergroup", "topic", "partition"),
-        ),
-        Family(
-            "kafka_consumergroup_lag",
-            _G,
-            "Records between it and the log end.",
-            ("consumergroup", "topic", "partition"),
-        ),
-    ),
 )
 """All of them, in the order in which they are shown."""
 

@@ -1,4 +1,4 @@
-"""The families that have samples of groups, ours and those of kafka_exporter."""
+"""The families that have samples of groups."""
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
 from seglog_broker.api.monitoring.kept_rows import KeptRows
-from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, Sample, Source, select, within
+from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, Sample, Source, select
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.partitions.partition import Partition
@@ -104,16 +104,17 @@ class GroupSources:
         self._largest: list[str] | None = None  # groups by lag, as last measured; None: not yet
         self._count = 0  # groups then
         self._measured: dict[tuple[str, str, int], Measured] = {}
-
-        def changes() -> tuple[int, int]:
-            return table.changes, groups.offset_changes
-
         self._shown_rows = KeptRows(
             lambda: self._rows_of(self.shown()),
             _Some.of,
-            lambda: (*changes(), groups.count_at_most, config.current.seglog_metrics_groups_max, self._largest),
+            lambda: (
+                table.changes,
+                groups.offset_changes,
+                groups.count_at_most,
+                config.current.seglog_metrics_groups_max,
+                self._largest,
+            ),
         )
-        self._exported_rows = KeptRows(lambda: self._rows_of(self._exported()), _Some.of, changes)
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
@@ -121,18 +122,17 @@ class GroupSources:
             "seglog_group_members": self._members,
             "seglog_group_state": self._states,
             "seglog_group_rebalances_total": self._rebalances,
+            "seglog_group_committed_offset": self._of_shown(_offsets),
             "seglog_group_lag": self._of_shown(_lags),
             "seglog_group_lag_seconds": self._of_shown(self._lags_seconds),
             "seglog_group_time_to_loss_seconds": self._of_shown(self._times_to_loss),
             "seglog_groups_left_out": self._left_out,
-            "kafka_consumergroup_current_offset": self._of_all(_offsets),
-            "kafka_consumergroup_lag": self._of_all(_lags),
         }
 
     # --- What is shown ------------------------------------------------------------------------------------------------
 
     def shown(self) -> Sequence[str]:
-        """The groups with samples of our own names."""
+        """The groups with samples."""
         groups, limit = self._groups, self._config.current.seglog_metrics_groups_max
         if groups.count_at_most <= 2 * limit:
             names = groups.names()
@@ -141,15 +141,8 @@ class GroupSources:
                 return [name for name in names if len(name) <= NAME_CHARACTERS_MAX]
         return [] if self._largest is None else [name for name in self._largest if groups.has(name)][:limit]
 
-    def _exported(self) -> Iterable[str]:
-        groups = self._groups
-        return within((name, len(groups.offsets_of(name))) for name in groups.names_with_offsets())
-
     def _of_shown(self, values: Values) -> Source:
         return lambda: self._shown_rows.columns(values)
-
-    def _of_all(self, values: Values) -> Source:
-        return lambda: self._exported_rows.columns(values)
 
     def _rows_of(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, str, str], Committing] | None]:
         for name in names:

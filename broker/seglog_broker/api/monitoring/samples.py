@@ -150,12 +150,3 @@ def select(sizes: Mapping[str, int], samples: Mapping[str, int], count_max: int)
             selected.append(name)
             left -= samples[name]
     return selected
-
-
-def within(names: Iterable[tuple[str, int]]) -> Iterable[str]:
-    """Those of ``names``, each with the number of its samples, that have room, in their order."""
-    left = SAMPLES_MAX
-    for name, samples in names:
-        if samples <= left and len(name) <= NAME_CHARACTERS_MAX:
-            left -= samples
-            yield name

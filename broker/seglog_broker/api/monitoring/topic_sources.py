@@ -1,4 +1,4 @@
-"""The families that have samples of topics and their partitions, ours and those of kafka_exporter."""
+"""The families that have samples of topics and their partitions."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from seglog_broker.api.monitoring.kept_rows import KeptRows
-from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Sample, Source, select, within
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Sample, Source, select
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
@@ -57,7 +57,6 @@ class TopicSources:
             _Some.of,
             lambda: (table.changes, config.current.seglog_metrics_topics_max, self._largest),
         )
-        self._exported_rows = KeptRows(lambda: self._partitions_of(self._exported()), _Some.of, lambda: table.changes)
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
@@ -70,15 +69,12 @@ class TopicSources:
             "seglog_partition_dirty_ratio": self._of_shown(self._dirty_ratios_of),
             "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
             "seglog_topics_left_out": self._left_out,
-            "kafka_topic_partitions": self._partitions,
-            "kafka_topic_partition_current_offset": self._of_all(_log_ends),
-            "kafka_topic_partition_oldest_offset": self._of_all(_log_starts),
         }
 
     # --- What is shown ------------------------------------------------------------------------------------------------
 
     def shown(self) -> list[str]:
-        """The topics with samples of our own names."""
+        """The topics with samples."""
         topics, limit = self._registry.topics, self._config.current.seglog_metrics_topics_max
         if len(topics) <= limit and len(self._table) <= SAMPLES_MAX:
             return list(topics)
@@ -88,13 +84,6 @@ class TopicSources:
 
     def _of_shown(self, values: Values) -> Source:
         return lambda: self._shown_rows.columns(values)
-
-    def _of_all(self, values: Values) -> Source:
-        return lambda: self._exported_rows.columns(values)
-
-    def _exported(self) -> Iterable[str]:
-        topics = [(topic.name, topic.partitions) for topic in self._registry.topics.values()]
-        return within(topics)
 
     def _numbers(self, name: str) -> Iterable[int]:
         """Those of the partitions of a topic; none where it has been deleted."""
@@ -118,11 +107,6 @@ class TopicSources:
             topic = self._registry.topics.get(name)
             partitions = [] if topic is None else self._table.partitions_of(topic)
             yield Sample((name,), sum([partition.expired_on_arrival for partition in partitions]))
-
-    def _partitions(self) -> Iterator[Sample | None]:
-        for name in self._exported():
-            topic = self._registry.topics.get(name)
-            yield None if topic is None else Sample((name,), topic.partitions)
 
     def _left_out(self) -> Iterable[Sample]:
         return (Sample((), len(self._registry.topics) - len(self.shown())),)

@@ -279,10 +279,6 @@ class GroupService:
         """All groups that are loaded."""
         return list({**self._runtime.machines, **dict.fromkeys(self._offsets.committed)})
 
-    def names_with_offsets(self) -> list[str]:
-        """Those that have committed offsets."""
-        return list(self._offsets.committed)
-
     @property
     def offset_changes(self) -> int:
         """Grows whenever ``offsets_of`` has another partition of a group, or one less."""

@@ -31,8 +31,7 @@ async def test_lag_is_told_in_records_and_in_seconds_also_of_a_group_without_mem
     commit(broker, "current", 3)
     assert value(broker, "seglog_group_lag", "dead", "t", "0") == 2
     assert value(broker, "seglog_group_lag", "current", "t", "0") == 0
-    assert value(broker, "kafka_consumergroup_lag", "dead", "t", "0") == 2
-    assert value(broker, "kafka_consumergroup_current_offset", "dead", "t", "0") == 1
+    assert value(broker, "seglog_group_committed_offset", "dead", "t", "0") == 1
     assert value(broker, "seglog_group_members", "dead") == 0
     assert value(broker, "seglog_group_state", "dead", "Empty") == 1
     assert [s.labels for s in samples(broker, "seglog_group_lag_seconds")] == [("current", "t", "0")], (
@@ -79,7 +78,7 @@ async def test_offsets_of_topics_that_are_gone_have_no_samples() -> None:
     commit(scene.broker, "g", 0, topic="gone")
     commit(scene.broker, "g", 0, partition=7)
     await scene.broker.measurements.measure()
-    assert samples(scene.broker, "seglog_group_lag") == samples(scene.broker, "kafka_consumergroup_lag") == []
+    assert samples(scene.broker, "seglog_group_lag") == []
 
 
 async def test_beyond_the_limit_the_groups_with_the_largest_lag_are_shown() -> None:
@@ -92,7 +91,6 @@ async def test_beyond_the_limit_the_groups_with_the_largest_lag_are_shown() -> N
     await broker.measurements.measure()
     assert [s.labels for s in samples(broker, "seglog_group_lag")] == [("g0", "t", "0"), ("g1", "t", "0")]
     assert value(broker, "seglog_groups_left_out") == 3
-    assert len(samples(broker, "kafka_consumergroup_lag")) == 5
 
 
 def test_generations_are_counted_from_the_start() -> None:

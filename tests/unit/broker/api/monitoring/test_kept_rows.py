@@ -80,7 +80,7 @@ async def test_offsets_that_are_committed_and_dropped_are_seen_also_while_a_page
     await create(broker, "t", 2)
     append(broker, "t", 5)
     commit(broker, "g", 1)
-    name = "kafka_consumergroup_lag"
+    name = "seglog_group_lag"
     assert [(s.labels, s.value) for s in samples(broker, name)] == [(("g", "t", "0"), 4)]
     commit(broker, "g", 3)
     commit(broker, "g", 0, partition=1)
@@ -94,7 +94,7 @@ async def test_offsets_that_are_committed_and_dropped_are_seen_also_while_a_page
     before = committed.changes
     commit(broker, "g", 4)
     assert committed.changes == before, "the same rows"
-    slices = broker.monitoring.slices(["kafka_consumergroup_current_offset", name])
+    slices = broker.monitoring.slices(["seglog_group_committed_offset", name])
     assert len(next(slices).samples) == 3
     committed.drop("h", ("t", 0))
     assert {s.labels for piece in slices for s in piece.samples} == {("g", "t", "0"), ("g", "t", "1")}

@@ -32,9 +32,6 @@ async def test_partitions_are_as_their_logs(broker: Broker) -> None:
     assert value(broker, "seglog_partition_log_end_offset", "t", "0") == 20
     assert value(broker, "seglog_partition_durable_offset", "t", "0") == log.durable_end_offset
     assert value(broker, "seglog_partition_log_end_offset", "t", "1") == 0
-    assert value(broker, "kafka_topic_partitions", "t") == 2
-    assert value(broker, "kafka_topic_partition_current_offset", "t", "0") == 20
-    assert value(broker, "kafka_topic_partition_oldest_offset", "t", "0") == 0
     assert value(broker, "seglog_topics_left_out") == 0
 
 
@@ -46,7 +43,6 @@ async def test_beyond_the_limit_the_largest_topics_are_shown_and_the_others_coun
     await broker.measurements.measure()
     assert [s.labels for s in samples(broker, "seglog_partition_size_bytes")] == [("d", "0"), ("c", "0")]
     assert value(broker, "seglog_topics_left_out") == 2
-    assert [s.labels for s in samples(broker, "kafka_topic_partition_current_offset")] == [(n, "0") for n in "abcd"]
     await broker.delete_topic(messages.DeleteTopicRequest("d"))
     assert [s.labels for s in samples(broker, "seglog_partition_size_bytes")] == [("c", "0")]
     assert value(broker, "seglog_topics_left_out") == 2

@@ -27,7 +27,7 @@ from seglog_broker.security.bearer_token import BearerToken
 from seglog_broker.testing.in_process import MovableClock
 from tests.unit.broker.listeners.fake_broker import FakeBroker, Peer, serving
 
-LAG = FAMILIES_BY_NAME["kafka_consumergroup_lag"]
+LAG = FAMILIES_BY_NAME["seglog_group_lag"]
 FULL = Slice.of(LAG, [Sample((f"group-{number}", "topic", "0"), number) for number in range(SLICE_SAMPLES_MAX)])
 
 serve = partial(serve_http, kind=WITHOUT_AUTHENTICATION)
@@ -220,7 +220,7 @@ async def test_scrapers_that_read_nothing_keep_no_place_from_others(autojump_clo
         await peer.stream.send_all(request("/metrics", "Connection: close"))
         answer = await peer.rest()
         assert answer.endswith(b"0\r\n\r\n")
-        assert answer.count(b"\nkafka_consumergroup_lag{") == SLICE_SAMPLES_MAX
+        assert answer.count(b"\nseglog_group_lag{") == SLICE_SAMPLES_MAX
         assert trio.current_time() - began < PATIENCE_SECONDS + 1
 
 

@@ -290,7 +290,7 @@ async def test_deleted_groups_stay_deleted(fs: ForgetfulFileSystem, broker: Brok
     await commit(broker, "parked", 2)
     assert value(broker, "seglog_group_lag", "parked", "t", "0") is not None
     results = await broker.groups.delete(["g", "parked", "unknown"])
-    for family in ("seglog_group_lag", "seglog_group_time_to_loss_seconds", "kafka_consumergroup_lag"):
+    for family in ("seglog_group_lag", "seglog_group_time_to_loss_seconds"):
         assert "parked" not in {label for sample in samples(broker, family) for label in sample.labels}, "no alert"
     assert isinstance(results[0], errors.NonEmptyGroupError)
     assert results[1] is None
