@@ -44,6 +44,14 @@ class SeglogError(Exception):
     kafka_code = _KafkaCode()
     retriable: bool = False
 
+    def __init_subclass__(
+        cls, *, code: str | None = None, kafka_name: str | None = None, retriable: bool | None = None
+    ) -> None:
+        """Set the attributes that a class does not have from its base."""
+        for name, value in (("code", code), ("kafka_name", kafka_name), ("retriable", retriable)):
+            if value is not None:
+                setattr(cls, name, value)
+
     def __init__(self, message: str, /, **facts: Fact) -> None:
         super().__init__(message)
         self.message = message
@@ -85,10 +93,8 @@ def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact], retri
 # --- Protocol ---------------------------------------------------------------------------------------------------------
 
 
-class ProtocolError(SeglogError):
+class ProtocolError(SeglogError, code="INVALID_REQUEST"):
     """Bytes that the protocol does not allow."""
-
-    code = "INVALID_REQUEST"
 
 
 class LocalProtocolError(ProtocolError):
@@ -99,34 +105,28 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent bytes that the protocol does not allow; the connection is unusable."""
 
 
-class FrameTooLargeError(RemoteProtocolError):
+class FrameTooLargeError(RemoteProtocolError, code="FRAME_TOO_LARGE"):
     """A frame announces more bytes than the limit; its content has not been read."""
 
-    code = "FRAME_TOO_LARGE"
     size: int = -1
     limit: int = -1
 
 
-class WrongPortError(RemoteProtocolError):
+class WrongPortError(RemoteProtocolError, code="WRONG_PORT"):
     """A seglog client has reached the port of Kafka's clients. The broker's native ``port``; -1 if that is unknown."""
 
-    code = "WRONG_PORT"
     port: int = -1
 
 
-class TlsRequiredError(RemoteProtocolError):
+class TlsRequiredError(RemoteProtocolError, code="TLS_REQUIRED"):
     """The port speaks TLS, and the client has begun without."""
-
-    code = "TLS_REQUIRED"
 
 
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 
-class RequestError(SeglogError):
+class RequestError(SeglogError, code="INVALID_REQUEST"):
     """The request cannot be served as asked."""
-
-    code = "INVALID_REQUEST"
 
 
 class InvalidRequestError(RequestError):
@@ -135,105 +135,87 @@ class InvalidRequestError(RequestError):
     field: str = ""
 
 
-class TransactionalIdMissingError(InvalidRequestError):
+class TransactionalIdMissingError(InvalidRequestError, kafka_name="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
     """A batch belongs to a transaction, and the request that has it names no transactional id."""
 
-    kafka_name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
-
-class UnsupportedApiError(RequestError):
+class UnsupportedApiError(RequestError, code="UNSUPPORTED_API", kafka_name="UNSUPPORTED_VERSION"):
     """The broker has no such api."""
 
-    code = "UNSUPPORTED_API"
-    kafka_name = "UNSUPPORTED_VERSION"
     api: str = ""
 
 
-class UnsupportedVersionError(RequestError):
+class UnsupportedVersionError(RequestError, code="UNSUPPORTED_VERSION"):
     """The broker has the api, but not in that version."""
 
-    code = "UNSUPPORTED_VERSION"
     api: str = ""
     minimum: int = -1
     maximum: int = -1
 
 
-class UnknownTopicError(RequestError):
+class UnknownTopicError(RequestError, code="UNKNOWN_TOPIC", kafka_name="UNKNOWN_TOPIC_OR_PARTITION"):
     """The topic does not exist; ``nearest`` is the most similar existing name, or empty."""
 
-    code = "UNKNOWN_TOPIC"
-    kafka_name = "UNKNOWN_TOPIC_OR_PARTITION"
     topic: str = ""
     nearest: str = ""
 
 
-class UnknownPartitionError(RequestError):
+class UnknownPartitionError(RequestError, code="UNKNOWN_PARTITION", kafka_name="UNKNOWN_TOPIC_OR_PARTITION"):
     """The topic has no such partition; it has ``partitions`` of them, numbered from 0."""
 
-    code = "UNKNOWN_PARTITION"
-    kafka_name = "UNKNOWN_TOPIC_OR_PARTITION"
     topic: str = ""
     partition: int = -1
     partitions: int = -1
 
 
-class InconsistentTopicIdError(RequestError):
+class InconsistentTopicIdError(RequestError, code="INCONSISTENT_TOPIC_ID"):
     """The topic was deleted and recreated: offsets belong to the old one, and the new one has id ``topic_id``.
 
     A retry cannot help; create a new producer or consumer.
     """
 
-    code = "INCONSISTENT_TOPIC_ID"
     topic: str = ""
     partition: int = -1
     topic_id: str = ""
 
 
-class InvalidTopicError(RequestError):
+class InvalidTopicError(RequestError, code="INVALID_TOPIC_EXCEPTION"):
     """The topic name is not valid, or it is a topic that only the broker itself makes and writes.
 
     ``other``: the topic whose name differs in dots and underscores only, which metrics could not tell apart.
     """
 
-    code = "INVALID_TOPIC_EXCEPTION"
     topic: str = ""
     other: str = ""
 
 
-class TopicExistsError(RequestError):
+class TopicExistsError(RequestError, code="TOPIC_ALREADY_EXISTS"):
     """The topic already exists."""
 
-    code = "TOPIC_ALREADY_EXISTS"
     topic: str = ""
 
 
-class InvalidPartitionsError(RequestError):
+class InvalidPartitionsError(RequestError, code="INVALID_PARTITIONS"):
     """The number of partitions is not valid."""
 
-    code = "INVALID_PARTITIONS"
 
-
-class InvalidConfigError(RequestError):
+class InvalidConfigError(RequestError, code="INVALID_CONFIG"):
     """An unknown configuration key or a value outside its range; ``key`` names it."""
 
-    code = "INVALID_CONFIG"
     key: str = ""
 
 
-class PolicyViolationError(RequestError):
+class PolicyViolationError(RequestError, code="POLICY_VIOLATION"):
     """The topic's configuration forbids the operation."""
 
-    code = "POLICY_VIOLATION"
 
-
-class OffsetOutOfRangeError(RequestError):
+class OffsetOutOfRangeError(RequestError, code="OFFSET_OUT_OF_RANGE"):
     """The offset is outside [earliest, latest]; ``latest`` is the end of the log, the offset of the next append.
 
     ``reason`` is "expired", "truncated" or "missing" (files were lost) for records that existed once, else
     "beyond_end".
     """
 
-    code = "OFFSET_OUT_OF_RANGE"
     topic: str = ""
     partition: int = -1
     requested: int = -1
@@ -242,21 +224,19 @@ class OffsetOutOfRangeError(RequestError):
     reason: str = ""
 
 
-class InvalidRecordError(RequestError):
+class InvalidRecordError(RequestError, code="INVALID_RECORD"):
     """A record batch that cannot be appended; ``record`` is the index of the first bad record, -1 for the header.
 
     ``records`` has the indexes of all bad records, of very many only the first.
     """
 
-    code = "INVALID_RECORD"
     record: int = -1
     records: Sequence[int] = range(0)
 
 
-class InvalidTimestampError(RequestError):
+class InvalidTimestampError(RequestError, code="INVALID_TIMESTAMP"):
     """A timestamp outside the topic's range; ``record`` and ``records`` are those of InvalidRecordError."""
 
-    code = "INVALID_TIMESTAMP"
     record: int = -1
     records: Sequence[int] = range(0)
     timestamp: int = -1
@@ -268,139 +248,115 @@ class UnsupportedMagicError(InvalidRecordError):
     magic: int = -1
 
 
-class CorruptBatchError(RequestError):
+class CorruptBatchError(RequestError, code="CORRUPT_MESSAGE", retriable=True):
     """The bytes of a sent batch do not match their checksum or their lengths. Sending it again may help."""
 
-    code = "CORRUPT_MESSAGE"
-    retriable = True
 
-
-class MessageTooLargeError(RequestError):
+class MessageTooLargeError(RequestError, code="MESSAGE_TOO_LARGE"):
     """A batch is larger than ``max.message.bytes`` of its topic."""
 
-    code = "MESSAGE_TOO_LARGE"
     size: int = -1
     limit: int = -1
 
 
-class RecordListTooLargeError(RequestError):
+class RecordListTooLargeError(RequestError, code="RECORD_LIST_TOO_LARGE"):
     """A batch is larger than ``segment.bytes`` of its topic, so no segment could hold it."""
 
-    code = "RECORD_LIST_TOO_LARGE"
     size: int = -1
     limit: int = -1
 
 
-class OutOfOrderSequenceError(RequestError):
+class OutOfOrderSequenceError(RequestError, code="OUT_OF_ORDER_SEQUENCE_NUMBER"):
     """An idempotent producer's batch is neither its next one nor a duplicate of a recent one.
 
     It begins at ``sequence``, not at ``expected``. Sending it again cannot help.
     """
 
-    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
     producer_id: int = -1
     sequence: int = -1
     expected: int = -1
 
 
-class InvalidProducerEpochError(RequestError):
+class InvalidProducerEpochError(RequestError, code="INVALID_PRODUCER_EPOCH"):
     """A newer instance of the producer exists, with epoch ``current_epoch``; the batch has an older epoch."""
 
-    code = "INVALID_PRODUCER_EPOCH"
     producer_id: int = -1
     producer_epoch: int = -1
     current_epoch: int = -1
 
 
-class InvalidTransactionStateError(RequestError):
+class InvalidTransactionStateError(RequestError, code="INVALID_TXN_STATE"):
     """What was asked does not go with the producer's transaction, or with its not having one.
 
     A batch outside of the transaction that the producer has open since ``first_offset``, or in none; an end that
     contradicts the one that was decided.
     """
 
-    code = "INVALID_TXN_STATE"
     producer_id: int = -1
     producer_epoch: int = -1
     first_offset: int = -1
 
 
-class RequestCancelledError(RequestError):
+class RequestCancelledError(RequestError, code="REQUEST_CANCELLED"):
     """The client cancelled this request."""
 
-    code = "REQUEST_CANCELLED"
 
-
-class BrokerStoppingError(RequestError):
+class BrokerStoppingError(RequestError, code="BROKER_STOPPING", kafka_name="BROKER_NOT_AVAILABLE", retriable=True):
     """The broker, or this connection, is being shut down; connect again."""
-
-    code = "BROKER_STOPPING"
-    kafka_name = "BROKER_NOT_AVAILABLE"
-    retriable = True
 
 
 # --- Security ---------------------------------------------------------------------------------------------------------
 
 
-class AuthenticationError(RequestError):
+class AuthenticationError(RequestError, code="SASL_AUTHENTICATION_FAILED"):
     """Who the client is has not been proven: an unknown user, a wrong password or token, or none. Never says which."""
 
-    code = "SASL_AUTHENTICATION_FAILED"
 
-
-class UnsupportedMechanismError(AuthenticationError):
+class UnsupportedMechanismError(AuthenticationError, code="UNSUPPORTED_SASL_MECHANISM"):
     """The listener does not take this SASL mechanism; ``mechanisms`` are those that it takes."""
 
-    code = "UNSUPPORTED_SASL_MECHANISM"
     mechanisms: list[str] = []  # noqa: RUF012 - never changed
 
 
-class AuthenticationRequiredError(AuthenticationError):
+class AuthenticationRequiredError(AuthenticationError, code="ILLEGAL_SASL_STATE"):
     """A request came before the client was authenticated, or out of order; ``mechanisms`` are those to choose from."""
 
-    code = "ILLEGAL_SASL_STATE"
     mechanisms: list[str] = []  # noqa: RUF012 - never changed
 
 
-class AuthorizationError(RequestError):
+class AuthorizationError(RequestError, code="CLUSTER_AUTHORIZATION_FAILED"):
     """The ``principal`` may not do this: only the accounts in super.users may."""
 
-    code = "CLUSTER_AUTHORIZATION_FAILED"
     principal: str = ""
 
 
-class TopicAuthorizationError(AuthorizationError):
+class TopicAuthorizationError(AuthorizationError, code="TOPIC_AUTHORIZATION_FAILED"):
     """The ``principal`` may not change topics."""
 
-    code = "TOPIC_AUTHORIZATION_FAILED"
     topic: str = ""
 
 
-class GroupAuthorizationError(AuthorizationError):
+class GroupAuthorizationError(AuthorizationError, code="GROUP_AUTHORIZATION_FAILED"):
     """The ``principal`` may not delete groups, nor their offsets."""
 
-    code = "GROUP_AUTHORIZATION_FAILED"
     group: str = ""
 
 
-class UnknownUserError(RequestError):
+class UnknownUserError(RequestError, code="RESOURCE_NOT_FOUND"):
     """There is no such account, or it has no such credential."""
 
-    code = "RESOURCE_NOT_FOUND"
     user: str = ""
 
 
-class DuplicateUserError(RequestError):
+class DuplicateUserError(RequestError, code="DUPLICATE_RESOURCE"):
     """One request names the same credential twice."""
 
-    code = "DUPLICATE_RESOURCE"
     user: str = ""
 
 
-class UnacceptableCredentialError(RequestError):
+class UnacceptableCredentialError(RequestError, code="UNACCEPTABLE_CREDENTIAL"):
     """A name, salt or number of iterations that a credential may not have."""
 
-    code = "UNACCEPTABLE_CREDENTIAL"
     user: str = ""
 
 
@@ -413,64 +369,48 @@ class GroupError(RequestError):
     group: str = ""
 
 
-class CoordinatorLoadingError(GroupError):
+class CoordinatorLoadingError(GroupError, code="COORDINATOR_LOAD_IN_PROGRESS", retriable=True):
     """The broker still loads groups and committed offsets, or transactions, after a start: try again."""
 
-    code = "COORDINATOR_LOAD_IN_PROGRESS"
-    retriable = True
 
-
-class CoordinatorNotAvailableError(GroupError):
+class CoordinatorNotAvailableError(GroupError, code="COORDINATOR_NOT_AVAILABLE", retriable=True):
     """The coordinator's records could not be written, or its topic cannot be created now: try again."""
 
-    code = "COORDINATOR_NOT_AVAILABLE"
-    retriable = True
 
-
-class IllegalGenerationError(GroupError):
+class IllegalGenerationError(GroupError, code="ILLEGAL_GENERATION"):
     """The member is not of the group's current ``generation``: it must rejoin."""
 
-    code = "ILLEGAL_GENERATION"
     generation: int = -1
 
 
-class InconsistentGroupProtocolError(GroupError):
+class InconsistentGroupProtocolError(GroupError, code="INCONSISTENT_GROUP_PROTOCOL"):
     """The member's protocol type or assignors have nothing in common with those of the group's other members."""
 
-    code = "INCONSISTENT_GROUP_PROTOCOL"
 
-
-class InvalidGroupIdError(GroupError):
+class InvalidGroupIdError(GroupError, code="INVALID_GROUP_ID"):
     """The group id is empty, or too long for its topic."""
 
-    code = "INVALID_GROUP_ID"
 
-
-class UnknownMemberError(GroupError):
+class UnknownMemberError(GroupError, code="UNKNOWN_MEMBER_ID"):
     """The group has no such member (any more): rejoin as a new member. ``member_id`` names it."""
 
-    code = "UNKNOWN_MEMBER_ID"
     member_id: str = ""
 
 
-class InvalidSessionTimeoutError(GroupError):
+class InvalidSessionTimeoutError(GroupError, code="INVALID_SESSION_TIMEOUT"):
     """The session timeout (ms) is outside of ``minimum`` to ``maximum``."""
 
-    code = "INVALID_SESSION_TIMEOUT"
     minimum: int = -1
     maximum: int = -1
 
 
-class RebalanceInProgressError(GroupError):
+class RebalanceInProgressError(GroupError, code="REBALANCE_IN_PROGRESS"):
     """The group rebalances: the member must rejoin."""
 
-    code = "REBALANCE_IN_PROGRESS"
 
-
-class NonEmptyGroupError(GroupError):
+class NonEmptyGroupError(GroupError, code="NON_EMPTY_GROUP"):
     """The group has live members, which ``members`` names, and the request wants one without."""
 
-    code = "NON_EMPTY_GROUP"
     members: list[str] = []  # noqa: RUF012 - replaced, never changed
 
     @classmethod
@@ -483,83 +423,64 @@ class NonEmptyGroupError(GroupError):
         )
 
 
-class UnknownGroupError(GroupError):
+class UnknownGroupError(GroupError, code="GROUP_ID_NOT_FOUND"):
     """There is no such group. Kafka calls it GROUP_ID_NOT_FOUND."""
 
-    code = "GROUP_ID_NOT_FOUND"
 
-
-class MemberIdRequiredError(GroupError):
+class MemberIdRequiredError(GroupError, code="MEMBER_ID_REQUIRED"):
     """A new member must join again with ``member_id``, which this error assigns to it."""
 
-    code = "MEMBER_ID_REQUIRED"
     member_id: str = ""
 
 
-class GroupMaxSizeError(GroupError):
+class GroupMaxSizeError(GroupError, code="GROUP_MAX_SIZE_REACHED"):
     """The group has as many members as ``group.max.size`` allows."""
 
-    code = "GROUP_MAX_SIZE_REACHED"
 
-
-class FencedInstanceError(GroupError):
+class FencedInstanceError(GroupError, code="FENCED_INSTANCE_ID"):
     """Another consumer has joined with the same group instance id, and took the member's place."""
 
-    code = "FENCED_INSTANCE_ID"
     instance_id: str = ""
 
 
-class GroupSubscribedError(GroupError):
+class GroupSubscribedError(GroupError, code="GROUP_SUBSCRIBED_TO_TOPIC"):
     """Live members of the group are subscribed to the topic, so its offsets cannot be deleted."""
 
-    code = "GROUP_SUBSCRIBED_TO_TOPIC"
     topic: str = ""
 
 
-class MetadataTooLargeError(GroupError):
+class MetadataTooLargeError(GroupError, code="OFFSET_METADATA_TOO_LARGE"):
     """The text that comes with a committed offset has more than ``limit`` bytes (``offset.metadata.max.bytes``)."""
 
-    code = "OFFSET_METADATA_TOO_LARGE"
     size: int = -1
     limit: int = -1
 
 
-class FencedMemberEpochError(GroupError):
+class FencedMemberEpochError(GroupError, code="FENCED_MEMBER_EPOCH"):
     """The group does not know the member's epoch: rejoin with epoch 0."""
 
-    code = "FENCED_MEMBER_EPOCH"
 
-
-class UnreleasedInstanceError(GroupError):
+class UnreleasedInstanceError(GroupError, code="UNRELEASED_INSTANCE_ID"):
     """The group instance id belongs to a member that has not left."""
 
-    code = "UNRELEASED_INSTANCE_ID"
     instance_id: str = ""
 
 
-class UnsupportedAssignorError(GroupError):
+class UnsupportedAssignorError(GroupError, code="UNSUPPORTED_ASSIGNOR"):
     """The broker has no such assignor."""
 
-    code = "UNSUPPORTED_ASSIGNOR"
 
-
-class StaleMemberEpochError(GroupError):
+class StaleMemberEpochError(GroupError, code="STALE_MEMBER_EPOCH"):
     """The member's epoch is not its current one; it gets that with its next heartbeat."""
 
-    code = "STALE_MEMBER_EPOCH"
 
-
-class InvalidRegularExpressionError(GroupError):
+class InvalidRegularExpressionError(GroupError, code="INVALID_REGULAR_EXPRESSION"):
     """The regular expression by which the member subscribes to topics is not valid."""
 
-    code = "INVALID_REGULAR_EXPRESSION"
 
-
-class UnstableOffsetCommitError(GroupError):
+class UnstableOffsetCommitError(GroupError, code="UNSTABLE_OFFSET_COMMIT", retriable=True):
     """An open transaction has committed another offset for the partition: try again when it has ended."""
 
-    code = "UNSTABLE_OFFSET_COMMIT"
-    retriable = True
     topic: str = ""
     partition: int = -1
 
@@ -573,106 +494,83 @@ class TransactionError(RequestError):
     transactional_id: str = ""
 
 
-class ProducerFencedError(TransactionError):
+class ProducerFencedError(TransactionError, code="PRODUCER_FENCED"):
     """A newer producer has the transactional id, or the broker has aborted the transaction: make a new producer."""
 
-    code = "PRODUCER_FENCED"
 
-
-class InvalidProducerIdMappingError(TransactionError):
+class InvalidProducerIdMappingError(TransactionError, code="INVALID_PRODUCER_ID_MAPPING"):
     """The transactional id is not known, or has another producer id than the request: it may have expired."""
 
-    code = "INVALID_PRODUCER_ID_MAPPING"
 
-
-class InvalidTransactionTimeoutError(TransactionError):
+class InvalidTransactionTimeoutError(TransactionError, code="INVALID_TRANSACTION_TIMEOUT"):
     """The timeout of transactions is not positive, or above ``limit``, which is ``transaction.max.timeout.ms``."""
 
-    code = "INVALID_TRANSACTION_TIMEOUT"
     limit: int = -1
 
 
-class ConcurrentTransactionsError(TransactionError):
+class ConcurrentTransactionsError(TransactionError, code="CONCURRENT_TRANSACTIONS", retriable=True):
     """The producer's last transaction is being ended: try again."""
 
-    code = "CONCURRENT_TRANSACTIONS"
-    retriable = True
 
-
-class TransactionCoordinatorFencedError(TransactionError):
+class TransactionCoordinatorFencedError(TransactionError, code="TRANSACTION_COORDINATOR_FENCED"):
     """A marker of ``coordinator_epoch`` came after one of ``current_epoch``: a newer coordinator has taken over."""
 
-    code = "TRANSACTION_COORDINATOR_FENCED"
     producer_id: int = -1
     coordinator_epoch: int = -1
     current_epoch: int = -1
 
 
-class UnknownTransactionalIdError(TransactionError):
+class UnknownTransactionalIdError(TransactionError, code="TRANSACTIONAL_ID_NOT_FOUND"):
     """No producer has, or had lately, this transactional id."""
 
-    code = "TRANSACTIONAL_ID_NOT_FOUND"
 
-
-class TransactionAbortableError(TransactionError):
+class TransactionAbortableError(TransactionError, code="TRANSACTION_ABORTABLE"):
     """The transaction cannot be committed any more: abort it, and do its work again."""
-
-    code = "TRANSACTION_ABORTABLE"
 
 
 # --- Storage ----------------------------------------------------------------------------------------------------------
 
 
-class StorageError(SeglogError):
+class StorageError(SeglogError, code="KAFKA_STORAGE_ERROR"):
     """A disk or file error on the broker."""
 
-    code = "KAFKA_STORAGE_ERROR"
 
-
-class DiskFullError(StorageError):
+class DiskFullError(StorageError, code="DISK_FULL", retriable=True):
     """The disk has less than ``hard`` bytes ``free``, or none: nothing is written until ``soft`` bytes are free.
 
     Reading, deletion and retention continue, so a retry later can help.
     """
 
-    code = "DISK_FULL"
-    retriable = True
     free: int = -1
     hard: int = -1
     soft: int = -1
 
 
-class PartitionRecoveringError(StorageError):
+class PartitionRecoveringError(
+    StorageError, code="PARTITION_RECOVERING", kafka_name="LEADER_NOT_AVAILABLE", retriable=True
+):
     """The partition is being recovered after an unclean shutdown; retry until it is served again.
 
     ``read_bytes`` of ``bytes`` have been read so far.
     """
 
-    code = "PARTITION_RECOVERING"
-    kafka_name = "LEADER_NOT_AVAILABLE"
-    retriable = True
     topic: str = ""
     partition: int = -1
     read_bytes: int = -1
     bytes: int = -1
 
 
-class OutOfResourcesError(StorageError):
+class OutOfResourcesError(StorageError, code="OUT_OF_RESOURCES", retriable=True):
     """The broker is out of file descriptors or memory; a retry later can help."""
 
-    code = "OUT_OF_RESOURCES"
-    retriable = True
 
-
-class CorruptRecordError(StorageError):
+class CorruptRecordError(StorageError, code="CORRUPT_RECORD", kafka_name="CORRUPT_MESSAGE"):
     """Stored or received bytes violate their format.
 
     ``path`` and ``position`` (bytes) say where. [``start_offset``, ``next_offset``) is the unreadable range, as far as
     it is known (-1 unknown); reading may continue at ``next_offset``.
     """
 
-    code = "CORRUPT_RECORD"
-    kafka_name = "CORRUPT_MESSAGE"
     topic: str = ""
     partition: int = -1
     path: str = ""
@@ -685,43 +583,37 @@ class DecompressionError(CorruptRecordError):
     """A compressed block is not a valid stream of its codec."""
 
 
-class DecompressedTooLargeError(CorruptRecordError):
+class DecompressedTooLargeError(CorruptRecordError, code="DECOMPRESSED_TOO_LARGE"):
     """A compressed block decompresses to more than ``decompressed_batch_bytes_max`` bytes."""
 
-    code = "DECOMPRESSED_TOO_LARGE"
     limit: int = -1
 
 
-class PartitionReadOnlyError(StorageError):
+class PartitionReadOnlyError(StorageError, code="PARTITION_READ_ONLY"):
     """An earlier write or fsync failed; the partition takes no appends until an operator has intervened."""
 
-    code = "PARTITION_READ_ONLY"
     topic: str = ""
     partition: int = -1
     reason: str = ""
 
 
-class PartitionOfflineError(StorageError):
+class PartitionOfflineError(StorageError, code="PARTITION_OFFLINE"):
     """The partition's directory could not be opened; other partitions are not affected."""
 
-    code = "PARTITION_OFFLINE"
     topic: str = ""
     partition: int = -1
     reason: str = ""
 
 
-class LogDirectoryError(StorageError):
+class LogDirectoryError(StorageError, code="LOG_DIRECTORY"):
     """The log directory cannot be used: it is locked, not seglog's, of a newer format, or not writable."""
 
-    code = "LOG_DIRECTORY"
     path: str = ""
     holder: str = ""
 
 
-class UnknownServerError(StorageError):
+class UnknownServerError(StorageError, code="UNKNOWN_SERVER_ERROR"):
     """An internal error of the broker; its log has the traceback."""
-
-    code = "UNKNOWN_SERVER_ERROR"
 
 
 class UnknownCodeError(SeglogError):
@@ -733,10 +625,8 @@ class UnknownCodeError(SeglogError):
 # --- Client (never on the wire) ---------------------------------------------------------------------------------------
 
 
-class ClientError(SeglogError):
+class ClientError(SeglogError, code="CLIENT"):
     """Raised by the client about its own connection and calls."""
-
-    code = "CLIENT"
 
 
 class NotReachableError(ClientError):
@@ -756,10 +646,9 @@ class InconsistentClusterIdError(ClientError):
     expected: str = ""
 
 
-class ConnectionLostError(ClientError):
+class ConnectionLostError(ClientError, retriable=True):
     """The connection broke while a call was waiting; the request may or may not have been executed."""
 
-    retriable = True
     server: str = ""
 
 
@@ -803,10 +692,8 @@ class TransactionAborted(TransactionFailed):
     """Nothing of the transaction counts: do its work again, in a new one."""
 
 
-class TransactionUnanswered(TransactionFailed):
+class TransactionUnanswered(TransactionFailed, retriable=True):
     """The broker did not answer whether the transaction has ended: ask again for the same end."""
-
-    retriable = True
 
 
 class TransactionFenced(TransactionFailed):
