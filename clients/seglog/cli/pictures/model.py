@@ -7,24 +7,27 @@ from typing import NamedTuple, Protocol
 
 
 class Kind(Enum):
-    """What a span or a mark shows; the value is its sentence in the legend."""
+    """What a span or a mark shows: its sentence in the legend, its character as a box and in ASCII, and its colour."""
 
-    RECORDS = "records, from the first to the newest"
-    ROLLED = "rolled"
-    KEPT = "kept by retention"
-    KEPT_FOR_EVER = "kept, no time is set"
-    DUE = "may go, waits for a check"
-    GOING = "out of the log, files wait"
-    GONE = "files gone"
-    NOW = "now"
-    CHECK = "next check"
-    FILE = "the file"
-    RANGE = "still possible"
-    PROBE = "entry read"
-    FOUND = "found"
-    SCAN = "scanned"
-    HEADER = "batch header read"
-    BATCH = "batch found"
+    RECORDS = "records, from the first to the newest", "█", "#", "blue"
+    ROLLED = "rolled", "◆", "R", "violet"
+    KEPT = "kept by retention", "─", "-", "green"
+    KEPT_FOR_EVER = "kept, no time is set", "╌", "~", "green"
+    DUE = "may go, waits for a check", "░", ".", "yellow"
+    GOING = "out of the log, files wait", "▒", "%", "red"
+    GONE = "files gone", "x", "x", "red"
+    NOW = "now", "│", "|", "ink"
+    CHECK = "next check", "┊", ":", "yellow"
+    FILE = "the file", "─", "-", "line"
+    RANGE = "still possible", "━", "=", "blue"
+    PROBE = "entry read", "●", "o", "yellow"
+    FOUND = "found", "◆", "*", "green"
+    SCAN = "scanned", "▒", "%", "yellow"
+    HEADER = "batch header read", "▼", "v", "violet"
+    BATCH = "batch found", "█", "#", "green"
+
+    def __init__(self, sentence: str, box: str, ascii_text: str, colour: str) -> None:
+        self.sentence, self.box, self.ascii, self.colour = sentence, box, ascii_text, colour
 
 
 LEFT_OUT = "time left out: nothing happens"

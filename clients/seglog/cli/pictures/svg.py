@@ -25,47 +25,22 @@ _LEGEND: Final = 250
 
 _LINES: Final = frozenset({Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.FILE, Kind.RANGE})
 """Spans that are thin."""
+_MARKS: Final = frozenset({Kind.ROLLED, Kind.GONE, Kind.NOW, Kind.CHECK, Kind.PROBE, Kind.FOUND, Kind.HEADER})
+"""What is no span."""
 
-_LIGHT: Final = {
-    "paper": "#ffffff",
-    "ink": "#1f2328",
-    "faint": "#656d76",
-    "line": "#afb8c1",
-    "blue": "#0969da",
-    "green": "#1a7f37",
-    "yellow": "#bf8700",
-    "red": "#cf222e",
-    "violet": "#8250df",
-}
-_DARK: Final = {
-    "paper": "#0d1117",
-    "ink": "#e6edf3",
-    "faint": "#9198a1",
-    "line": "#484f58",
-    "blue": "#58a6ff",
-    "green": "#3fb950",
-    "yellow": "#d29922",
-    "red": "#f85149",
-    "violet": "#bc8cff",
-}
+_LIGHT, _DARK = 0, 1
 _COLOURS: Final = {
-    Kind.RECORDS: "blue",
-    Kind.ROLLED: "violet",
-    Kind.KEPT: "green",
-    Kind.KEPT_FOR_EVER: "green",
-    Kind.DUE: "yellow",
-    Kind.GOING: "red",
-    Kind.GONE: "red",
-    Kind.NOW: "ink",
-    Kind.CHECK: "yellow",
-    Kind.FILE: "line",
-    Kind.RANGE: "blue",
-    Kind.PROBE: "yellow",
-    Kind.FOUND: "green",
-    Kind.SCAN: "yellow",
-    Kind.HEADER: "violet",
-    Kind.BATCH: "green",
+    "paper": ("#ffffff", "#0d1117"),
+    "ink": ("#1f2328", "#e6edf3"),
+    "faint": ("#656d76", "#9198a1"),
+    "line": ("#afb8c1", "#484f58"),
+    "blue": ("#0969da", "#58a6ff"),
+    "green": ("#1a7f37", "#3fb950"),
+    "yellow": ("#bf8700", "#d29922"),
+    "red": ("#cf222e", "#f85149"),
+    "violet": ("#8250df", "#bc8cff"),
 }
+"""On a light background, and on a dark one."""
 
 
 def svg_of(pictures: Sequence[Picture]) -> str:
@@ -164,7 +139,7 @@ class _Drawing:
             self._sentence(strip.title)
         for mark in strip.guides:
             anchor = "start" if mark.at < 0.5 else "end"
-            self._text(left + mark.at * _SCALE, mark.kind.value, f"{_name(mark.kind)} small", anchor)
+            self._text(left + mark.at * _SCALE, mark.kind.sentence, f"{_name(mark.kind)} small", anchor)
             self._y += _LINE * 0.75
         self._ticks(strip, left)
         self._y += _LINE
@@ -220,14 +195,14 @@ class _Drawing:
         x = float(_MARGIN)
         self._y += _LINE / 2
         for kind in kinds:
-            needed = (len(kind.value) + 6) * _CHARACTER
+            needed = (len(kind.sentence) + 6) * _CHARACTER
             if x > _MARGIN and x + needed > _MARGIN + self._width:
                 x = _MARGIN
                 self._y += _LINE
-            is_span = kind in _SPANS
-            shape = _span(x, x + 18, self._y - 4, kind) if is_span else _mark(x + 9, self._y - 4, kind)
+            is_mark = kind in _MARKS
+            shape = _mark(x + 9, self._y - 4, kind) if is_mark else _span(x, x + 18, self._y - 4, kind)
             self._elements.append(shape)
-            self._text(x + 26, kind.value, "faint")
+            self._text(x + 26, kind.sentence, "faint")
             x += needed + _GAP
         self._y += _LINE
 
@@ -244,14 +219,6 @@ class _Drawing:
     def _text(self, x: float, text: str, kind: str = "ink", anchor: str = "start") -> None:
         if text.strip():
             self._elements.append(_text(x, self._y, text, kind, anchor))
-
-
-_SPANS: Final = frozenset(
-    {
-        *(Kind.RECORDS, Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.DUE, Kind.GOING),
-        *(Kind.FILE, Kind.RANGE, Kind.SCAN, Kind.BATCH),
-    }
-)
 
 
 def _name(kind: Kind) -> str:
@@ -272,7 +239,7 @@ def _span(first: float, last: float, middle: float, kind: Kind) -> str:
         return _line(first, middle, last, middle, _name(kind))
     height = _THIN if kind in _LINES else _THICK
     place = f'x="{first:.1f}" y="{middle - height / 2:.1f}" width="{last - first:.1f}" height="{height}"'
-    return f'<rect class="{_name(kind)}" {place}><title>{kind.value}</title></rect>'
+    return f'<rect class="{_name(kind)}" {place}><title>{kind.sentence}</title></rect>'
 
 
 def _mark(x: float, middle: float, kind: Kind) -> str:
@@ -283,7 +250,7 @@ def _mark(x: float, middle: float, kind: Kind) -> str:
         Kind.GONE: f"M{x - 4:.1f} {middle - 4:.1f}l8 8m0 -8l-8 8",
     }
     dot = f"M{x - 4:.1f} {middle:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
-    return f'<path class="{_name(kind)}" d="{shapes.get(kind, dot)}"><title>{kind.value}</title></path>'
+    return f'<path class="{_name(kind)}" d="{shapes.get(kind, dot)}"><title>{kind.sentence}</title></path>'
 
 
 def _style() -> str:
@@ -303,8 +270,9 @@ def _style() -> str:
     return "".join(f"{rule}\n" for rule in rules)
 
 
-def _coloured(colours: dict[str, str]) -> list[str]:
+def _coloured(background: int) -> list[str]:
     """The rules that have colours in them."""
+    colours = {name: shades[background] for name, shades in _COLOURS.items()}
     rules = [
         f".paper {{ fill: {colours['paper']} }}",
         f".ink, .title {{ fill: {colours['ink']} }}",
@@ -312,9 +280,8 @@ def _coloured(colours: dict[str, str]) -> list[str]:
         f".axis {{ stroke: {colours['line']} }}",
     ]
     for kind in Kind:
-        colour = colours[_COLOURS[kind]]
         is_drawn = kind in {Kind.GONE, Kind.KEPT_FOR_EVER}
-        rules.append(f".{_name(kind)} {{ {'stroke' if is_drawn else 'fill'}: {colour} }}")
+        rules.append(f".{_name(kind)} {{ {'stroke' if is_drawn else 'fill'}: {colours[kind.colour]} }}")
         if kind in {Kind.NOW, Kind.CHECK}:
-            rules.append(f"line.{_name(kind)} {{ stroke: {colour} }}")
+            rules.append(f"line.{_name(kind)} {{ stroke: {colours[kind.colour]} }}")
     return rules

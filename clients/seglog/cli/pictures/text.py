@@ -27,71 +27,10 @@ class Glyphs(NamedTuple):
     ellipsis: str
 
 
-BOXES: Final = Glyphs(
-    {
-        Kind.RECORDS: "█",
-        Kind.ROLLED: "◆",
-        Kind.KEPT: "─",
-        Kind.KEPT_FOR_EVER: "╌",
-        Kind.DUE: "░",
-        Kind.GOING: "▒",
-        Kind.GONE: "x",
-        Kind.NOW: "│",
-        Kind.CHECK: "┊",
-        Kind.FILE: "─",
-        Kind.RANGE: "━",
-        Kind.PROBE: "●",
-        Kind.FOUND: "◆",
-        Kind.SCAN: "▒",
-        Kind.HEADER: "▼",
-        Kind.BATCH: "█",
-    },
-    line="─",
-    tick="┴",
-    broken="≈",
-    ellipsis="…",
-)
-ASCII: Final = Glyphs(
-    {
-        Kind.RECORDS: "#",
-        Kind.ROLLED: "R",
-        Kind.KEPT: "-",
-        Kind.KEPT_FOR_EVER: "~",
-        Kind.DUE: ".",
-        Kind.GOING: "%",
-        Kind.GONE: "x",
-        Kind.NOW: "|",
-        Kind.CHECK: ":",
-        Kind.FILE: "-",
-        Kind.RANGE: "=",
-        Kind.PROBE: "o",
-        Kind.FOUND: "*",
-        Kind.SCAN: "%",
-        Kind.HEADER: "v",
-        Kind.BATCH: "#",
-    },
-    line="-",
-    tick="+",
-    broken="/",
-    ellipsis="...",
-)
-_COLOURS: Final = {
-    Kind.RECORDS: "blue",
-    Kind.ROLLED: "magenta",
-    Kind.KEPT: "green",
-    Kind.KEPT_FOR_EVER: "green",
-    Kind.DUE: "yellow",
-    Kind.GOING: "red",
-    Kind.GONE: "red",
-    Kind.NOW: "cyan",
-    Kind.CHECK: "yellow",
-    Kind.RANGE: "blue",
-    Kind.PROBE: "yellow",
-    Kind.FOUND: "green",
-    Kind.SCAN: "yellow",
-    Kind.HEADER: "magenta",
-    Kind.BATCH: "green",
-}
+BOXES: Final = Glyphs({kind: kind.box for kind in Kind}, line="─", tick="┴", broken="≈", ellipsis="…")
+ASCII: Final = Glyphs({kind: kind.ascii for kind in Kind}, line="-", tick="+", broken="/", ellipsis="...")
+_COLOURS: Final = {"violet": "magenta", "ink": "cyan", "line": None}
+"""A terminal's names for colours that it calls otherwise, or does not give to what is drawn."""
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
@@ -147,7 +86,7 @@ class _Text:
         for text, kind in parts:
             shown = text[:left]
             left -= len(shown)
-            colour = _COLOURS.get(kind) if self._colours and kind is not None else None
+            colour = _COLOURS.get(kind.colour, kind.colour) if self._colours and kind is not None else None
             texts.append(click.style(shown, fg=colour) if colour and shown else shown)
         return "".join(texts) if texts and texts[-1].endswith("\x1b[0m") else "".join(texts).rstrip()
 
@@ -155,7 +94,7 @@ class _Text:
         parts: list[_Part] = []
         used = 0
         for kind in kinds:
-            text = f" {kind.value}"
+            text = f" {kind.sentence}"
             if used and used + len(text) + 1 > self._width:
                 yield self._line(*parts)
                 parts, used = [], 0
@@ -197,7 +136,7 @@ class _Text:
         """What stands above the axis, and the axis."""
         above, values = [[" "] * columns, [" "] * columns], [" "] * columns
         for at, kind in strip.guides:
-            column, text = _column(at, columns), kind.value
+            column, text = _column(at, columns), kind.sentence
             any(_write(line, start, text) for line in above for start in (column, column - len(text) + 1))
         axis = [self._glyphs.line] * columns
         for at, text in strip.scale.ticks(columns // _TICK_COLUMNS):
