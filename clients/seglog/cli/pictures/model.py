@@ -1,9 +1,10 @@
 """A picture: strips of rows, in which spans and marks lie on one scale. Places are from 0, at its left end, to 1."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from seglog.cli.pictures.scales import NumberScale, TimeScale
 
 
 class Kind(Enum):
@@ -49,24 +50,6 @@ class Mark(NamedTuple):
     kind: Kind
 
 
-class Tick(NamedTuple):
-    """A place on a scale, and what is there."""
-
-    at: float
-    text: str
-
-
-class Scale(Protocol):
-    """Where things are."""
-
-    @property
-    def breaks(self) -> Sequence[float]:
-        """Places at which more was left out than the room shows."""
-
-    def ticks(self, most: int) -> Sequence[Tick]:
-        """About ``most`` round values, and their places, from left to right."""
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """``spans`` lie side by side, from left to right. ``label`` and ``details`` are cells, as the strip has titles.
@@ -89,7 +72,7 @@ class Strip:
     detail in ``spare`` (its number) is left out of a table that is too wide, the first of them first.
     """
 
-    scale: Scale
+    scale: TimeScale | NumberScale
     rows: tuple[Row, ...]
     title: str = ""
     label_titles: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from seglog.cli.pictures.model import Tick
 from seglog.core.moments import from_epoch_ms, in_zone, to_epoch_ms
 
 _BREAKS_MAX: Final = 6
@@ -24,6 +23,13 @@ _STEPS: Final = (
 )
 _MONTH: Final = 30 * _DAY
 _MONTHS: Final = (1, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 6000)
+
+
+class Tick(NamedTuple):
+    """A place on a scale, and what is there."""
+
+    at: float
+    text: str
 
 
 class _Piece(NamedTuple):
@@ -46,11 +52,8 @@ class TimeScale:
             points = [now - _SECOND, now + _SECOND]
         self._now, self._zone = now, zone
         self._pieces = list(_pieces(points))
-
-    @property
-    def breaks(self) -> Sequence[float]:
-        """The middle of each break."""
-        return [(piece.left + piece.right) / 2 for piece in self._pieces if piece.is_break]
+        self.breaks = [(piece.left + piece.right) / 2 for piece in self._pieces if piece.is_break]
+        """Places at which more was left out than the room shows: the middle of each break."""
 
     def place(self, time: int) -> float:
         """Where a time is; 0 or 1 for one beyond the ends."""
@@ -60,7 +63,7 @@ class TimeScale:
         return 1.0
 
     def ticks(self, most: int) -> Sequence[Tick]:
-        """Round times: times of day, days, months or years."""
+        """About ``most`` round times from left to right: times of day, days, months or years."""
         ticks: list[Tick] = []
         for piece in self._pieces:
             count = int(most * (piece.right - piece.left))
@@ -135,11 +138,7 @@ class NumberScale:
 
     first: int
     last: int
-
-    @property
-    def breaks(self) -> Sequence[float]:
-        """None."""
-        return ()
+    breaks: tuple[float, ...] = ()
 
     def place(self, number: int) -> float:
         """Where a number is; 0 or 1 for one beyond the ends."""
