@@ -1,7 +1,7 @@
 """``seglog completion``: the script for a shell, and the names from the broker that it offers."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -22,32 +22,20 @@ PATIENCE_VARIABLE: Final = "_SEGLOG_COMPLETE_SECONDS"
 """The environment variable with another number, for brokers far away and machines that are busy."""
 
 
-def topic_names(context: click.Context, incomplete: str) -> list[str]:
-    """Names of topics that begin with ``incomplete``; none if the broker does not answer in time."""
-    return _names(context, incomplete, lambda client: [topic.name for topic in client.topics()])
+_NAMES: "Final[Mapping[str, Callable[[Client], Iterable[str]]]]" = {
+    "topics": lambda client: (topic.name for topic in client.topics()),
+    "groups": lambda client: (group.group for group in client.groups()),
+    "transactions": lambda client: (each.transactional_id for each in client.transactions()),
+    "users": lambda client: (user.name for user in client.users()),
+    "metrics": lambda client: (family.name for family in client.samples()),
+}
 
 
-def group_names(context: click.Context, incomplete: str) -> list[str]:
-    """As ``topic_names``, for groups. Names with unprintable characters are left out: shells would split them."""
-    return _names(context, incomplete, lambda client: [group.group for group in client.groups()])
+def names(kind: str, context: click.Context, incomplete: str) -> list[str]:
+    """Names of a kind that begin with ``incomplete``; none if the broker does not answer in time.
 
-
-def transactional_ids(context: click.Context, incomplete: str) -> list[str]:
-    """As ``topic_names``, for transactional ids."""
-    return _names(context, incomplete, lambda client: [each.transactional_id for each in client.transactions()])
-
-
-def user_names(context: click.Context, incomplete: str) -> list[str]:
-    """As ``topic_names``, for accounts."""
-    return _names(context, incomplete, lambda client: [user.name for user in client.users()])
-
-
-def metric_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """As ``topic_names``, for metrics."""
-    return _names(context, incomplete, lambda client: [family.name for family in client.samples()])
-
-
-def _names(context: click.Context, incomplete: str, asked: "Callable[[Client], list[str]]") -> list[str]:
+    Those with unprintable characters are left out: shells would split them.
+    """
     import logging
 
     from seglog.client import connect
@@ -66,7 +54,7 @@ def _names(context: click.Context, incomplete: str, asked: "Callable[[Client], l
             client_id="seglog-completion",
             **security,
         ) as client:
-            return [name for name in asked(client) if name.startswith(incomplete) and name.isprintable()]
+            return [name for name in _NAMES[kind](client) if name.startswith(incomplete) and name.isprintable()]
     except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt
         return []
 

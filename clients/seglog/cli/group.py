@@ -10,7 +10,7 @@ from seglog.cli.commands import PLACES, Choice, Group, Option
 from seglog.cli.common import is_confirmed, moment_of, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
 from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
-from seglog.cli.parameters import client_command, complete_topics, local, yes
+from seglog.cli.parameters import client_command, completed, local, yes
 from seglog.cli.tables import named, print_table
 from seglog.cli.terminal import columns_of_terminal, print_line
 from seglog.core.errors import count_of
@@ -172,14 +172,8 @@ def _delete_offsets(
 _NAMES: Final = "Tables show of long names both ends, and escape what would not print; --json has them as they are."
 
 
-def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from seglog.cli.completion import group_names
-
-    return group_names(ctx, incomplete)
-
-
-def _group(**attributes: Any) -> click.Argument:
-    return click.Argument(["group"], type=GROUP_NAME, help="Name of the group.", shell_complete=_complete, **attributes)
+def _group() -> click.Argument:
+    return click.Argument(["group"], type=GROUP_NAME, help="Name of the group.", shell_complete=completed("groups"))
 
 
 def _topics(summary: str) -> Option:
@@ -189,7 +183,7 @@ def _topics(summary: str) -> Option:
         multiple=True,
         metavar="TOPIC[:0,2]",
         help=f"{summary}, or only these of its partitions; repeatable.",
-        shell_complete=complete_topics,
+        shell_complete=completed("topics"),
     )
 
 
@@ -246,7 +240,7 @@ COMMAND: Final = Group(
                 required=True,
                 metavar="GROUP...",
                 help="Names.",
-                shell_complete=_complete,
+                shell_complete=completed("groups"),
             ),
             _topics("Delete only what was committed for a topic that no member reads"),
             yes(),

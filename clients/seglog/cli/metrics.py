@@ -12,7 +12,7 @@ from seglog.cli.commands import Option
 from seglog.cli.common import print_json
 from seglog.cli.exits import OK, InputError
 from seglog.cli.figures import seconds_text
-from seglog.cli.parameters import client_command
+from seglog.cli.parameters import client_command, completed
 from seglog.cli.tables import print_table, wrapped
 from seglog.cli.terminal import columns_of_terminal, print_line
 from seglog.core.moments import format_time
@@ -124,12 +124,6 @@ def _json_value(value: "int | float | MetricBuckets") -> dict[str, Any]:
     return {"value": value}
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from seglog.cli.completion import metric_names
-
-    return metric_names(ctx, param, incomplete)
-
-
 COMMAND: Final = client_command(
     "metrics",
     _metrics,
@@ -141,7 +135,7 @@ COMMAND: Final = client_command(
         nargs=-1,
         metavar="[NAME]...",
         help="Only these, with or without seglog_; patterns such as disk_*.",
-        shell_complete=_complete,
+        shell_complete=completed("metrics"),
     ),
     Option(["--help-texts"], is_flag=True, help="Show what each means instead of its values."),
     example="seglog metrics disk_free_bytes\nseglog metrics 'group_*' --json",

@@ -15,7 +15,7 @@ from seglog.cli.commands import FILE, Choice, Command, Option
 from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import COUNT, SOME_SECONDS
-from seglog.cli.parameters import complete_topics, compression
+from seglog.cli.parameters import completed, compression
 from seglog.cli.terminal import draw_line, print_line
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.extras import missing
@@ -206,7 +206,7 @@ COMMAND: Final = Command(
             ["topics"],
             nargs=-1,
             metavar="TOPIC...",
-            shell_complete=complete_topics,
+            shell_complete=completed("topics"),
             help="The topics to copy, of the same name on both sides.",
         ),
         Option(["--to", "target"], metavar="URL", help="The Kafka to copy to: kafka://HOST:PORT, kafkas:// with TLS."),

@@ -30,21 +30,25 @@ def client_command(
     return Command(name, runs=run, help=help_text, params=params, **attributes)
 
 
-def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of topics, for completion."""
-    from seglog.cli.completion import topic_names
+def completed(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """The completion of a parameter with what the broker has of a kind, as ``completion`` lists them."""
 
-    return topic_names(ctx, incomplete)
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        from seglog.cli.completion import names
+
+        return names(kind, ctx, incomplete)
+
+    return complete
 
 
 def topic(summary: str = "Name of the topic.", **attributes: Any) -> click.Argument:
     """The argument TOPIC, completed with what the broker has."""
-    return click.Argument(["topic"], help=summary, shell_complete=complete_topics, **attributes)
+    return click.Argument(["topic"], help=summary, shell_complete=completed("topics"), **attributes)
 
 
 def topic_option(flag: str, summary: str, **attributes: Any) -> Option:
     """An option that names a topic."""
-    return Option([flag], metavar="TOPIC", help=summary, shell_complete=complete_topics, **attributes)
+    return Option([flag], metavar="TOPIC", help=summary, shell_complete=completed("topics"), **attributes)
 
 
 def partitions() -> Option:

@@ -9,7 +9,7 @@ from seglog.cli.commands import Group, Option
 from seglog.cli.common import is_confirmed, print_json, warn
 from seglog.cli.exits import FAILED, OK
 from seglog.cli.option_types import COUNT
-from seglog.cli.parameters import client_command, topic, yes
+from seglog.cli.parameters import client_command, completed, topic, yes
 from seglog.cli.tables import named, print_table
 from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of, duration_of
@@ -106,14 +106,10 @@ def _abort_hanging(client: "Client", options: Options) -> int:
     return OK
 
 
-def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from seglog.cli.completion import transactional_ids
-
-    return transactional_ids(ctx, incomplete)
-
-
 def _transactional_id() -> click.Argument:
-    return click.Argument(["transactional_id"], help="The producer's name of its own.", shell_complete=_complete)
+    return click.Argument(
+        ["transactional_id"], help="The producer's name of its own.", shell_complete=completed("transactions")
+    )
 
 
 COMMAND: Final = Group(

@@ -12,7 +12,7 @@ from seglog.cli.commands import FILE, Command, Group, Option
 from seglog.cli.common import can_ask, is_confirmed, open_client, password_typed, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import POSITIVE
-from seglog.cli.parameters import client_command, yes
+from seglog.cli.parameters import client_command, completed, yes
 from seglog.cli.tables import print_table
 from seglog.cli.terminal import print_line
 from seglog_protocol.errors import UserExistsError
@@ -105,14 +105,8 @@ def _as_usage() -> Iterator[None]:
 # --- What can be typed ------------------------------------------------------------------------------------------------
 
 
-def _complete_users(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from seglog.cli.completion import user_names
-
-    return user_names(ctx, incomplete)
-
-
 def _name(summary: str) -> click.Argument:
-    return click.Argument(["name"], help=summary, shell_complete=_complete_users)
+    return click.Argument(["name"], help=summary, shell_complete=completed("users"))
 
 
 def _password() -> list[click.Parameter]:
