@@ -196,7 +196,6 @@ def common_options() -> list[click.Parameter]:
         Option(
             ["--password-file"],
             type=FILE,
-            metavar="FILE",
             show_default="SEGLOG_PASSWORD_FILE, else it is asked for",
             help="File with the account's password.",
         ),
@@ -215,21 +214,14 @@ def common_options() -> list[click.Parameter]:
         Option(
             ["--ca"],
             type=FILE,
-            metavar="FILE",
             show_default="SEGLOG_CA, else the system's",
             help="The authority that has signed the broker's certificate, in PEM.",
         ),
-        Option(["--certificate"], type=FILE, metavar="FILE", help="The certificate to show to the broker, in PEM."),
-        Option(
-            ["--key"], type=FILE, metavar="FILE", help="The key of that certificate, if it is in a file of its own."
-        ),
+        Option(["--certificate"], type=FILE, help="The certificate to show to the broker, in PEM."),
+        Option(["--key"], type=FILE, help="The key of that certificate, if it is in a file of its own."),
         Option(["--json"], is_flag=True, help="Print JSON, for programs."),
         Option(
-            ["--connect-timeout"],
-            type=SECONDS,
-            metavar="SECONDS",
-            show_default=f"{CONNECT_SECONDS:g}",
-            help="How long to try to connect.",
+            ["--connect-timeout"], type=SECONDS, show_default=f"{CONNECT_SECONDS:g}", help="How long to try to connect."
         ),
     ]
 

@@ -248,7 +248,7 @@ COMMAND: Final = Command(
             help="Where to start; also earliest or latest.",
         ),
         until(),
-        Option(["--count"], type=COUNT, metavar="N", help="Stop after N records, of all partitions together."),
+        Option(["--count"], type=COUNT, help="Stop after N records, of all partitions together."),
         Option(["--follow"], is_flag=True, help="Wait for new records."),
         partitions(),
         Option(
@@ -260,7 +260,6 @@ COMMAND: Final = Command(
         Option(
             ["--group"],
             type=GROUP_NAME,
-            metavar="NAME",
             help="Read as a member of this consumer group: from what it has committed on, and commit what is printed. "
             "It gets its partitions from the group: not with --partition or --on-out-of-range.",
         ),
@@ -284,7 +283,6 @@ COMMAND: Final = Command(
         Option(
             ["--key-separator"],
             type=SEPARATOR,
-            metavar="TEXT",
             show_default="a tab",
             help="What is between offsets, headers, key and value, with --format text; implies --keys.",
         ),

@@ -158,7 +158,7 @@ COMMAND: Final = Group(
             "Show how a fetch finds an offset or a time: the trace of a real seek.",
             topic(),
             click.Argument(["partition"], type=COUNT, help="Number of the partition, from 0."),
-            Option(["--offset"], type=COUNT, metavar="N", help="The record with this offset."),
+            Option(["--offset"], type=COUNT, help="The record with this offset."),
             Option(["--timestamp"], metavar="TIME", help="The first record at or after this time."),
             local(),
             *picture_options(),

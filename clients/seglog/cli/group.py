@@ -181,7 +181,6 @@ def _topics(summary: str) -> Option:
         ["--topic", "topics"],
         type=TOPIC_PARTITIONS,
         multiple=True,
-        metavar="TOPIC[:0,2]",
         help=f"{summary}, or only these of its partitions; repeatable.",
         shell_complete=completed("topics"),
     )

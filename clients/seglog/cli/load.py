@@ -100,45 +100,26 @@ def _sending(acks: tuple[str, ...], rate: str) -> list[click.Parameter]:
         Option(
             ["--rate"],
             type=AMOUNT,
-            metavar="RECORDS/S",
             show_default=rate,
             help="Target over all connections; 0 is as fast as answers come. Latency counts from when a record was "
             "due, so that a stall shows in every record that waited. Where the size of a batch is not given, a batch "
             "holds what falls due in 5 ms.",
         ),
-        Option(["--batch-records"], type=POSITIVE, metavar="N", help="Records a batch, whatever their size."),
-        Option(["--batch-bytes"], type=SIZE, metavar="BYTES", show_default="64KiB", help="Bytes a batch."),
+        Option(["--batch-records"], type=POSITIVE, help="Records a batch, whatever their size."),
+        Option(["--batch-bytes"], type=SIZE, show_default="64KiB", help="Bytes a batch."),
     ]
 
 
 def _measured(pipeline: str) -> list[click.Parameter]:
     """The options of all commands."""
     return [
-        Option(["--record-size"], type=SIZE, default="100", metavar="BYTES", help="Bytes of the value of a record."),
+        Option(["--record-size"], type=SIZE, default="100", help="Bytes of the value of a record."),
         compression("How batches are compressed."),
-        Option(
-            ["--partitions"],
-            type=POSITIVE,
-            metavar="N",
-            show_default="1",
-            help="Partitions of a topic that is created.",
-        ),
+        Option(["--partitions"], type=POSITIVE, show_default="1", help="Partitions of a topic that is created."),
         Option(["--keep"], is_flag=True, help="Do not delete a topic that was created."),
-        Option(["--connections"], type=POSITIVE, default="1", metavar="N", help="Number of connections."),
-        Option(
-            ["--pipeline"],
-            type=POSITIVE,
-            metavar="N",
-            show_default=pipeline,
-            help="Requests in flight on a connection.",
-        ),
-        Option(
-            ["--duration"],
-            type=SOME_SECONDS,
-            metavar="SECONDS",
-            show_default="10; 300 with --count",
-            help="Stop after this time.",
-        ),
+        Option(["--connections"], type=POSITIVE, default="1", help="Number of connections."),
+        Option(["--pipeline"], type=POSITIVE, show_default=pipeline, help="Requests in flight on a connection."),
+        Option(["--duration"], type=SOME_SECONDS, show_default="10; 300 with --count", help="Stop after this time."),
         Option(
             ["--count"],
             type=POSITIVE,
@@ -146,7 +127,7 @@ def _measured(pipeline: str) -> list[click.Parameter]:
             show_default="10,000,000; no limit with --duration",
             help="Stop after so many records.",
         ),
-        Option(["--seed"], type=COUNT, default="0", metavar="N", help="Seed of the contents of records."),
+        Option(["--seed"], type=COUNT, default="0", help="Seed of the contents of records."),
     ]
 
 
@@ -177,11 +158,7 @@ COMMAND: Final = Group(
             Option(["--follow"], is_flag=True, help="Wait for new records."),
             local("Read"),
             Option(
-                ["--batch-bytes"],
-                type=SIZE,
-                metavar="BYTES",
-                show_default="1MiB",
-                help="Most bytes that a fetch brings of a partition.",
+                ["--batch-bytes"], type=SIZE, show_default="1MiB", help="Most bytes that a fetch brings of a partition."
             ),
             *_measured("1"),
             times=PLACES,

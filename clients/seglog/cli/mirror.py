@@ -214,7 +214,6 @@ COMMAND: Final = Command(
         Option(
             ["--kafka-config"],
             type=FILE,
-            metavar="FILE",
             help="Settings of librdkafka for reaching it, as NAME=VALUE lines: account, password, certificates.",
         ),
         Option(
@@ -222,13 +221,7 @@ COMMAND: Final = Command(
             is_flag=True,
             help="End when producers are silent and everything is there, with the offsets of groups carried over.",
         ),
-        Option(
-            ["--silent"],
-            type=SOME_SECONDS,
-            default="5",
-            metavar="SECONDS",
-            help="How long no record may have come, for --cut-over.",
-        ),
+        Option(["--silent"], type=SOME_SECONDS, default="5", help="How long no record may have come, for --cut-over."),
         Option(["--once"], is_flag=True, help="End as soon as everything is there."),
         Option(
             ["--group", "groups"],
@@ -242,7 +235,6 @@ COMMAND: Final = Command(
             ["--replication-factor"],
             type=COUNT,
             default=None,
-            metavar="N",
             show_default="the target's",
             help="Replicas of topics that are created.",
         ),

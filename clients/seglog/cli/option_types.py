@@ -16,7 +16,7 @@ _DIGITS_MAX: Final = 100
 
 
 class Checked(click.ParamType[Any]):
-    """A parameter type of click that parses with ``check``, and reports its ValueError as the usage error."""
+    """A type of click that parses with ``check``, whose ValueError is the usage error; help shows ``name``."""
 
     def __init__(self, name: str, check: Callable[[str], Any]) -> None:
         self.name = name
@@ -175,18 +175,18 @@ def topic_partitions(text: str) -> tuple[str, list[int] | None]:
     return topic, [_bounded(number, PARTITION_MAX) for number in numbers.split(",")] if colon else None
 
 
-COUNT: Final = Checked("count", count)
-PARTITION: Final = Checked("partition", partition)
-GROUP_NAME: Final = Checked("group", group_name)
-POSITIVE: Final = Checked("positive", positive)
-AMOUNT: Final = Checked("amount", amount)
-SECONDS: Final = Checked("seconds", seconds)
-SOME_SECONDS: Final = Checked("seconds", some_seconds)
-MILLISECONDS: Final = Checked("milliseconds", milliseconds)
-SIZE: Final = Checked("size", size)
-MEBIBYTES: Final = Checked("mebibytes", mebibytes)
-PAIR: Final = Checked("pair", pair)
-LISTEN_ADDRESS: Final = Checked("address", listen_address)
-SEPARATOR: Final = Checked("separator", separator)
-PLACE_OF_PARTITION: Final = Checked("place", place_of_partition)
-TOPIC_PARTITIONS: Final = Checked("topic", topic_partitions)
+COUNT: Final = Checked("N", count)
+PARTITION: Final = Checked("N", partition)
+GROUP_NAME: Final = Checked("NAME", group_name)
+POSITIVE: Final = Checked("N", positive)
+AMOUNT: Final = Checked("RECORDS/S", amount)
+SECONDS: Final = Checked("SECONDS", seconds)
+SOME_SECONDS: Final = Checked("SECONDS", some_seconds)
+MILLISECONDS: Final = Checked("MS", milliseconds)
+SIZE: Final = Checked("BYTES", size)
+MEBIBYTES: Final = Checked("MB", mebibytes)
+PAIR: Final = Checked("KEY=VALUE", pair)
+LISTEN_ADDRESS: Final = Checked("HOST:PORT", listen_address)
+SEPARATOR: Final = Checked("TEXT", separator)
+PLACE_OF_PARTITION: Final = Checked("[PARTITION:]OFFSET|TIME", place_of_partition)
+TOPIC_PARTITIONS: Final = Checked("TOPIC[:0,2]", topic_partitions)

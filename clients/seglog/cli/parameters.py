@@ -57,7 +57,6 @@ def partitions() -> Option:
         ["--partition"],
         type=PARTITION,
         multiple=True,
-        metavar="N",
         show_default="all",
         callback=lambda _ctx, _param, value: list(value) or None,
         help="Only this partition; repeatable.",

@@ -230,7 +230,6 @@ COMMAND: Final = Command(
         Option(
             ["--key-separator"],
             type=SEPARATOR,
-            metavar="TEXT",
             show_default="a tab",
             help="What is between headers, key and value; implies --keys.",
         ),
@@ -269,37 +268,23 @@ COMMAND: Final = Command(
         Option(
             ["--partition"],
             type=COUNT,
-            metavar="N",
             show_default="where the key belongs",
             help="Send all records to this partition.",
         ),
-        Option(
-            ["--header"],
-            type=PAIR,
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A header for every record; repeatable.",
-        ),
+        Option(["--header"], type=PAIR, multiple=True, help="A header for every record; repeatable."),
         compression("How batches are compressed."),
         ack(
             "When a record counts as sent. none: at once. os: when it survives a crash of the broker. disk: when it "
             "survives a loss of power."
         ),
         Option(
-            ["--linger-ms"],
-            type=MILLISECONDS,
-            default="5",
-            metavar="MS",
-            help="How long a batch may wait to fill, in milliseconds.",
+            ["--linger-ms"], type=MILLISECONDS, default="5", help="How long a batch may wait to fill, in milliseconds."
         ),
-        Option(
-            ["--batch-bytes"], type=SIZE, default="64KiB", metavar="BYTES", help="The size at which a batch is sent."
-        ),
+        Option(["--batch-bytes"], type=SIZE, default="64KiB", help="The size at which a batch is sent."),
         Option(
             ["--delivery-timeout"],
             type=SOME_SECONDS,
             default="120",
-            metavar="SECONDS",
             help="How long a record may take to be acknowledged, attempts to reconnect included.",
         ),
     ],

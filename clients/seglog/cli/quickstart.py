@@ -107,7 +107,6 @@ def _place(flag: str, whose: str) -> Option:
     return Option(
         [flag],
         type=LISTEN_ADDRESS,
-        metavar="HOST:PORT",
         show_default="a free port of 127.0.0.1",
         help=f"Where it listens for {whose} clients.",
     )

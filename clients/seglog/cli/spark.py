@@ -90,7 +90,7 @@ def _write() -> list[click.Parameter]:
 def _spark() -> list[click.Parameter]:
     return [
         Option(["--master"], metavar="URL", show_default="local[*], or as spark-submit says", help="Spark's master."),
-        Option(["--conf"], type=PAIR, multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeatable."),
+        Option(["--conf"], type=PAIR, multiple=True, help="A setting of Spark; repeatable."),
         Option(["--spark-log"], is_flag=True, help="Show Spark's own log on stderr."),
     ]
 
@@ -121,13 +121,7 @@ COMMAND: Final = Group(
                 help="The archive: a folder for each partition, and a manifest. Created if missing, continued if it "
                 "is there.",
             ),
-            Option(
-                ["--target-file-mb"],
-                type=MEBIBYTES,
-                default="128",
-                metavar="MB",
-                help="MiB of the log that make a file.",
-            ),
+            Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
             compression("How files are compressed.", "zstd"),
             Option(["--durable-only"], is_flag=True, help="Only records that survive a loss of power."),
             Option(
@@ -145,7 +139,6 @@ COMMAND: Final = Group(
             Option(
                 ["--trigger"],
                 type=SOME_SECONDS,
-                metavar="SECONDS",
                 show_default="60",
                 help="With --follow, how often to archive. Each time makes one or more files for every partition that "
                 "has new records.",
@@ -175,9 +168,8 @@ COMMAND: Final = Group(
             *_range(),
             Option(
                 ["--preserve"],
-                type=Checked("preserved", _preserved),
+                type=Checked("LIST", _preserved),
                 default=",".join(PRESERVED),
-                metavar="LIST",
                 help="What a record keeps besides value and headers, or `none`. Without partition, its key decides "
                 "where it goes; without timestamp, it gets the time of writing.",
             ),
@@ -214,7 +206,6 @@ COMMAND: Final = Group(
             Option(
                 ["--before-offset"],
                 type=COUNT,
-                metavar="N",
                 help="As it was then: ignore records from offset N on, in every partition.",
             ),
             Option(["--overwrite"], is_flag=True, help="Replace an earlier compaction in DIR, if there is one."),
@@ -229,9 +220,8 @@ COMMAND: Final = Group(
             *_range(),
             Option(
                 ["--by"],
-                type=Checked("groups", _groups),
+                type=Checked("LIST", _groups),
                 default="partition,hour",
-                metavar="LIST",
                 help="What a row is about: partition and one of hour, day, month, year, or one of them alone.",
             ),
             Option(

@@ -213,7 +213,7 @@ COMMAND: Final = Command(
     "never accounts. Where no broker answers it has what there is, and exits with 3.",
     params=[
         click.Argument(["file"], type=FILE, metavar="FILE", help="Where to write it, as bundle.tar.gz; not there yet."),
-        Option(["--log"], type=FILE, metavar="FILE", help="The broker's log, if its standard error goes elsewhere."),
+        Option(["--log"], type=FILE, help="The broker's log, if its standard error goes elsewhere."),
         Option(
             ["--data"],
             type=click.Path(file_okay=False),

@@ -117,7 +117,6 @@ COMMAND: Final = Command(
             ["--interval"],
             type=SOME_SECONDS,
             default=str(int(INTERVAL_SECONDS)),
-            metavar="SECONDS",
             help="How often the broker is asked; rates are of that time.",
         ),
     ],

@@ -132,7 +132,6 @@ COMMAND: Final = Group(
             Option(
                 ["--partitions"],
                 type=POSITIVE,
-                metavar="N",
                 show_default="num.partitions of the broker",
                 help="Number of partitions.",
             ),
@@ -140,7 +139,6 @@ COMMAND: Final = Group(
                 ["--config"],
                 type=PAIR,
                 multiple=True,
-                metavar="KEY=VALUE",
                 help="A setting of the topic, under Kafka's name; repeatable. Durations and sizes may have a unit: "
                 "retention.ms=7d, segment.bytes=64MiB.",
             ),
@@ -154,11 +152,9 @@ COMMAND: Final = Group(
             _alter,
             "Change the settings of a topic, or add partitions.",
             topic(),
-            Option(["--config"], type=PAIR, multiple=True, metavar="KEY=VALUE", help="Set a value; repeatable."),
+            Option(["--config"], type=PAIR, multiple=True, help="Set a value; repeatable."),
             Option(["--reset"], multiple=True, metavar="KEY", help="Go back to the broker's default; repeatable."),
-            Option(
-                ["--partitions"], type=POSITIVE, metavar="N", help="The new number of partitions, above the old one."
-            ),
+            Option(["--partitions"], type=POSITIVE, help="The new number of partitions, above the old one."),
             example="seglog topic alter clicks --config retention.ms=30d --reset segment.bytes",
         ),
         client_command(
@@ -171,7 +167,6 @@ COMMAND: Final = Group(
                 type=PLACE_OF_PARTITION,
                 multiple=True,
                 required=True,
-                metavar="[PARTITION:]OFFSET|TIME",
                 help="The first record to keep: a time for all partitions (-7d), a time or an offset for one (0:-7d, "
                 "0:5000), or `end` to keep none; repeatable.",
             ),

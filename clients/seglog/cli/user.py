@@ -114,7 +114,6 @@ def _password() -> list[click.Parameter]:
         Option(
             ["--password-file", "new_password_file"],
             type=FILE,
-            metavar="FILE",
             show_default="it is asked for",
             help="File with the new password, in one line; - is standard input. The file with that of your own account "
             "is given in front: seglog --password-file FILE user ..., or by SEGLOG_PASSWORD_FILE.",
@@ -123,7 +122,6 @@ def _password() -> list[click.Parameter]:
             ["--iterations"],
             type=POSITIVE,
             default=8192,
-            metavar="N",
             help="How much work one guess at the password is, 4096 to 16384.",
         ),
     ]

@@ -75,7 +75,7 @@ def test_defaults_are_shown(page: tuple[click.Context, str]) -> None:
 
 def test_how_to_write_a_time_is_explained_where_one_is_taken_and_only_there(page: tuple[click.Context, str]) -> None:
     context, text = page
-    takes = "".join(str(param.metavar) for param in context.command.params)
+    takes = "".join(param.make_metavar(context) for param in context.command.params)
     assert ("\nTimes:\n" in text) == ("TIME" in takes)
     assert ("An OFFSET is" in text) == ("OFFSET|TIME" in takes)
 
