@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC
 from itertools import islice
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, NamedTuple, Self
 
 from seglog import __version__
@@ -201,9 +201,7 @@ class Endings:
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, TextIO
 
 import click
@@ -125,7 +125,7 @@ class Screen:
         self._write(_ENTER)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers:
             signal.signal(number, handler)
         self._write(_LEAVE + "".join(f"{line}\n" for line in self._last))

@@ -10,7 +10,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from seglog.client import Client
@@ -190,9 +189,7 @@ class BlockingBroker:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _listeners(self) -> tuple[str, str]:

@@ -1,7 +1,5 @@
 """``Broker``: a real broker in a test, by ``with`` and by ``async with``."""
 
-from types import TracebackType
-
 from seglog.testing.async_broker import AsyncBroker
 from seglog.testing.blocking import BlockingBroker
 
@@ -24,7 +22,5 @@ class Broker(BlockingBroker):
         self._async = AsyncBroker(self)
         return await self._async.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._async.__aexit__(kind, error, trace)
+    async def __aexit__(self, *reason: object) -> None:
+        await self._async.__aexit__(*reason)

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -131,24 +130,16 @@ def _begin(folder: Path, r: OffsetRange, names: list[str]) -> None:
 # --- Sorting ----------------------------------------------------------------------------------------------------------
 
 
-class _Spool:
+class _Spool(ExitStack):
     """A temporary file of records, each batch of one day."""
 
     def __init__(self) -> None:
-        self._open = ExitStack()
+        super().__init__()
+        self._file = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the rest
+        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self._batches: dict[int, list[int]] = {}
         self._count = 0
         self._reader: Any = None
-
-    def __enter__(self) -> Self:
-        self._file = self._open.enter_context(tempfile.TemporaryFile())
-        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     def add(self, group: pa.Table) -> None:
         """Add records; they keep their order within a day."""
@@ -166,7 +157,7 @@ class _Spool:
         """All days, ascending. After this, nothing more may be added."""
         self._writer.close()
         self._file.seek(0)
-        self._reader = self._open.enter_context(pa.ipc.open_file(self._file))
+        self._reader = self.enter_context(pa.ipc.open_file(self._file))
         return sorted(self._batches)
 
     def read(self, day: int) -> Iterator[pa.RecordBatch]:

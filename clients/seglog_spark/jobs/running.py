@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import print_json
@@ -102,22 +101,14 @@ def _quiet(is_loud: bool) -> Iterator[Callable[[], str]]:
             os.close(kept)
 
 
-class Runner:
+class Runner(ExitStack):
     """Spark for one job: started when it is first needed, stopped when the block ends."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
+        super().__init__()
         self._options = options
         self._progress = progress
-        self._open = ExitStack()
         self._spark: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     def start(self) -> None:
         """Start Spark now, before anything is begun that would be left half done if Spark does not start."""
@@ -127,7 +118,7 @@ class Runner:
     def spark(self) -> Any:
         """The Spark session."""
         if self._spark is None:
-            self._spark = self._open.enter_context(_spark(self._options))
+            self._spark = self.enter_context(_spark(self._options))
         return self._spark
 
     @contextmanager

@@ -12,7 +12,6 @@ import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 
@@ -42,7 +41,7 @@ class Archive:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             try:
                 self._tar.close()
