@@ -6,7 +6,7 @@ one, 3 where no broker answers. A warning is no problem yet.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.checkups.model import Check, Verdict, problem
@@ -18,6 +18,9 @@ from seglog.cli.terminal import columns_of_terminal, print_line
 from seglog.core.errors import count_of
 from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError, TlsRequiredError
 from seglog_protocol.texts import printable
+
+if TYPE_CHECKING:
+    from seglog.cli.checkups.told import Told
 
 _STYLES: Final = {Verdict.UNKNOWN: {"fg": "cyan"}, Verdict.WARNING: {"fg": "yellow"}, Verdict.PROBLEM: {"fg": "red"}}
 _VERDICT_WIDTH: Final = 9
@@ -35,7 +38,6 @@ _SEE_LOG: Final = "see the broker's log"
 
 def run(options: Options) -> int:
     """Print what was found; the exit code is the verdict."""
-    from seglog.cli.checkups.examination import examine
     from seglog.cli.checkups.told import ask
 
     checks: list[Check] = []
@@ -59,6 +61,18 @@ def run(options: Options) -> int:
     else:
         print_line(summary(checks))
     return code
+
+
+def examine(told: "Told", options: Options) -> Iterator[Check]:
+    """What the broker tells, its machine where that is this one, and its listeners as they are seen from here."""
+    from seglog.cli.checkups.listeners import listener_checks
+    from seglog.cli.checkups.machine import machine_checks
+    from seglog.cli.checkups.told import told_checks
+
+    yield from told_checks(told)
+    yield from machine_checks(told.hello, told.described)
+    if told.described is not None:
+        yield from listener_checks(told.server, told.hello, told.described.listeners, options.security)
 
 
 def _remedy(error: SeglogError) -> str:

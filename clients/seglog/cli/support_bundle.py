@@ -123,8 +123,7 @@ class _Bundle:
         return told
 
     def _doctor(self, told: "Told") -> None:
-        from seglog.cli.checkups.examination import examine
-        from seglog.cli.doctor import lines_of, summary
+        from seglog.cli.doctor import examine, lines_of, summary
 
         checks = list(examine(told, self._options))
         lines = [line for check in checks for line in lines_of(check, None)]

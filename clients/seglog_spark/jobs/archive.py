@@ -14,6 +14,7 @@ from typing import Final
 from seglog.cli import INTERRUPTED, main
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.figures import bytes_text
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
@@ -26,7 +27,7 @@ from seglog_spark.jobs.by_date import find_by_date, remove_notes, write_by_date
 from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result, size_of
+from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result
 from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError
@@ -261,7 +262,7 @@ def _print_result(options: Options, folder: Path, before: Manifest, progress: Pr
         without = f", {count_of(missing, 'offset')} without a record" if missing else ""
         sentence = (
             f"{count_of(records, 'record')} of {now.topic}{without}: {count_of(len(written), 'file')} with "
-            f"{size_of(size)} in {folder}, {progress.seconds:.1f} s"
+            f"{bytes_text(size)} in {folder}, {progress.seconds:.1f} s"
         )
     print_result(options, sentence, summary)
 

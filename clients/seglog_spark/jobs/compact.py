@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.figures import bytes_text
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
@@ -24,7 +25,7 @@ from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, write_file
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result, size_of
+from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result
 from seglog_spark.offsets import OffsetRange
 
 _REST: Final = ("offset", "timestamp", "timestampType", "value", "headers")
@@ -128,7 +129,7 @@ def _to_files(
         _remove_files(folder)
         files = _make_files(options, opened, manifest.planned, folder, runner)
         save(folder, manifest.with_written(files))
-    size = size_of(sum(found.size for found in files))
+    size = bytes_text(sum(found.size for found in files))
     records = sum(found.records for found in files)
     print_result(
         options,

@@ -16,6 +16,7 @@ from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.common import print_json, zone_of
 from seglog.cli.exits import OK, UsageError
+from seglog.cli.figures import bytes_text
 from seglog.cli.tables import aligned, print_lines
 from seglog.cli.terminal import print_line
 from seglog.client import Client
@@ -24,7 +25,7 @@ from seglog.core.moments import format_time
 from seglog_spark.jobs.inputs import Opened, open_input
 from seglog_spark.jobs.manifest import whole_file, write_whole
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, open_client, size_of
+from seglog_spark.jobs.running import Runner, open_client
 from seglog_spark.offsets import OffsetRange
 
 _SHOWN: Final = {"hour": 13, "day": 10, "month": 7, "year": 4}
@@ -238,10 +239,9 @@ def _sentence(topic: str, total: ReportRow | None, options: Options) -> str:
     first, last = (
         format_time(-1 if time is None else time, zone) for time in (total.min_timestamp, total.max_timestamp)
     )
-    return (
-        f"{topic}: {count_of(total.records, 'record')}, {size_of(total.bytes)} of keys and values, {first} to {last}, "
-        f"{total.null_key_share:.1%} without a key"
-    )
+    size = f"{bytes_text(total.bytes)} of keys and values"
+    share = f"{total.null_key_share:.1%} without a key"
+    return f"{topic}: {count_of(total.records, 'record')}, {size}, {first} to {last}, {share}"
 
 
 if __name__ == "__main__":

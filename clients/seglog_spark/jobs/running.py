@@ -167,15 +167,3 @@ def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) ->
         print_json({"job": options.job, **summary})
     else:
         print_line(sentence)
-
-
-def size_of(size: int) -> str:
-    """Bytes for people: ``512 B``, ``1.4 MB``."""
-    if size < 1000:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 999.5 or unit == "TB":
-            break
-    return f"{value:.3g} {unit}"

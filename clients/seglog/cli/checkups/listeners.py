@@ -1,9 +1,10 @@
-"""Listeners as this client sees them: can they be reached, and can what they advertise."""
+"""Listeners as this client sees them: can they be reached, can what they advertise, and to whom do pages answer."""
 
+import http.client
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from seglog.cli.checkups.http_probe import http_check
 from seglog.cli.checkups.kafka_probe import ask_metadata, way_of, why_unreachable
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
 from seglog.core.dialing import Address, parse_address
@@ -20,6 +21,13 @@ LISTENERS_MAX: Final = 16
 
 HTTP: Final = "http"
 """The name of the listener for health and metrics."""
+
+READY: Final = "/readyz"
+HEALTH: Final = "/healthz"
+
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_UNAVAILABLE: Final = 503
 
 _EVERY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised
 
@@ -116,3 +124,40 @@ def _told_without_login(listener: "DescribedListener", name: str, seen: Address,
     if is_loopback(told.host) and not is_loopback(seen.host):
         return warning("advertised", f"{name} {told}, which is each client's own machine", _REMEDY)
     return ok("advertised", f"{name} {told}, where something takes connections; no login was tried: {why}")
+
+
+# --- The pages for health and metrics, asked as a probe and a scraper would ------------------------------------------
+
+
+def http_check(protocol: str, address: Address, context: ssl.SSLContext | None, seconds: float) -> Check:
+    """Whether the pages answer, and to whom."""
+    where = f"http ({protocol}) at {address}"
+    try:
+        ready, health = (_status(page, address, context, seconds) for page in (READY, HEALTH))
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return unknown("http", f"{where} was not asked: {reason}", "" if context is None else "give --ca")
+    if health == _FORBIDDEN:
+        return warning(
+            "http",
+            f"{where} shows {HEALTH} and /metrics to nobody here",
+            "set seglog.http.token.file, and give Prometheus the token",
+        )
+    if ready == _UNAVAILABLE:
+        return warning("http", f"{where} answers {READY} with 503: partitions are still recovering", "wait")
+    token = ", /metrics with the token" if health == _UNAUTHORIZED else ""
+    return ok("http", f"{where} answers probes and Prometheus{token}")
+
+
+def _status(page: str, address: Address, context: ssl.SSLContext | None, seconds: float) -> int:
+    host, port = address
+    connection = (
+        http.client.HTTPConnection(host, port, timeout=seconds)
+        if context is None
+        else http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+    )
+    try:
+        connection.request("GET", page)
+        return connection.getresponse().status
+    finally:
+        connection.close()

@@ -4,18 +4,21 @@ That is so where the log directory is here and names the same cluster: another m
 system, may have something else at that path.
 """
 
+import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
-from seglog.cli.checkups.mounts import MOUNTINFO, Mount, mount_of
 
 if TYPE_CHECKING:
     from seglog_protocol.messages import DescribeBrokerReply, HelloReply
 
+MOUNTINFO: Final = "/proc/self/mountinfo"
+"""The mounts of this machine (proc(5)): their kind, where they are mounted, and how."""
 META_PROPERTIES: Final = "meta.properties"
 META_BYTES_MAX: Final = 64 * 1024
 _PRIVATE: Final = ("seglog-accounts.json",)
@@ -60,6 +63,15 @@ def why_elsewhere(hello: "HelloReply") -> str | None:
 
 
 # --- The disk ---------------------------------------------------------------------------------------------------------
+
+
+class Mount(NamedTuple):
+    """A mount; ``options`` are those of the mount and of its file system."""
+
+    place: str
+    kind: str
+    source: str
+    options: frozenset[str]
 
 
 def _disk(path: str) -> Iterator[Check]:
@@ -108,6 +120,30 @@ def mount_checks(path: str, mount: Mount) -> Iterator[Check]:
 
 
 _ON_A_DISK: Final = "set log.dir (--data) to a directory on a disk; in a container, on a volume"
+
+
+def mount_of(path: str, mountinfo: str) -> Mount | None:
+    """The mount that holds ``path``, which is absolute and without links; None if the text names none.
+
+    Of several at one place the last covers the others.
+    """
+    mounts = filter(None, map(_parsed, reversed(mountinfo.splitlines())))
+    holding = (m for m in mounts if path == m.place or path.startswith(f"{m.place.rstrip(os.sep)}/"))
+    return max(holding, key=lambda mount: len(mount.place), default=None)
+
+
+def _parsed(line: str) -> Mount | None:
+    head, separator, tail = line.partition(" - ")
+    before, behind = head.split(" "), tail.split(" ")
+    if not separator or len(before) < 6 or len(behind) < 3:
+        return None
+    options = frozenset([*before[5].split(","), *behind[2].split(",")])
+    return Mount(_unescaped(before[4]), behind[0], _unescaped(behind[1]), options)
+
+
+def _unescaped(text: str) -> str:
+    r"""Blanks and backslashes are written as ``\040``, in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda escaped: chr(int(escaped[1], 8)), text)
 
 
 # --- Permissions ------------------------------------------------------------------------------------------------------

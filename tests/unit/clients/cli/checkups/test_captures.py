@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from seglog import __version__
-from seglog.cli.checkups.machine import mount_checks
+from seglog.cli.checkups.machine import Mount, mount_checks
 from seglog.cli.checkups.model import Check, Verdict, ok, problem
-from seglog.cli.checkups.mounts import Mount
 from seglog.cli.checkups.told import Told, told_checks
 from seglog.cli.doctor import lines_of, summary
 from seglog_protocol.messages import ConfigEntry

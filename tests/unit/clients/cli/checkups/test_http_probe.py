@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-from seglog.cli.checkups.http_probe import http_check
+from seglog.cli.checkups.listeners import http_check
 from seglog.core.dialing import Address
 from tests.support import each_case
 

@@ -1,8 +1,7 @@
 """The mount of a directory, and how its kind and options are judged."""
 
-from seglog.cli.checkups.machine import mount_checks
+from seglog.cli.checkups.machine import Mount, mount_checks, mount_of
 from seglog.cli.checkups.model import Verdict
-from seglog.cli.checkups.mounts import Mount, mount_of
 from tests.support import each_case
 
 MOUNTINFO = r"""
