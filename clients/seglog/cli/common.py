@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from seglog.cli import complain
 from seglog.cli.arguments import Options
-from seglog.cli.exits import UsageError
+from seglog.cli.exits import OK, UsageError
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import print_json_line
+from seglog.cli.terminal import print_json_line, print_line
 from seglog.core.moments import EXAMPLES, Moment, parse_moment
 from seglog_protocol.texts import printable
 
@@ -80,6 +80,16 @@ def print_json(value: Any) -> None:
     import json
 
     print_json_line(json.dumps(value, ensure_ascii=False))
+
+
+def answer(options: Options, value: Any, *lines: str) -> int:
+    """Print an answer in lines, or with ``--json`` as a value. Returns the exit code, which is 0."""
+    if options.json:
+        print_json(value)
+    else:
+        for line in lines:
+            print_line(line)
+    return OK
 
 
 def print_config(config: "Mapping[str, ConfigEntry]") -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from seglog.cli.arguments import Options
 from seglog.cli.checkups.model import Check, Verdict, problem
 from seglog.cli.commands import Command
-from seglog.cli.common import open_client, print_json
+from seglog.cli.common import answer, open_client
 from seglog.cli.exits import FAILED, OK, REFUSED, exit_code_of
 from seglog.cli.tables import wrapped
 from seglog.cli.terminal import columns_of_terminal, print_line
@@ -56,10 +56,8 @@ def run(options: Options) -> int:
             _print(checks[-1])
     if code == OK and any(check.verdict is Verdict.PROBLEM for check in checks):
         code = FAILED
-    if options.json:
-        print_json({"server": options.server, "ok": code == OK, "checks": [check.to_json() for check in checks]})
-    else:
-        print_line(summary(checks))
+    shown = {"server": options.server, "ok": code == OK, "checks": [check._asdict() for check in checks]}
+    answer(options, shown, summary(checks))
     return code
 
 

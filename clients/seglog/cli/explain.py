@@ -8,7 +8,7 @@ import click
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import TIMES, Choice, Group, Option
-from seglog.cli.common import moment_of, print_config, print_json, warn, zone_of
+from seglog.cli.common import answer, moment_of, print_config, print_json, warn, zone_of
 from seglog.cli.exits import OK, REFUSED, UsageError
 from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, local, topic
@@ -20,7 +20,6 @@ from seglog.core.moments import AtOffset, AtTime, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
 
 if TYPE_CHECKING:
-    from seglog.cli.pictures.model import Picture
     from seglog.client import Client
     from seglog.core.explaining import PartitionExplanation
     from seglog_protocol.messages import ExplainedLookup, ExplainReply
@@ -32,21 +31,16 @@ def _seek(client: "Client", options: Options) -> int:
         raise UsageError(
             f"--timestamp: must be a time, not {options.timestamp!r}; for example -1h, 2019-01-01 or @1546300800000"
         )
+
+    def ask() -> "ExplainReply":
+        return client.explain.seek(options.topic, options.partition, moment)
+
     if wants_picture(options):
         from seglog.cli.pictures.seek import seek_picture
 
-        def seek(_: int) -> "list[Picture]":
-            reply = client.explain.seek(options.topic, options.partition, moment)
-            return [seek_picture(reply, moment, zone_of(options))]
-
-        return show(options, seek)
-    reply = client.explain.seek(options.topic, options.partition, moment)
-    if options.json:
-        print_json(reply.to_wire())
-        return OK
-    for line in seek_lines(reply, moment, zone_of(options)):
-        print_line(line)
-    return OK
+        return show(options, lambda _: [seek_picture(ask(), moment, zone_of(options))])
+    reply = ask()
+    return answer(options, reply.to_wire(), *seek_lines(reply, moment, zone_of(options)))
 
 
 def seek_lines(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Choice, Command, Option
-from seglog.cli.common import open_client, print_json
+from seglog.cli.common import answer, open_client, print_json
 from seglog.cli.exits import FAILED, OK
 from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of, duration_of
@@ -31,8 +31,8 @@ def run(options: Options) -> int:
         refusal = _refusal(error)
         if refusal is None or not options.live:
             raise
-        _print_refusal(refusal, options)
-        return OK
+        shown = {"server": options.server, "ok": True, "refusal": error_to_wire(refusal)}
+        return answer(options, shown, f"a broker answers at {options.server}: {refusal.message}")
     verdict = _verdict(broker, options)
     if options.json:
         who = {"server": options.server, "principal": principal or None, "tls": tls or None}
@@ -81,13 +81,6 @@ def _refusal(error: BaseException | None) -> RequestError | StorageError | None:
     while error is not None and not isinstance(error, RequestError | StorageError):
         error = error.__cause__
     return error
-
-
-def _print_refusal(refusal: SeglogError, options: Options) -> None:
-    if options.json:
-        print_json({"server": options.server, "ok": True, "refusal": error_to_wire(refusal)})
-    else:
-        print_line(f"a broker answers at {options.server}: {refusal.message}")
 
 
 COMMAND: Final = Command(

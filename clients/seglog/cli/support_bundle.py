@@ -128,7 +128,7 @@ class _Bundle:
         checks = list(examine(told, self._options))
         lines = [line for check in checks for line in lines_of(check, None)]
         self._archive.add("doctor.txt", "\n".join([*lines, summary(checks), ""]))
-        self._archive.add_json("doctor.json", [check.to_json() for check in checks])
+        self._archive.add_json("doctor.json", [check._asdict() for check in checks])
 
     def _metrics(self, client: "Client") -> None:
         from seglog.cli.metrics import as_json

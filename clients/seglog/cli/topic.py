@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import PLACES, Group, Option
-from seglog.cli.common import is_confirmed, moment_of, print_config, print_json, warn
+from seglog.cli.common import answer, is_confirmed, moment_of, print_config, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 from seglog.cli.parameters import client_command, local, topic, yes
@@ -23,11 +23,8 @@ def _create(client: "Client", options: Options) -> int:
     made = client.create_topic(options.topic, options.partitions, config, exist_ok=options.if_not_exists)
     for warning in made.warnings:
         warn(f"warning: {warning}")
-    if options.json:
-        print_json({"topic": made.topic, "id": made.topic_id, "partitions": made.partitions, "warnings": made.warnings})
-    else:
-        print_line(f"{made.topic}: {count_of(made.partitions, 'partition')}")
-    return OK
+    shown = {"topic": made.topic, "id": made.topic_id, "partitions": made.partitions, "warnings": made.warnings}
+    return answer(options, shown, f"{made.topic}: {count_of(made.partitions, 'partition')}")
 
 
 def _list(client: "Client", options: Options) -> int:
@@ -62,12 +59,9 @@ def _alter(client: "Client", options: Options) -> int:
     )
     for warning in altered.warnings:
         warn(f"warning: {warning}")
-    if options.json:
-        print_json(altered.to_wire())
-        return OK
     settings = ", ".join(f"{key}={value}" for key, value in sorted(altered.config.items())) or "no settings of its own"
-    print_line(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
-    return OK
+    partitions = count_of(altered.partitions, "partition")
+    return answer(options, altered.to_wire(), f"{altered.topic}: {partitions}, {settings}")
 
 
 def _truncate(client: "Client", options: Options) -> int:
@@ -105,11 +99,7 @@ def _delete(client: "Client", options: Options) -> int:
         warn(f"{options.topic} is not deleted")
         return FAILED
     client.delete_topic(options.topic)
-    if options.json:
-        print_json({"topic": options.topic})
-    else:
-        print_line(f"{options.topic}: deleted")
-    return OK
+    return answer(options, {"topic": options.topic}, f"{options.topic}: deleted")
 
 
 def _question(client: "Client", name: str) -> str:

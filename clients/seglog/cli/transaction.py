@@ -6,7 +6,7 @@ import click
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Group, Option
-from seglog.cli.common import is_confirmed, print_json, warn
+from seglog.cli.common import answer, is_confirmed, print_json, warn
 from seglog.cli.exits import FAILED, OK
 from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, completed, topic, yes
@@ -83,11 +83,8 @@ def _abort(client: "Client", options: Options) -> int:
         warn(f"{what} is not aborted")
         return FAILED
     client.abort_transaction(transactional_id)
-    if options.json:
-        print_json({"transactional_id": transactional_id, "aborted": True})
-    else:
-        print_line(f"{printable(transactional_id)}: aborted")
-    return OK
+    shown = {"transactional_id": transactional_id, "aborted": True}
+    return answer(options, shown, f"{printable(transactional_id)}: aborted")
 
 
 def _abort_hanging(client: "Client", options: Options) -> int:
@@ -98,12 +95,9 @@ def _abort_hanging(client: "Client", options: Options) -> int:
         warn(f"{what} is not aborted")
         return FAILED
     client.converse(abort_hanging(options.topic, options.partition, options.offset))
-    if options.json:
-        place = {"topic": options.topic, "partition": options.partition, "first_offset": options.offset}
-        print_json({**place, "aborted": True})
-    else:
-        print_line(f"{printable(options.topic)}-{options.partition}: the transaction at {options.offset} is aborted")
-    return OK
+    place = {"topic": options.topic, "partition": options.partition, "first_offset": options.offset}
+    name = f"{printable(options.topic)}-{options.partition}"
+    return answer(options, {**place, "aborted": True}, f"{name}: the transaction at {options.offset} is aborted")
 
 
 def _transactional_id() -> click.Argument:

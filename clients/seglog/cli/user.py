@@ -9,12 +9,11 @@ import click
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import FILE, Command, Group, Option
-from seglog.cli.common import can_ask, is_confirmed, open_client, password_typed, print_json, warn
+from seglog.cli.common import answer, can_ask, is_confirmed, open_client, password_typed, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import POSITIVE
 from seglog.cli.parameters import client_command, completed, yes
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import print_line
 from seglog_protocol.errors import UserExistsError
 from seglog_protocol.texts import printable
 
@@ -66,11 +65,7 @@ def _delete(client: "Client", options: Options) -> int:
 
 
 def _done(options: Options, what: str) -> int:
-    if options.json:
-        print_json({"user": options.name})
-    else:
-        print_line(f"{printable(options.name)}: {what}")
-    return OK
+    return answer(options, {"user": options.name}, f"{printable(options.name)}: {what}")
 
 
 def _new_password(options: Options) -> "Secret":

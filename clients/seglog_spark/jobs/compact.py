@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
-from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.exits import InputError, UsageError
 from seglog.cli.figures import bytes_text
 from seglog.client import Client
 from seglog.core.errors import count_of
@@ -118,12 +118,8 @@ def _to_files(
     with locked(folder):
         manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
         if manifest is None:
-            print_result(
-                options,
-                f"nothing new in {wanted.topic}; {folder} is unchanged",
-                _summary(options, wanted, [], progress),
-            )
-            return OK
+            sentence = f"nothing new in {wanted.topic}; {folder} is unchanged"
+            return print_result(options, sentence, _summary(options, wanted, [], progress))
         save(folder, manifest)
         sweep(folder)
         _remove_files(folder)
@@ -131,13 +127,9 @@ def _to_files(
         save(folder, manifest.with_written(files))
     size = bytes_text(sum(found.size for found in files))
     records = sum(found.records for found in files)
-    print_result(
-        options,
-        f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key: {size} in {folder}, "
-        f"{progress.seconds:.1f} s",
-        _summary(options, wanted, files, progress),
-    )
-    return OK
+    what = f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key"
+    sentence = f"{what}: {size} in {folder}, {progress.seconds:.1f} s"
+    return print_result(options, sentence, _summary(options, wanted, files, progress))
 
 
 def _remove_files(folder: Path) -> None:
@@ -218,8 +210,7 @@ def _to_topic(
         "left_out": pinned.left_out,
         "seconds": progress.seconds,
     }
-    print_result(options, sentence, summary)
-    return OK
+    return print_result(options, sentence, summary)
 
 
 def run(options: Options) -> int:

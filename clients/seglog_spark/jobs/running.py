@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import print_json
+from seglog.cli.common import answer
 from seglog.cli.exits import InputError, UsageError
-from seglog.cli.terminal import print_line
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
@@ -161,9 +160,6 @@ def folder_of(text: str, option: str) -> Path:
 # --- The result -------------------------------------------------------------------------------------------------------
 
 
-def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> None:
-    """Print the result: a sentence, or with ``--json`` the whole summary."""
-    if options.json:
-        print_json({"job": options.job, **summary})
-    else:
-        print_line(sentence)
+def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> int:
+    """Print the result: a sentence, or with ``--json`` the whole summary. Returns the exit code, which is 0."""
+    return answer(options, {"job": options.job, **summary}, sentence)

@@ -1,7 +1,7 @@
 """A checkup's result: what was looked at, what was found, how that is judged, and what to do about it."""
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Verdict(StrEnum):
@@ -22,10 +22,6 @@ class Check(NamedTuple):
     verdict: Verdict
     found: str
     remedy: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Its fields."""
-        return self._asdict()
 
 
 def ok(name: str, found: str) -> Check:
