@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import closing
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,7 +16,7 @@ from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import COUNT, SOME_SECONDS
 from seglog.cli.parameters import completed, compression
-from seglog.cli.terminal import draw_line, print_line
+from seglog.cli.terminal import draw_line, handled, print_line
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.extras import missing
 from seglog_protocol.texts import printable
@@ -55,7 +55,8 @@ def run(options: Options) -> int:
         until_caught_up=options.once,
     )
     shown = _Shown(options, f"{source.name} → {target.name}")
-    with _Ending() as ending, closing(shown):
+    ending = _Ending()
+    with handled(ending, signal.SIGINT, signal.SIGTERM), closing(shown):
         mirror = Mirror(source, target, plan, tell=shown.tell, show=shown.show, is_asked_to_end=lambda: ending.is_asked)
         outcome = mirror.run()
     if outcome is None:
@@ -100,22 +101,11 @@ def _target_of(options: Options) -> "Target":
 
 
 class _Ending:
-    """Inside ``with``, Ctrl-C and SIGTERM ask to end, which takes a second; a second one interrupts."""
+    """What Ctrl-C and SIGTERM do: they ask to end, which takes a second; a second one interrupts."""
 
-    def __init__(self) -> None:
-        self.is_asked = False
-        self._before: dict[int, Any] = {}
+    is_asked = False
 
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_asked:
             raise KeyboardInterrupt
         self.is_asked = True
@@ -158,40 +148,26 @@ class _Shown:
         to_go = ""
         if state.lag > _BEHIND_SECONDS * state.per_second:
             if state.seconds_to_go is not None:
-                to_go = f" ({_soon(state.seconds_to_go)} to go)"
+                to_go = f" ({duration_of(int(max(state.seconds_to_go, 1.0) * 1000))} to go)"
             elif state.copied:  # else it has hardly begun
                 to_go = " (not getting less)"
         records = count_of(state.copied, "record")
         return printable(f"{self._sides}: {records}, {state.per_second:,.0f}/s, lag {state.lag:,}{to_go}")
 
 
-def _soon(seconds: float) -> str:
-    return duration_of(int(max(seconds, 1.0) * 1000))
-
-
 def _print_outcome(outcome: "Outcome", options: Options) -> None:
     if options.json:
-        print_json(
-            {
-                "copied": outcome.copied,
-                "partitions": outcome.partitions,
-                "offsets_equal": outcome.offsets_equal,
-                "groups": [group._asdict() for group in outcome.groups],
-            }
-        )
+        print_json(vars(outcome) | {"groups": [group._asdict() for group in outcome.groups]})
         return
     offsets = "the same offsets" if outcome.offsets_equal else "other offsets in some partitions"
     print_line(f"everything is there: {count_of(outcome.partitions, 'partition')}, {offsets}")
     for group in outcome.groups:
         left = "has read everything" if not group.lag else f"has {count_of(group.lag, 'record')} to read"
         members = f", and still has {count_of(group.members, 'member')} here: stop them first" if group.members else ""
-        print_line(f"group {printable(group.group)} {left}{members}{_problem(group.problem)}")
+        problem = f"; its offsets are not carried over: {group.problem}" if group.problem else ""
+        print_line(f"group {printable(group.group)} {left}{members}{problem}")
     if options.cut_over:
         print_line("switch now: start producers and consumers with the other address")
-
-
-def _problem(problem: str) -> str:
-    return f"; its offsets are not carried over: {problem}" if problem else ""
 
 
 COMMAND: Final = Command(

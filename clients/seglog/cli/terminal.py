@@ -6,7 +6,11 @@ terminal, too, unless its user wants none (no-color.org).
 """
 
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TextIO
 
 from seglog_protocol.texts import disarmed, disarmed_json
@@ -32,6 +36,17 @@ def draw_line(line: str) -> None:
 def is_terminal() -> bool:
     """Whether standard output is a terminal."""
     return sys.stdout.isatty()
+
+
+@contextmanager
+def handled(handler: "Callable[[int, FrameType | None], Any]", *numbers: signal.Signals) -> Iterator[None]:
+    """Inside ``with``, these signals call ``handler``. For the main thread alone."""
+    before = [(number, signal.signal(number, handler)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, old in before:
+            signal.signal(number, old)
 
 
 def columns_of_terminal() -> int | None:

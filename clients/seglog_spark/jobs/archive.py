@@ -4,8 +4,8 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from seglog.cli import INTERRUPTED, main
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.figures import bytes_text
+from seglog.cli.terminal import handled
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
@@ -170,7 +171,7 @@ def run(options: Options) -> int:
     patience = CONNECT_SECONDS if options.follow else PATIENCE_SECONDS
     with ExitStack() as stack:
         if options.follow:
-            stack.enter_context(terminated_as_interrupted())
+            stack.enter_context(handled(signal.default_int_handler, signal.SIGTERM))  # which ends services
         client = stack.enter_context(closing(open_client(options, patience)))
         topic = client.describe_topic(options.topic)
         runner = stack.enter_context(Runner(options, progress))
@@ -309,16 +310,6 @@ def follow(
 def passes(error: SeglogError) -> bool:
     """Whether the same may succeed later: the broker restarts, recovers a partition, or has a full disk."""
     return error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Within this block SIGTERM, which ends services, acts as Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from seglog.cli.terminal import handled
 from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientTimeoutError,
@@ -12,7 +13,7 @@ from seglog_protocol.errors import (
     SeglogError,
     UnknownTopicError,
 )
-from seglog_spark.jobs.archive import AGAIN_SECONDS, follow, passes, terminated_as_interrupted
+from seglog_spark.jobs.archive import AGAIN_SECONDS, follow, passes
 from seglog_spark.planning import DataLossError
 
 Round = Callable[[], object]
@@ -80,7 +81,7 @@ def test_what_passes_is_the_brokers_absence_and_its_troubles() -> None:
 
 def test_a_termination_is_an_interrupt_in_its_block_and_nowhere_else() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with terminated_as_interrupted(), pytest.raises(KeyboardInterrupt):
+    with handled(signal.default_int_handler, signal.SIGTERM), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before
 
