@@ -50,7 +50,6 @@ class Claim:
         """Return when all of them are held. Raises MirrorError, naming the other mirror, where they stay taken."""
         self.close()
         self._wait_for_others()
-        self._is_lost = False
         self._consumer = self._target.consumer(
             GROUP,
             **{

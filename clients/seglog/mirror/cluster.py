@@ -72,7 +72,8 @@ class Cluster:
         self.client_id = client_id
         self._settings = place.settings
         self._patience = patience
-        self._trouble = ""
+        self.trouble = ""
+        """What its connections reported last; "" once it has answered again."""
         self._login: Any = None
         try:
             self._admin = self._new_admin()
@@ -123,7 +124,7 @@ class Cluster:
                 return str(error.args[0].str())
             if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return ""
-            failure = translated(error.args[0], self.name, self._trouble)
+            failure = translated(error.args[0], self.name, self.trouble)
             raise type(failure)(f"topic {name} cannot be created: {failure.message}") from error
         return ""
 
@@ -193,7 +194,7 @@ class Cluster:
             return ""
         if refused[0].code() in {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP}:
             return "it has members there"
-        failure = translated(refused[0], self.name, self._trouble)
+        failure = translated(refused[0], self.name, self.trouble)
         if is_away(refused[0].code()):
             raise failure
         return failure.message
@@ -225,15 +226,6 @@ class Cluster:
         }
         return Producer({**self._shared(), **own, **settings}, logger=QUIET)
 
-    @property
-    def trouble(self) -> str:
-        """What its connections reported last; "" after ``forget_trouble``."""
-        return self._trouble
-
-    def forget_trouble(self) -> None:
-        """It works again."""
-        self._trouble = ""
-
     # --- Asking -------------------------------------------------------------------------------------------------------
 
     def _shared(self) -> dict[str, Any]:
@@ -248,7 +240,7 @@ class Cluster:
         if is_login(error.code()):
             self._login = error
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it says less than the one before
-            self._trouble = str(error.str())
+            self.trouble = str(error.str())
 
     def raise_refused(self) -> None:
         """Raises AuthenticationError where an account was refused."""
@@ -273,13 +265,13 @@ class Cluster:
                 self._admin.poll(0)
                 self.raise_refused()
                 if not is_away(code_of(error)):
-                    raise translated(error.args[0], self.name, self._trouble) from error
+                    raise translated(error.args[0], self.name, self.trouble) from error
                 if code_of(error) in _OF_A_STALE_CLIENT:
                     self._admin = self._new_admin()
                 if time.monotonic() > give_up:
-                    raise translated(error.args[0], self.name, self._trouble) from error
+                    raise translated(error.args[0], self.name, self.trouble) from error
             else:
-                self.forget_trouble()
+                self.trouble = ""
                 return answer
             time.sleep(_TRIES_SECONDS)
 

@@ -73,8 +73,7 @@ class Copier:
         self._target = target
         self._claim = claim
         self._is_asked_to_end = is_asked_to_end
-        self._failure: Any = None
-        self._failed: Partition | None = None
+        self._failure: tuple[Any, Partition] | None = None  # the first, and of which partition
         self._sent = {where: _Sent(p.source, p.target, p.straight_from) for where, p in positions.items()}
         self._consumer = source.consumer(f"seglog-mirror-to-{target.cluster_id}", **{"enable.partition.eof": True})
         size = max(_MIN_BATCH_BYTES, min(_BATCH_BYTES, batch_bytes - _OVERHEAD_BYTES))
@@ -131,7 +130,7 @@ class Copier:
                     self._make_room(where, offset)
                 except KafkaException as error:
                     if self._failure is None:
-                        self._failure, self._failed = error.args[0], where
+                        self._failure = error.args[0], where
                     return count
             if offset != at.source:
                 at.straight_from = offset
@@ -159,7 +158,7 @@ class Copier:
 
     def _on_failure(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
-            self._failure, self._failed = error, Partition(message.topic(), message.partition())
+            self._failure = error, Partition(message.topic(), message.partition())
 
     def _finish(self, count: int) -> None:
         """Wait until all is acknowledged, see that it is where it should be, and commit how far that is."""
@@ -189,18 +188,17 @@ class Copier:
         """While the target keeps us waiting."""
         self._claim.check()
         self._target.raise_refused()
-        if self._failure is not None:
-            self._raise_failure()
+        self._raise_failure()
         if self._is_asked_to_end() and self._target.trouble:
             raise ClaimLostError
 
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        code = self._failure.code()
+        error, where = self._failure
+        code = error.code()
         if code in _BEGUN_AGAIN or is_away(code) or code == KafkaError._PURGE_QUEUE:  # noqa: SLF001
             raise BeginAgainError
-        failure = translated(self._failure, self._target.name)
-        position = self.positions[self._failed] if self._failed is not None else None
-        begin = "" if position is None else f", from offset {position.source:,} of the source on"
-        raise type(failure)(f"{self._failed}{begin}, a record is refused: {failure.message}")
+        failure = translated(error, self._target.name)
+        begin = f"from offset {self.positions[where].source:,} of the source on"
+        raise type(failure)(f"{where}, {begin}, a record is refused: {failure.message}")

@@ -65,7 +65,8 @@ def kafka_place(url: str, properties: Mapping[str, str]) -> Place:
     except ValueError as error:
         raise ValueError(f"{url!r} is no address of a Kafka: {error}") from error
     tls = _SCHEMES[scheme.lower()] == "SSL"
-    protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if _has_account(properties) else _SCHEMES[scheme.lower()]
+    has_account = any(name.startswith("sasl.") for name in properties)
+    protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if has_account else _SCHEMES[scheme.lower()]
     settings = {"security.protocol": protocol, **properties, "bootstrap.servers": ",".join(hosts)}
     return Place(f"{scheme.lower()}://{','.join(hosts)}", Settings(settings))
 
@@ -73,10 +74,6 @@ def kafka_place(url: str, properties: Mapping[str, str]) -> Place:
 def _with_port(host: str) -> str:
     address = parse_address(host)
     return str(address if host.endswith(f":{address.port}") else address._replace(port=_PORT))
-
-
-def _has_account(properties: Mapping[str, str]) -> bool:
-    return any(name.startswith("sasl.") for name in properties)
 
 
 def properties_in(path: str) -> Settings:

@@ -86,10 +86,8 @@ class Resumption:
     def positions(self) -> dict[Partition, Position]:
         """Of all partitions; committed before this returns. Raises MirrorError where the two sides do not fit."""
         known = self._claim.read()
-        starts, ends = (
-            self._source.start_offsets(self._origins),
-            self._source.end_offsets(self._origins, committed=True),
-        )
+        starts = self._source.start_offsets(self._origins)
+        ends = self._source.end_offsets(self._origins, committed=True)
         first, written = self._target.start_offsets(self._origins), self._settled_ends()
         found: dict[Partition, Position] = {}
         for partition, origin in self._origins.items():
@@ -98,10 +96,9 @@ class Resumption:
                 position = None  # of a topic of this name that was deleted there
             if position is not None:
                 self._check_origin(partition, position)
-            if position is not None and position.filling:
-                pass
-            elif position is not None:
-                position = self._resumed(partition, position, starts[partition], ends[partition], written[partition])
+                if not position.filling:
+                    start, end = starts[partition], ends[partition]
+                    position = self._resumed(partition, position, start, end, written[partition])
             elif first[partition] == written[partition]:
                 position = self._begun(partition, origin, starts[partition], written[partition])
             else:
