@@ -460,15 +460,12 @@ class _Given:
         for name, text in given.items():
             if not text.strip():
                 raise OptionError(f"{name} is empty")
-        if "passwordFile" in given and "user" not in given:
-            raise OptionError("passwordFile belongs to the option user, which is not set")
-        if "mechanism" in given and "user" not in given:
-            raise OptionError("mechanism belongs to the option user, which is not set")
+        for name, owner in (("passwordFile", "user"), ("mechanism", "user"), ("key", "certificate")):
+            if name in given and owner not in given:
+                raise OptionError(f"{name} belongs to the option {owner}, which is not set")
         mechanism = given.get("mechanism", "").upper() or None
         if mechanism is not None and mechanism not in MECHANISMS[:-1]:
             raise OptionError(f"mechanism is {' or '.join(MECHANISMS[:-1])}, not {given['mechanism']!r}")
-        if "key" in given and "certificate" not in given:
-            raise OptionError("key belongs to the option certificate, which is not set")
         return SecuredServer(
             address,
             given.get("user"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from seglog_protocol.errors import SeglogError
 from seglog_spark.extents import Extent, bytes_between, cut
 from seglog_spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, TopicPartition, shown
-from seglog_spark.options import AtOffsets, AtTimes, OptionError, Place, ReadOptions
+from seglog_spark.options import AtOffsets, OptionError, Place, ReadOptions
 
 Extents = Mapping[TopicPartition, Sequence[Extent]]
 FindTimes = Callable[[Offsets], Mapping[TopicPartition, int | None]]
@@ -38,24 +38,9 @@ def resolve(
     and no others: OptionError says which are too many or missing, and which have no record at or after their time.
     """
     if isinstance(place, AtOffsets):
-        _check_complete(place.offsets, place.everywhere, ends, names[0])
-        found: Offsets = {}
-        for partition, (earliest, latest) in ends.items():
-            offset = place.offsets.get(partition, place.everywhere)
-            assert offset is not None
-            found[partition] = {EARLIEST: earliest, LATEST: latest}.get(offset, offset)
-        return found
-    _check_complete(place.times, place.everywhere, ends, names[1])
-    return _at_times(place, ends, find_times)
-
-
-def _at_times(place: AtTimes, ends: Mapping[TopicPartition, Ends], find_times: FindTimes) -> Offsets:
-    times = {}
-    for partition in ends:
-        time_ms = place.times.get(partition, place.everywhere)
-        assert time_ms is not None
-        times[partition] = time_ms
-    offsets = find_times(times)
+        given = _of_each(place.offsets, place.everywhere, ends, names[0])
+        return {p: {EARLIEST: ends[p].earliest, LATEST: ends[p].latest}.get(at, at) for p, at in given.items()}
+    offsets = find_times(_of_each(place.times, place.everywhere, ends, names[1]))
     without = [partition for partition in ends if offsets[partition] is None]
     if without and not place.or_latest:
         what = "have no record at or after their times" if without[1:] else "has no record at or after its time"
@@ -64,22 +49,19 @@ def _at_times(place: AtTimes, ends: Mapping[TopicPartition, Ends], find_times: F
             "its end on"
         )
     # A record may come between two questions: the end that was seen first holds.
-    return {
-        partition: latest if offset is None else min(offset, latest)
-        for partition, (_, latest) in ends.items()
-        for offset in (offsets[partition],)
-    }
+    return {p: latest if (at := offsets[p]) is None else min(at, latest) for p, (_, latest) in ends.items()}
 
 
-def _check_complete(given: Offsets, everywhere: int | None, ends: Mapping[TopicPartition, Ends], option: str) -> None:
+def _of_each(given: Offsets, everywhere: int | None, ends: Mapping[TopicPartition, Ends], option: str) -> Offsets:
     if everywhere is not None:
-        return
+        return {partition: given.get(partition, everywhere) for partition in ends}
     extra, missing = given.keys() - ends.keys(), ends.keys() - given.keys()
     if extra:
         be = "are" if len(extra) > 1 else "is"
         raise OptionError(f"{option} names {shown(extra)}, which {be} not among the partitions to read")
     if missing:
         raise OptionError(f"{option} leaves out {shown(missing)}; it has to name every partition that is read")
+    return {partition: given[partition] for partition in ends}
 
 
 def pinned(partition: TopicPartition, start: int, end: int, ends: Ends, *, fail_on_data_loss: bool) -> OffsetRange:

@@ -192,8 +192,7 @@ def _shares(wanted: Mapping[TopicPartition, int], limit: int) -> Offsets:
     more = {p: wanted[p] - shares[p] for p in order}
     open_total = sum(more.values())
     for p in order:
-        extra = left * more[p] // open_total if open_total else 0
-        shares[p] += extra
+        shares[p] += left * more[p] // max(1, open_total)
     rest = limit - sum(shares.values())
     for p in order:  # what rounding left
         extra = min(rest, wanted[p] - shares[p])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -50,7 +51,6 @@ class Plan:
     server: Server
     topic: str
     file_bytes: int
-    durable_only: bool = False
     accept_loss: bool = False
 
     def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
@@ -184,10 +184,7 @@ def run(options: Options) -> int:
         before = load(folder) or _empty(options, topic)
 
         group = None if options.group is None else GroupProgress(client, options.group)
-
-        def one_round() -> None:
-            _round(options, client, folder, runner, progress, group)
-
+        one_round = partial(_round, options, client, folder, runner, progress, group)
         if options.follow:
             seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
             progress.say(f"following {topic.name}, every {seconds:g} s, until interrupted")
@@ -211,7 +208,7 @@ def _round(
     manifest = load(folder) or _empty(options, topic)
     check_same(manifest, topic, Catalog(client), folder, options.partition_by)
     file_bytes = options.target_file_mb * 1024 * 1024
-    plan = Plan(server_of(options), topic.name, file_bytes, options.durable_only, options.accept_loss)
+    plan = Plan(server_of(options), topic.name, file_bytes, options.accept_loss)
     task = ArchiveTask(
         server_of(options),
         folder,
@@ -230,15 +227,10 @@ def _round(
 
     archive(plan, Catalog(client, durable_only=options.durable_only), manifest, folder, execute)
     if group is not None:
-        _commit(group, load(folder) or manifest, progress)
-
-
-def _commit(group: GroupProgress, manifest: Manifest, progress: Progress) -> None:
-    """Commit how far the archive is; a failure is only reported."""
-    ends = {TopicPartition(manifest.topic, number): end for number, (_, end) in manifest.partitions.items()}
-    sentence = group.commit(ends)
-    if sentence is not None:
-        progress.say(sentence)
+        now = load(folder) or manifest
+        ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}
+        if (sentence := group.commit(ends)) is not None:  # a failure is only reported
+            progress.say(sentence)
 
 
 def _print_result(options: Options, folder: Path, before: Manifest, progress: Progress) -> None:

@@ -122,7 +122,8 @@ def _to_files(
             return print_result(options, sentence, _summary(options, wanted, [], progress))
         save(folder, manifest)
         sweep(folder)
-        _remove_files(folder)
+        for path in folder.glob("*/*.parquet"):  # of an earlier compaction, whose manifest is gone
+            path.unlink()
         files = _make_files(options, opened, manifest.planned, folder, runner)
         save(folder, manifest.with_written(files))
     size = bytes_text(sum(found.size for found in files))
@@ -130,12 +131,6 @@ def _to_files(
     what = f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key"
     sentence = f"{what}: {size} in {folder}, {progress.seconds:.1f} s"
     return print_result(options, sentence, _summary(options, wanted, files, progress))
-
-
-def _remove_files(folder: Path) -> None:
-    """Remove the files of an earlier compaction. Its manifest is gone; an engine must not read them with the new."""
-    for path in folder.glob("*/*.parquet"):
-        path.unlink()
 
 
 def _make_files(

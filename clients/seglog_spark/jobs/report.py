@@ -201,15 +201,12 @@ def _check(options: Options, kind: str) -> None:
 def _print_result(options: Options, kind: str, topic: str, rows: Sequence[ReportRow], progress: Progress) -> None:
     """Print the summary, as sentences or as JSON."""
     total = merged(rows) if rows else None
+    nothing = {"records": 0, "bytes": 0, "min_timestamp": None, "max_timestamp": None, "null_keys": 0}
     summary = {
         "job": "report",
         "topic": topic,
         "by": list(options.by),
-        "records": 0 if total is None else total.records,
-        "bytes": 0 if total is None else total.bytes,
-        "min_timestamp": None if total is None else total.min_timestamp,
-        "max_timestamp": None if total is None else total.max_timestamp,
-        "null_keys": 0 if total is None else total.null_keys,
+        **{name: getattr(total, name, otherwise) for name, otherwise in nothing.items()},
         "partitions": [row.to_json(("partition",)) for row in by_partition(rows).values()],
         "out": None if options.out is None else str(Path(options.out).absolute()),
         "seconds": progress.seconds,
@@ -235,10 +232,7 @@ def _print_result(options: Options, kind: str, topic: str, rows: Sequence[Report
 def _sentence(topic: str, total: ReportRow | None, options: Options) -> str:
     if total is None:
         return f"{topic} has no records there"
-    zone = zone_of(options)
-    first, last = (
-        format_time(-1 if time is None else time, zone) for time in (total.min_timestamp, total.max_timestamp)
-    )
+    first, last = (_time(time, zone_of(options)) for time in (total.min_timestamp, total.max_timestamp))
     size = f"{bytes_text(total.bytes)} of keys and values"
     share = f"{total.null_key_share:.1%} without a key"
     return f"{topic}: {count_of(total.records, 'record')}, {size}, {first} to {last}, {share}"
