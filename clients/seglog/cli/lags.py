@@ -15,14 +15,8 @@ def fate_of(reason: str) -> str:
 
 def lag_as_json(lag: PartitionLag) -> dict[str, Any]:
     """Its fields, and what follows from them."""
-    return lag._asdict() | {
-        "records": lag.records,
-        "unstable": lag.unstable,
-        "seconds": lag.seconds,
-        "seconds_to_loss": lag.seconds_to_loss,
-        "lost": lag.lost,
-        "is_beyond_end": lag.is_beyond_end,
-    }
+    following = ("records", "unstable", "seconds", "seconds_to_loss", "lost", "is_beyond_end")
+    return lag._asdict() | {name: getattr(lag, name) for name in following}
 
 
 def behind(lag: PartitionLag) -> str:

@@ -19,7 +19,7 @@ from seglog.core.moments import format_time
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog_protocol.messages import MetricBuckets, MetricFamily, MetricSample
+    from seglog_protocol.messages import MetricBuckets, MetricFamily
 
 _PATTERN: Final = "*?["
 _PREFIX: Final = "seglog_"
@@ -31,7 +31,8 @@ def _metrics(client: "Client", options: Options) -> int:
         print_json([as_json(family) for family in families])
     elif options.help_texts:
         for family in families:
-            print_line(f"{family.name} ({family.kind}{_labels_text(family)})", bold=True)
+            labels = f" by {', '.join(family.labels)}" if family.labels else ""
+            print_line(f"{family.name} ({family.kind}{labels})", bold=True)
             for line in wrapped(family.help, columns_of_terminal() or 120, head="  "):
                 print_line(line)
     else:
@@ -69,11 +70,8 @@ def _unknown(name: str, known: Sequence[str]) -> str:
 def rows_of(family: "MetricFamily") -> "Iterator[tuple[str, str, str]]":
     """A row for each sample; of a histogram its count, mean and quantiles."""
     for sample in family.samples:
-        yield family.name, _pairs(family, sample), _value_text(family.name, sample.value)
-
-
-def _pairs(family: "MetricFamily", sample: "MetricSample") -> str:
-    return ", ".join(f"{label}={value}" for label, value in zip(family.labels, sample.labels, strict=True))
+        pairs = (f"{label}={value}" for label, value in zip(family.labels, sample.labels, strict=True))
+        yield family.name, ", ".join(pairs), _value_text(family.name, sample.value)
 
 
 def _value_text(name: str, value: "int | float | MetricBuckets") -> str:
@@ -95,10 +93,6 @@ def _buckets_text(value: "MetricBuckets") -> str:
         return "0"
     p50, p99 = (seconds_text(quantile_of(value.bounds, value.counts, share)) for share in (0.5, 0.99))
     return f"{value.count:,}: mean {seconds_text(value.sum / value.count)}, p50 {p50}, p99 {p99}"
-
-
-def _labels_text(family: "MetricFamily") -> str:
-    return f" by {', '.join(family.labels)}" if family.labels else ""
 
 
 def as_json(family: "MetricFamily") -> dict[str, Any]:

@@ -1,14 +1,11 @@
 """Types of option values: functions that parse text, or raise ValueError with what it must be."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from seglog.core.moments import PARTITION_MAX
-
-if TYPE_CHECKING:
-    from seglog_protocol.quantities import Unit
 
 _AMOUNT_MAX: Final = 1e9
 _INT64_MAX: Final = 2**63 - 1
@@ -76,9 +73,7 @@ def amount(text: str) -> float:
 
 def seconds(text: str) -> float:
     """A duration in seconds, 0 or more, or with its unit: ``1.5``, ``500ms``, ``2m``."""
-    from seglog_protocol.quantities import Unit
-
-    return _duration(text, Unit.SECONDS)
+    return _duration(text, "SECONDS")
 
 
 def some_seconds(text: str) -> float:
@@ -91,15 +86,13 @@ def some_seconds(text: str) -> float:
 
 def milliseconds(text: str) -> float:
     """A duration in milliseconds, 0 or more, or with its unit: ``5``, ``0.5s``."""
-    from seglog_protocol.quantities import Unit
-
-    return _duration(text, Unit.MILLISECONDS)
+    return _duration(text, "MILLISECONDS")
 
 
-def _duration(text: str, unit: "Unit") -> float:
-    from seglog_protocol.quantities import parse_quantity
+def _duration(text: str, name: str) -> float:
+    from seglog_protocol.quantities import Unit, parse_quantity
 
-    quantity = parse_quantity(text, unit)
+    quantity = parse_quantity(text, unit := Unit[name])
     try:
         value = amount(text) if quantity is None else float(quantity)
     except ValueError:

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -137,14 +137,8 @@ def _check_slip(name: str, nearest: str) -> None:
         raise InputError(f"topic {name} is not created, and nothing is sent")
 
 
-class _NoBar:
+class _NoBar(ExitStack):
     """In place of a progress bar where no terminal shows one."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def update(self, size: int) -> None:
         """Nothing to show."""

@@ -118,7 +118,8 @@ class _Bundle:
                 self._archive.add_json("broker.json", told.described.to_wire())
             self._part("doctor's lines", lambda: self._doctor(told))
         self._part("metrics", lambda: self._metrics(client))
-        self._part("topics", lambda: self._topics(client))
+        add = self._archive.add_json
+        self._part("topics", lambda: add("topics.json", [topic.to_wire() for topic in client.topics()]))
         self._part("groups", lambda: self._groups(client))
         return told
 
@@ -134,9 +135,6 @@ class _Bundle:
         from seglog.cli.metrics import as_json
 
         self._archive.add_json("metrics.json", [as_json(family) for family in client.samples()])
-
-    def _topics(self, client: "Client") -> None:
-        self._archive.add_json("topics.json", [topic.to_wire() for topic in client.topics()])
 
     def _groups(self, client: "Client") -> None:
         groups = client.groups()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from seglog_protocol.errors import UnsupportedApiError
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog_protocol.messages import DescribeBrokerReply, HelloReply, MetricFamily
+    from seglog_protocol.messages import DescribeBrokerReply, HelloReply
 
 OFFSET_SECONDS_WARNED: Final = 1.0
 OFFSET_SECONDS_WRONG: Final = 60.0
@@ -65,20 +65,17 @@ def ask(client: "Client") -> Told:
     try:
         described = client.describe_broker()
         after = time.time()
-        disk = _disk_metrics(client.samples([f"{_DISK}{name}" for name in _DISK_NAMES]))
+        families = client.samples([f"{_DISK}{name}" for name in _DISK_NAMES])
     except UnsupportedApiError:
         return told
     offset = described.now_ms / 1000 - (before + after) / 2
+    found = {family.name.removeprefix(_DISK): family.value() for family in families}
+    disk = {name: value for name, value in found.items() if isinstance(value, int | float)}
     return told._replace(described=described, disk=disk, offset_seconds=offset, rtt_seconds=after - before)
 
 
 _DISK: Final = "seglog_disk_"
 _DISK_NAMES: Final = ("size_bytes", "free_bytes", "free_inodes", "full", "full_in_seconds")
-
-
-def _disk_metrics(families: "Sequence[MetricFamily]") -> dict[str, float]:
-    found = {family.name.removeprefix(_DISK): family.value() for family in families}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def told_checks(told: Told) -> Iterator[Check]:
@@ -199,7 +196,7 @@ def _free_space(told: Told) -> Iterator[Check]:
 
 def _configuration(described: "DescribeBrokerReply") -> Iterator[Check]:
     written = {key: entry for key, entry in described.config.items() if entry.origin != "default"}
-    places = sorted({_place(entry.origin, entry.where) for entry in written.values()})
+    places = sorted({e.where.partition(": ")[0] if e.origin == "file" else e.origin for e in written.values()})
     yield ok(
         "configuration",
         f"{count_of(len(written), 'key')} not at the default"
@@ -214,7 +211,3 @@ def _configuration(described: "DescribeBrokerReply") -> Iterator[Check]:
     if idle:
         few = f"{', '.join(idle[:5])}{f' and {len(idle) - 5} more' if len(idle) > 5 else ''}"
         yield warning("configuration", f"set, and without effect: {few}", "take them out; docs/CONFIG.md says why")
-
-
-def _place(origin: str, where: str) -> str:
-    return where.partition(": ")[0] if origin == "file" else origin

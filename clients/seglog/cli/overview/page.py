@@ -155,8 +155,8 @@ def _figures(n: Numbers) -> list[Figure]:
                f"{count_text(n.value('seglog_fetches_waiting'))} waiting"),
         Figure("requests", f"{rate_text(n.rate('seglog_requests_total'))}, {rate_text(errors)} errors",
                _YELLOW if errors else ""),
-        Figure("append p99", _quantiles(n, {"append", "Produce"})),
-        Figure("fetch p99", _quantiles(n, {"fetch", "Fetch"})),
+        Figure("append p99", _durations(n, "seglog_request_duration_seconds", {"append", "Produce"})),
+        Figure("fetch p99", _durations(n, "seglog_request_duration_seconds", {"fetch", "Fetch"})),
         Figure("fsync p99", _durations(n, "seglog_fsync_duration_seconds")),
         Figure("not on disk", f"{bytes_text(n.value('seglog_not_durable_bytes'))}, {seconds_text(undurable)}",
                _YELLOW if (undurable or 0) > NOT_DURABLE_SECONDS_WARNED else ""),
@@ -186,10 +186,6 @@ def _transactions(n: Numbers) -> list[Figure]:
         return []
     oldest = seconds_text(n.value("seglog_transaction_oldest_seconds"))
     return [Figure("transactions", f"{count_text(n.value('seglog_transactions_open'))} open, oldest {oldest}")]
-
-
-def _quantiles(n: Numbers, apis: set[str]) -> str:
-    return _durations(n, "seglog_request_duration_seconds", apis)
 
 
 def _durations(n: Numbers, name: str, apis: set[str] | None = None) -> str:
@@ -224,8 +220,7 @@ def _full(used: float | None, most: float | None) -> str:
 
 
 def _partitions(n: Numbers) -> Figure:
-    values = [pair for found in n.by("seglog_partitions", "state").values() for pair in found]
-    states = {labels[0]: value for labels, value in values if value}
+    states = {state: values[0][1] for state, values in n.by("seglog_partitions", "state").items() if values[0][1]}
     serving = int(states.pop("serving", 0))
     others = ", ".join(f"{count_text(count)} {state.replace('_', ' ')}" for state, count in sorted(states.items()))
     topics = count_of(int(n.value("seglog_topics") or 0), "topic")
@@ -316,9 +311,5 @@ def _groups(rows: Sequence[GroupRow], width: int, most: int, left_out: float) ->
             _Column("LOSS IN", [seconds_text(row.to_loss) for row in shown], 2),
         ],
         width,
-        [_RED if _is_losing(row) else "" for row in shown],
+        [_RED if row.lag and row.to_loss is not None and row.to_loss < LOSS_SECONDS_WARNED else "" for row in shown],
     )
-
-
-def _is_losing(row: GroupRow) -> bool:
-    return row.to_loss is not None and row.to_loss < LOSS_SECONDS_WARNED and bool(row.lag)

@@ -115,13 +115,16 @@ class Numbers:
             return None
         return max(0.0, now - before) / self.seconds
 
-    def by(self, name: str, label: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
-        """Values by one of their labels, each with all of its labels."""
-        return _by(self._now.get(name), label)
-
-    def by_before(self, name: str, label: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
-        """As ``by``, of the earlier reading."""
-        return _by(self._before.get(name), label)
+    def by(self, name: str, label: str, *, before: bool = False) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+        """Values by one of their labels, each with all of its labels; ``before``: those of the earlier reading."""
+        found: dict[str, list[tuple[tuple[str, ...], float]]] = {}
+        family = (self._before if before else self._now).get(name)
+        if family is not None and label in family.labels:
+            place = family.labels.index(label)
+            for sample in family.samples:
+                if not isinstance(sample.value, MetricBuckets):
+                    found.setdefault(sample.labels[place], []).append((tuple(sample.labels), sample.value))
+        return found
 
     def quantile(self, name: str, share: float, wanted: Callable[[Sequence[str]], bool] | None = None) -> float | None:
         """The value that ``share`` of those between the readings are not above, of samples whose labels are ``wanted``.
@@ -168,17 +171,6 @@ def _total(family: MetricFamily | None) -> float | None:
     return sum(sample.value for sample in family.samples if not isinstance(sample.value, MetricBuckets))
 
 
-def _by(family: MetricFamily | None, label: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
-    found: dict[str, list[tuple[tuple[str, ...], float]]] = {}
-    if family is None or label not in family.labels:
-        return found
-    place = family.labels.index(label)
-    for sample in family.samples:
-        if not isinstance(sample.value, MetricBuckets):
-            found.setdefault(sample.labels[place], []).append((tuple(sample.labels), sample.value))
-    return found
-
-
 class TopicRow(NamedTuple):
     """A topic; None is what is not known."""
 
@@ -210,7 +202,7 @@ def topic_rows(numbers: Numbers) -> list[TopicRow]:
     """Those with the most records a second first, then the largest."""
     sizes, durables = (numbers.by(f"seglog_partition_{what}", "topic") for what in ("size_bytes", "durable_offset"))
     ends = numbers.by("seglog_partition_log_end_offset", "topic")
-    before = numbers.by_before("seglog_partition_log_end_offset", "topic")
+    before = numbers.by("seglog_partition_log_end_offset", "topic", before=True)
     rows = []
     for name, values in ends.items():
         end = sum(value for _, value in values)
@@ -247,8 +239,4 @@ def group_rows(numbers: Numbers) -> list[GroupRow]:
                 min((value for _, value in losses.get(name, ())), default=None),
             )
         )
-    return sorted(rows, key=_urgency)
-
-
-def _urgency(row: GroupRow) -> tuple[float, float, str]:
-    return (math.inf if row.to_loss is None else row.to_loss, -(row.lag or 0.0), row.name)
+    return sorted(rows, key=lambda r: (math.inf if r.to_loss is None else r.to_loss, -(r.lag or 0.0), r.name))
