@@ -145,7 +145,7 @@ class Group(click.Group):
 
 
 class LazyCommand(click.Command):
-    """A placeholder for the command ``COMMAND`` of a module that is not imported yet, with its summary for lists."""
+    """A placeholder for ``COMMAND`` of a module that is not imported yet; ``summary`` is the beginning of its help."""
 
     def __init__(self, name: str, module: str, summary: str) -> None:
         super().__init__(name, help=summary)
@@ -156,6 +156,7 @@ class LazyCommand(click.Command):
         """The command itself."""
         command = import_module(self._module).COMMAND
         assert isinstance(command, click.Command)
+        command.help = "\n\n".join(filter(None, (self.help, command.help)))
         return command
 
 

@@ -79,9 +79,8 @@ COMMAND: Final = Command(
     "completion",
     runs=run,
     talks=False,
-    help="Print a script that completes commands in a shell.\n\n"
-    "It completes options and names of topics, too. These come from the broker; where it does not answer within half a "
-    "second, there are none.",
+    help="It completes options and names of topics, too. These come from the broker; where it does not answer within "
+    "half a second, there are none.",
     params=[click.Argument(["shell"], type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")],
     example='bash, in ~/.bashrc:  eval "$(seglog completion bash)"\n'
     'zsh, in ~/.zshrc:    eval "$(seglog completion zsh)"\n'

@@ -238,7 +238,6 @@ def _escaped(content: bytes) -> bytes:
 COMMAND: Final = Command(
     "consume",
     runs=run,
-    help="Print records, from an offset or a time to the end of the log.",
     params=[
         topic(),
         Option(

@@ -115,8 +115,8 @@ def _print(check: Check) -> None:
 COMMAND: Final = Command(
     "doctor",
     runs=run,
-    help="Examine a broker, its machine, and how it is reached from here.\n\n"
-    "Problems that it tells, versions, clock, limits, disk and mount options, permissions, configuration, ports, and "
-    "what Kafka's clients are told to connect to. What needs the broker's disk is looked at where its log directory is "
-    "on this machine. It exits with 0 when there is no problem, 1 when there is one, 3 when no broker answers.",
+    help="Problems that it tells, versions, clock, limits, disk and mount options, permissions, configuration, ports, "
+    "and what Kafka's clients are told to connect to. What needs the broker's disk is looked at where its log "
+    "directory is on this machine. It exits with 0 when there is no problem, 1 when there is one, 3 when no broker "
+    "answers.",
 )

@@ -176,5 +176,4 @@ COMMAND: Final = Group(
         ),
         client_command("config", _config, "Show every setting of a topic, and where its value comes from.", topic()),
     ],
-    help="Explain a seek, why a segment is kept, where a setting is from.",
 )

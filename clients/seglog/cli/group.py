@@ -246,5 +246,4 @@ COMMAND: Final = Group(
             example="seglog group delete app app-2\nseglog group delete app --topic clicks",
         ),
     ],
-    help="List, describe, reset and delete consumer groups.",
 )

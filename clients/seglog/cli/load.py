@@ -172,5 +172,4 @@ COMMAND: Final = Group(
             example="seglog load roundtrip --rate 500 --record-size 1kB",
         ),
     ],
-    help="Put load on a broker, and measure throughput and latency.",
 )

@@ -121,7 +121,6 @@ def _json_value(value: "int | float | MetricBuckets") -> dict[str, Any]:
 COMMAND: Final = client_command(
     "metrics",
     _metrics,
-    "Show what the broker counts and measures.\n\n"
     "The numbers that Prometheus scrapes, under the same names; docs/METRICS.md explains each. Of a histogram the "
     "table has count, mean, median and 99th percentile since the broker's start.",
     click.Argument(

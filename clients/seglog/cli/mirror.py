@@ -173,10 +173,9 @@ def _print_outcome(outcome: "Outcome", options: Options) -> None:
 COMMAND: Final = Command(
     "mirror",
     runs=run,
-    help="Copy topics live to an Apache Kafka, or from one.\n\n"
-    "Records keep keys, headers, timestamps and partitions, and offsets where the target's partition is empty. Topics "
-    "that are not there are created. It follows until Ctrl-C; the same command goes on after any end, without losing "
-    "or doubling a record. The broker needs a listener for Kafka's clients.",
+    help="Records keep keys, headers, timestamps and partitions, and offsets where the target's partition is empty. "
+    "Topics that are not there are created. It follows until Ctrl-C; the same command goes on after any end, without "
+    "losing or doubling a record. The broker needs a listener for Kafka's clients.",
     params=[
         click.Argument(
             ["topics"],

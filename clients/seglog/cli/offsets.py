@@ -129,8 +129,7 @@ def _row(lag: "PartitionLag", zone: tzinfo | None) -> Sequence[Any]:
 COMMAND: Final = Command(
     "offsets",
     runs=run,
-    help="Show the offsets of partitions, and how far a reader is behind.\n\n"
-    "With --position it exits with 1 where records before a position are lost, or the position is beyond the end.",
+    help="With --position it exits with 1 where records before a position are lost, or the position is beyond the end.",
     params=[
         topic(),
         Option(["--at"], metavar="TIME", help="Also show the first record at or after this time."),

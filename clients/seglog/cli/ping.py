@@ -86,9 +86,8 @@ def _refusal(error: BaseException | None) -> RequestError | StorageError | None:
 COMMAND: Final = Command(
     "ping",
     runs=run,
-    help="Show which broker answers, and what problems it has.\n\n"
-    "Also its version, uptime, partitions and data directory. It exits with 0 when the broker has no problems, 1 when "
-    "it has some, 3 when none answers.",
+    help="Also its version, uptime, partitions and data directory. It exits with 0 when the broker has no problems, 1 "
+    "when it has some, 3 when none answers.",
     params=[
         Option(
             ["--ready"],

@@ -204,7 +204,6 @@ def _report(options: Options, described: "TopicDescription", tally: "Tally", sec
 COMMAND: Final = Command(
     "produce",
     runs=run,
-    help="Send the lines of a file or of standard input as records.",
     params=[
         topic(),
         click.Argument(["file"], default="-", type=click.Path(), help="What to send; - is standard input."),

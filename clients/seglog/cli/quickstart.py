@@ -116,8 +116,7 @@ COMMAND: Final = Command(
     "quickstart",
     runs=run,
     talks=False,
-    help="Start a broker for a first look: records, a seek, Python for them.\n\n"
-    "It runs in this process. Its data is in a temporary directory, and is removed when it ends.",
+    help="It runs in this process. Its data is in a temporary directory, and is removed when it ends.",
     params=[
         Option(["--keep"], is_flag=True, help="Serve seglog's clients and Kafka's until Ctrl-C."),
         _place("--listen", "seglog's"),

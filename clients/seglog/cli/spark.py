@@ -242,5 +242,4 @@ COMMAND: Final = Group(
             example="seglog spark report --topic clicks --by day --out clicks.txt",
         ),
     ],
-    help="Archive, replay, compact and report on topics, with Spark.",
 )

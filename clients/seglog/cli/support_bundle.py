@@ -204,10 +204,9 @@ def _about_this_client() -> dict[str, Any]:
 COMMAND: Final = Command(
     "support-bundle",
     runs=run,
-    help="Write what others need to help with a broker into a file.\n\n"
-    "Configuration without secrets, metrics, doctor's lines, topics and groups, versions; where the broker runs on "
-    "this machine also the end of its log, and checkpoints, registry and markers of its log directory. Never records, "
-    "never accounts. Where no broker answers it has what there is, and exits with 3.",
+    help="Configuration without secrets, metrics, doctor's lines, topics and groups, versions; where the broker runs "
+    "on this machine also the end of its log, and checkpoints, registry and markers of its log directory. Never "
+    "records, never accounts. Where no broker answers it has what there is, and exits with 3.",
     params=[
         click.Argument(["file"], type=FILE, metavar="FILE", help="Where to write it, as bundle.tar.gz; not there yet."),
         Option(["--log"], type=FILE, help="The broker's log, if its standard error goes elsewhere."),

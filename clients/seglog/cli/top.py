@@ -107,10 +107,9 @@ def _watch(watched: Watched) -> None:
 COMMAND: Final = Command(
     "top",
     runs=run,
-    help="Show what a broker does now: rates, durability, disk, topics, groups.\n\n"
-    "On a terminal the page is drawn anew every second, in its width, until Ctrl-C; it stays while the broker is away. "
-    "Elsewhere, or with --once, it is printed once. Topics with the most records a second come first, and groups that "
-    "retention reaches soonest.",
+    help="On a terminal the page is drawn anew every second, in its width, until Ctrl-C; it stays while the broker is "
+    "away. Elsewhere, or with --once, it is printed once. Topics with the most records a second come first, and groups "
+    "that retention reaches soonest.",
     params=[
         Option(["--once"], is_flag=True, help="Print one page, and end."),
         Option(

@@ -172,5 +172,4 @@ COMMAND: Final = Group(
             yes(),
         ),
     ],
-    help="Create, list, describe, alter, truncate and delete topics.",
 )

@@ -142,5 +142,4 @@ COMMAND: Final = Group(
             yes(),
         ),
     ],
-    help="List, describe and abort transactions.",
 )

@@ -150,5 +150,4 @@ COMMAND: Final = Group(
         client_command("list", _list, "List the accounts, with the mechanisms by which they log in."),
         client_command("delete", _delete, "Delete an account.", _name("Name of the account."), yes()),
     ],
-    help="Add, list and delete accounts, and change their passwords.",
 )

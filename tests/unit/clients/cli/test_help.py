@@ -93,7 +93,7 @@ def test_an_example_is_a_command_line_that_can_be_parsed(page: tuple[click.Conte
 def test_a_list_of_commands_says_what_the_command_says_itself() -> None:
     for name, lazy in ROOT.commands.items():
         assert isinstance(lazy, LazyCommand)
-        assert lazy.help == (lazy.command.help or "").partition("\n\n")[0], name
+        assert lazy.help == (lazy.command.help or "").partition("\n\n")[0] != "", name
 
 
 def test_exit_codes_are_on_the_first_page() -> None:
