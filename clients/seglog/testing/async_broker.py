@@ -88,14 +88,15 @@ class AsyncBroker:
         try:
             await self.start()
         except BaseException:
-            self._close()
+            await self.close()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._close()
+        await self.close()
 
-    def _close(self) -> None:
+    async def close(self) -> None:
+        """See Broker."""
         self.sync.close()
         while self._threads:  # of calls that were cancelled, which end now
             self._threads.pop().join()
@@ -141,10 +142,6 @@ class AsyncBroker:
     expire_session = _awaited(BlockingBroker.expire_session)
     rebalance = _awaited(BlockingBroker.rebalance)
     heal = _awaited(BlockingBroker.heal)
-
-    async def close(self) -> None:
-        """See Broker."""
-        self._close()
 
     async def create_user(self, name: str, password: Password) -> None:
         """See Broker."""

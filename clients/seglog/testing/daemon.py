@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from seglog.testing.configuration import in_words_of_a_test
 from seglog.testing.errors import BrokerStoppedError
-from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.in_process import LINES_MAX, NOT_RUNNING
 
 START_SECONDS_MAX: Final = 60.0
@@ -22,6 +22,8 @@ class Daemon:
     """One run of `seglogd`."""
 
     def __init__(self) -> None:
+        self.fs = PosixFileSystem()
+        """Where it keeps its data."""
         self._lines: deque[dict[str, Any]] = deque(maxlen=LINES_MAX)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -37,11 +39,6 @@ class Daemon:
         if self._process is None or not self.is_running:
             raise BrokerStoppedError(NOT_RUNNING)
         return self._process.pid
-
-    @property
-    def fs(self) -> FileSystem:
-        """Where it keeps its data."""
-        return PosixFileSystem()
 
     def now_ms(self) -> None:
         """Its time is the machine's."""

@@ -1,7 +1,6 @@
 """A broker in a thread of this process, and what only such a broker can be made to suffer."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from seglog.testing.configuration import config_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
@@ -20,7 +19,12 @@ class InThread:
         self._seed = seed
         self._clock = MovableClock()
         self._log = KeptLog()
-        self._disk: TestDisk = disk_of(self._clock, in_memory=in_memory, is_temporary=is_temporary)
+        self.fs: TestDisk = disk_of(self._clock, in_memory=in_memory, is_temporary=is_temporary)
+        """Where it keeps its data."""
+        self.now_ms = self._clock.now_ms
+        """The broker's time, which a jump has moved."""
+        self.lines = self._log.lines
+        """The log so far: each line an event and its facts."""
         self._power_cuts = 0
         self._thread: BrokerThread | None = None
 
@@ -28,19 +32,6 @@ class InThread:
     def is_running(self) -> bool:
         """Whether it serves."""
         return self._thread is not None and self._thread.is_serving
-
-    @property
-    def fs(self) -> TestDisk:
-        """Where it keeps its data."""
-        return self._disk
-
-    def now_ms(self) -> int:
-        """The broker's time, which a jump has moved."""
-        return self._clock.now_ms()
-
-    def lines(self) -> list[dict[str, Any]]:
-        """The log so far: each line an event and its facts."""
-        return self._log.lines()
 
     @property
     def thread(self) -> BrokerThread:
@@ -52,7 +43,7 @@ class InThread:
     def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
         """Start it with these listeners, ``PROTOCOL://HOST:PORT``, and return their addresses when it is ready."""
         config = config_of(flags, log_dir, listen, kafka)
-        self._thread = BrokerThread(config, self._disk, self._clock, self._log)
+        self._thread = BrokerThread(config, self.fs, self._clock, self._log)
         try:
             serving = self._thread.start(faults=self.faults)
         except SeglogError as error:
@@ -71,21 +62,21 @@ class InThread:
 
     def power_cut(self, *, random: bool) -> None:
         """An end as by a power cut. Raises NotPossibleError for a disk that is not in memory."""
-        if not isinstance(self._disk, MemoryDisk):
+        if not isinstance(self.fs, MemoryDisk):
             raise NotPossibleError(
                 "a power cut takes what was never synced, which only a disk in memory knows: Broker(memory=True)"
             )
-        thread, disk = self.thread, self._disk
+        thread, disk = self.thread, self.fs
         self._power_cuts += 1
         policy = RANDOM(self._seed * 1_000 + self._power_cuts) if random else POWER_LOSS
         found = thread.call(disk.found_after, policy)
         self.crash()
-        self._disk = found
+        self.fs = found
 
     def full_disk(self, *, is_full: bool) -> None:
         """The disk has no room, or has room again."""
-        if self._disk.is_full == is_full:
+        if self.fs.is_full == is_full:
             return  # nothing for the broker to see: ``heal`` after each test of a suite costs no more than a request
-        self._disk.is_full = is_full
+        self.fs.is_full = is_full
         if self.is_running:
             self.thread.look_at_disk()
