@@ -5,7 +5,7 @@ import ssl
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from seglog.core.authentication import Authentication
 from seglog.core.connection import Reply
@@ -106,29 +106,27 @@ def ask_metadata(address: Address, way: Way, seconds: float) -> Answer:
 class _Connection:
     """One connection, on which each request waits for its response."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, received: BinaryIO) -> None:
         self._socket = connected
+        self._received = received
         self._correlation_id = 0
 
     def ask(self, request: Request, version: int, response_type: type[ResponseT]) -> ResponseT:
         self._correlation_id += 1
         self._socket.sendall(b"".join(write_request(self._correlation_id, _CLIENT, request, version)))
-        (size,) = _SIZE.unpack(self._received(_SIZE.size))
+        (size,) = _SIZE.unpack(self._read(_SIZE.size))
         if not 0 < size <= ANSWER_BYTES_MAX:
             raise OSError(_FOREIGN)
-        _, response = read_response(request.API_KEY, version, memoryview(self._received(size)))
+        _, response = read_response(request.API_KEY, version, memoryview(self._read(size)))
         assert isinstance(response, response_type)
         return response
 
-    def _received(self, size: int) -> bytes:
+    def _read(self, size: int) -> bytes:
         """Exactly so many bytes."""
-        data = bytearray()
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            if not more:
-                raise OSError("the connection was closed without an answer")
-            data += more
-        return bytes(data)
+        data = self._received.read(size)
+        if len(data) < size:
+            raise OSError("the connection was closed without an answer")
+        return data
 
 
 @contextmanager
@@ -136,8 +134,9 @@ def _connected(address: Address, context: ssl.SSLContext | None, seconds: float)
     with (
         socket.create_connection(address, seconds) as plain,
         plain if context is None else context.wrap_socket(plain, server_hostname=address.host) as connected,
+        connected.makefile("rb") as received,
     ):
-        yield _Connection(connected)
+        yield _Connection(connected, received)
 
 
 def _reason(error: OSError) -> str:
@@ -158,10 +157,7 @@ def _with_mechanism(identity: Identity, address: Address, context: ssl.SSLContex
         named = connection.ask(
             messages.SaslHandshakeRequest(mechanism=""), _SASL_VERSION, messages.SaslHandshakeResponse
         )
-    for mechanism in SCRAM_MECHANISMS:
-        if mechanism in named.mechanisms:
-            return identity._replace(mechanism=mechanism)
-    return identity._replace(mechanism="PLAIN")
+    return identity._replace(mechanism=next((m for m in SCRAM_MECHANISMS if m in named.mechanisms), "PLAIN"))
 
 
 class _Login:
