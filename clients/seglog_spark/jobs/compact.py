@@ -182,30 +182,15 @@ def _to_topic(
     }
     pinned = target.begin(client, write, arguments, ranges, ("partition", "timestamp"), progress)
     records = 0
-    if pinned.is_finished:
-        sentence = target.finished_before(options.job_id, options.to_topic, pinned.left_out)
-    elif not any(r.size for r in pinned.ranges):
-        sentence = f"{opened.source.topic} has no records there; nothing was written"
-    else:
+    if not pinned.is_finished and any(r.size for r in pinned.ranges):
         with runner.watched():
             seen = Observation()
             rows = _rows(options, opened, pinned.ranges, runner).observe(seen, functions.count("*").alias("records"))
             rows.write.format("seglog").options(**target.sink_options(write)).mode("append").save()
             records = seen.get["records"]
-        sentence = (
-            f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key, to {options.to_topic}, "
-            f"{progress.seconds:.1f} s"
-        )
-    summary = {
-        "topic": opened.source.topic,
-        "to_topic": options.to_topic,
-        "job_id": options.job_id,
-        "records": records,
-        "is_repeated": pinned.is_finished,
-        "left_out": pinned.left_out,
-        "seconds": progress.seconds,
-    }
-    return print_result(options, sentence, summary)
+    what = f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key"
+    sentence = f"{what}, to {options.to_topic}, {progress.seconds:.1f} s"
+    return target.print_written(options, opened.source.topic, pinned, sentence, records, progress)
 
 
 def run(options: Options) -> int:

@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-_CLEAR_LINE: Final = "\r\x1b[K"
+from seglog.cli.terminal import draw_line
+
 _LOOK_SECONDS: Final = 0.5
 _LINE_SECONDS: Final = 10.0
 """Between two lines about progress where stderr is not a terminal."""
@@ -24,8 +25,9 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """Write a line about the current step."""
-        clear = _CLEAR_LINE if self.is_terminal else ""
-        print(f"{clear}seglog {self.job}: {sentence}", file=sys.stderr, flush=True)
+        if self.is_terminal:
+            draw_line("")
+        print(f"seglog {self.job}: {sentence}", file=sys.stderr, flush=True)
 
     @property
     def seconds(self) -> float:
@@ -44,7 +46,7 @@ class Progress:
             done.set()
             watcher.join()
             if self.is_terminal:
-                print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+                draw_line("")
 
     def _watch(self, look: Callable[[], str], done: threading.Event) -> None:
         shown, shown_at = "", time.monotonic()
@@ -56,9 +58,7 @@ class Progress:
             if line == shown or not line:
                 continue
             if self.is_terminal:
-                print(
-                    f"{_CLEAR_LINE}seglog {self.job}: {line}, {self.seconds:.0f} s", end="", file=sys.stderr, flush=True
-                )
+                draw_line(f"seglog {self.job}: {line}, {self.seconds:.0f} s")
             elif now < shown_at + _LINE_SECONDS:
                 continue
             else:

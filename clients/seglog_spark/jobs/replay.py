@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
-from seglog.cli.exits import OK, UsageError
+from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import connect
 from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, open_client, print_result
-from seglog_spark.jobs.target import Pace, Pinned, begin, finished_before, write_options
+from seglog_spark.jobs.running import Runner, open_client
+from seglog_spark.jobs.target import Pace, begin, print_written, write_options
 from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
@@ -67,8 +67,14 @@ def run(options: Options) -> int:
         written = _replay(options, client, opened.source, write, wanted, progress)
         if write.job_id is not None and wanted:
             MarksTopic(client, write).finish(write.job_id, 0)
-    _print_result(options, opened.source, pinned, written, progress)
-    return OK
+    warn_of_expired(written)
+    rows, skipped = sum(found.rows for found in written), sum(found.skipped for found in written)
+    there = f" ({count_of(skipped, 'record')} already written)" if skipped else ""
+    records = f"{count_of(rows - skipped, 'record')} of {opened.source.topic}"
+    sentence = f"{records} to {options.to_topic}{there}, {progress.seconds:.1f} s"
+    ranges = {str(r.partition): [r.start, r.end] for r in pinned.ranges}
+    more = {"there_before": skipped, "ranges": ranges}
+    return print_written(options, opened.source.topic, pinned, sentence, rows - skipped, progress, **more)
 
 
 def _replay(
@@ -94,38 +100,6 @@ def _replay(
 
 def _end(client: Client, topic: str) -> int:
     return sum(found.latest for found in client.offsets(topic))
-
-
-def _print_result(
-    options: Options,
-    source: Input,
-    pinned: Pinned,
-    written: Sequence[Written],
-    progress: Progress,
-) -> None:
-    """Print the summary, as sentences or as JSON."""
-    rows, skipped = sum(found.rows for found in written), sum(found.skipped for found in written)
-    warn_of_expired(written)
-    summary = {
-        "topic": source.topic,
-        "to_topic": options.to_topic,
-        "job_id": options.job_id,
-        "records": rows - skipped,
-        "there_before": skipped,
-        "is_repeated": pinned.is_finished,
-        "left_out": pinned.left_out,
-        "ranges": {str(r.partition): [r.start, r.end] for r in pinned.ranges},
-        "seconds": progress.seconds,
-    }
-    if pinned.is_finished:
-        sentence = finished_before(options.job_id, options.to_topic, pinned.left_out)
-    elif not written:
-        sentence = f"{source.topic} has no records there; nothing was written"
-    else:
-        there = f" ({count_of(skipped, 'record')} already written)" if skipped else ""
-        took = f"{progress.seconds:.1f} s"
-        sentence = f"{count_of(rows - skipped, 'record')} of {source.topic} to {options.to_topic}{there}, {took}"
-    print_result(options, sentence, summary)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs.progress import Progress
+from seglog_spark.jobs.running import print_result
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import WriteOptions, parse_write_options
@@ -128,10 +129,20 @@ def pinned(
     return Pinned(noted, is_finished, left_out)
 
 
-def finished_before(job_id: str, topic: str, left_out: int) -> str:
-    """The result of a job that was finished before."""
-    since = f"; {count_of(left_out, 'offset')} added since {'is' if left_out == 1 else 'are'} not part of it"
-    return f"job {job_id} was finished before; {topic} is unchanged{since if left_out else ''}"
+def print_written(
+    options: Options, topic: str, pinned: Pinned, sentence: str, records: int, progress: Progress, **more: Any
+) -> int:
+    """Print how a job ended: by ``sentence``, unless it was finished before, or ``topic`` had nothing for it."""
+    left_out = pinned.left_out
+    if pinned.is_finished:
+        since = f"; {count_of(left_out, 'offset')} added since {'is' if left_out == 1 else 'are'} not part of it"
+        unchanged = f"{options.to_topic} is unchanged{since if left_out else ''}"
+        sentence = f"job {options.job_id} was finished before; {unchanged}"
+    elif not any(r.size for r in pinned.ranges):
+        sentence = f"{topic} has no records there; nothing was written"
+    written = {"topic": topic, "to_topic": options.to_topic, "job_id": options.job_id, "records": records}
+    done = {"is_repeated": pinned.is_finished, "left_out": left_out, "seconds": progress.seconds}
+    return print_result(options, sentence, {**written, **more, **done})
 
 
 def _words(arguments: Mapping[str, Any]) -> str:
