@@ -60,11 +60,11 @@ class Log(Protocol):
         """Extents of a partition by segment; empty if unknown."""
 
     def is_internal(self, topic: str) -> bool:
-        """Whether no pattern matches this topic, whatever its name; see ``InternalTopics``."""
+        """Whether no pattern matches this topic, whatever its name."""
 
 
-class InternalTopics:
-    """Topics that no pattern matches: the broker's own, and those in which the sink keeps its notes.
+class _Topics:
+    """Selection of topics, of which no pattern matches the broker's own, and those in which the sink keeps its notes.
 
     A marks topic may have any name, also in a directory without settings, so its first record tells what it is.
     """
@@ -73,8 +73,8 @@ class InternalTopics:
         self._consumer = consumer
         self._known = dict.fromkeys((*INTERNAL_TOPICS, MARKS_TOPIC, TASKS_TOPIC), True)
 
-    def has(self, topic: str) -> bool:
-        """Whether this is one of them; an empty topic is not yet. Raises SeglogError when nobody can tell now."""
+    def is_internal(self, topic: str) -> bool:
+        """As in ``Log``; an empty topic is not internal yet. Raises SeglogError when nobody can tell now."""
         if topic not in self._known:
             try:
                 first = patiently(lambda: self._first(topic))
@@ -91,39 +91,38 @@ class InternalTopics:
         with self._consumer(topic, partitions=[0], partition_bytes=_FIRST_BYTES) as consumer:
             return next((record for batch in consumer.batches() for record in batch.records()), None)
 
+    def _selected(
+        self,
+        selection: Selection,
+        partitions_of: Callable[[str], Sequence[int]],
+        topics: Callable[[], Mapping[str, Sequence[int]]],
+    ) -> list[TopicPartition]:
+        """The selected partitions of the named topics, or of all ``topics`` that are not internal; sorted.
 
-def selected(
-    selection: Selection,
-    partitions_of: Callable[[str], Sequence[int]],
-    topics: Callable[[], Mapping[str, Sequence[int]]],
-    is_internal: Callable[[str], bool],
-) -> list[TopicPartition]:
-    """The selected partitions of the named topics, or of all ``topics`` that are not internal; sorted.
-
-    Raises OptionError.
-    """
-    if isinstance(selection, Assign):
-        there = {topic: partitions_of(topic) for topic in {t for t, _ in selection.partitions}}
-        for topic, partition in selection.partitions:
-            if partition not in there[topic]:
-                raise OptionError(f"assign names partition {partition} of {topic}, which has {len(there[topic])}")
-        return list(selection.partitions)
-    found: Mapping[str, Sequence[int]]
-    if isinstance(selection, Subscribe):
-        found = {topic: partitions_of(topic) for topic in selection.topics}
-    else:
-        pattern = re.compile(selection.pattern)
-        found = {
-            topic: partitions
-            for topic, partitions in topics().items()
-            if pattern.fullmatch(topic) and not is_internal(topic)
-        }
-        if not found:
-            raise OptionError(
-                f"no topic's whole name matches subscribePattern {selection.pattern!r}; those of the broker and of the "
-                "sink's marks are read by their names alone"
-            )
-    return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
+        Raises OptionError.
+        """
+        if isinstance(selection, Assign):
+            there = {topic: partitions_of(topic) for topic in {t for t, _ in selection.partitions}}
+            for topic, partition in selection.partitions:
+                if partition not in there[topic]:
+                    raise OptionError(f"assign names partition {partition} of {topic}, which has {len(there[topic])}")
+            return list(selection.partitions)
+        found: Mapping[str, Sequence[int]]
+        if isinstance(selection, Subscribe):
+            found = {topic: partitions_of(topic) for topic in selection.topics}
+        else:
+            pattern = re.compile(selection.pattern)
+            found = {
+                topic: partitions
+                for topic, partitions in topics().items()
+                if pattern.fullmatch(topic) and not self.is_internal(topic)
+            }
+            if not found:
+                raise OptionError(
+                    f"no topic's whole name matches subscribePattern {selection.pattern!r}; those of the broker and of "
+                    "the sink's marks are read by their names alone"
+                )
+        return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
 
 
 def connect_first(server: Server) -> Client:
@@ -149,25 +148,24 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
             time.sleep(pause)
 
 
-class Catalog:
+class Catalog(_Topics):
     """Look-ups at the broker of ``client``.
 
     With ``durable_only`` logs end at their durable end, and at "read_committed" at their last stable offset.
     """
 
     def __init__(self, client: Client, *, durable_only: bool = False, isolation: Isolation = READ_UNCOMMITTED) -> None:
+        super().__init__(client.consumer)
         self._client = client
         self._durable_only = durable_only
         self._isolation = isolation
-        self._internal = InternalTopics(client.consumer)
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """As in ``Log``. Raises UnknownTopicError with the nearest topic, OptionError for a missing partition."""
-        return selected(
+        return self._selected(
             selection,
             lambda topic: range(self._described(topic).partitions),
             lambda: {topic.name: range(topic.partitions) for topic in patiently(self._client.topics)},
-            self.is_internal,
         )
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
@@ -204,10 +202,6 @@ class Catalog:
             if max(segment.base_offset, ends.earliest) < segment.next_offset
         ]
 
-    def is_internal(self, topic: str) -> bool:
-        """As in ``Log``."""
-        return self._internal.has(topic)
-
     def _ends(self, result: OffsetsResult) -> Ends:
         durable = result.durable if self._durable_only else None
         end = readable_end(result.latest or 0, result.last_stable_offset, durable, self._isolation)
@@ -233,7 +227,7 @@ def _place(result: OffsetsResult) -> TopicPartition:
     return TopicPartition(result.topic, result.partition or 0)
 
 
-class LocalCatalog:
+class LocalCatalog(_Topics):
     """Look-ups in the log directory at ``path``.
 
     With ``durable_only`` logs end at their recovery points on disk, at "read_committed" at their last stable offsets.
@@ -242,14 +236,14 @@ class LocalCatalog:
 
     def __init__(self, path: Path, *, durable_only: bool = False, isolation: Isolation = READ_UNCOMMITTED) -> None:
         self._directory = LogDirectory(path)
+        super().__init__(self._directory.consumer)
         self._durable_only = durable_only
         self._isolation = isolation
-        self._internal = InternalTopics(self._directory.consumer)
         self._files: dict[TopicPartition, PartitionFiles] = {}  # which remember how far a log was looked at
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """As in ``Log``; only partitions in this directory, which in a cluster may be some of a topic's."""
-        return selected(selection, self._directory.partitions, self._directory.topics, self.is_internal)
+        return self._selected(selection, self._directory.partitions, self._directory.topics)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         """As in ``Log``."""
@@ -284,10 +278,6 @@ class LocalCatalog:
             for start, end, size in self._of(partition).extents()
             if max(start, ends.earliest) < end
         ]
-
-    def is_internal(self, topic: str) -> bool:
-        """As in ``Log``."""
-        return self._internal.has(topic)
 
     def _of(self, partition: TopicPartition) -> PartitionFiles:
         if partition not in self._files:
