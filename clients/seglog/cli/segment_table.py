@@ -38,7 +38,8 @@ class _Table:
 
     def lines(self) -> Iterator[str]:
         """All of them."""
-        yield from self._head()
+        yield from wrapped(f"{title_of(self._partition)}, next offset {self._partition.latest:,}", self._width)
+        yield from labelled(self._facts(), width=self._width)
         rows = list(aligned(_TITLES, [self._row(segment) for segment in self._segments]))
         if max(map(len, rows)) > self._width:  # each segment has the last column again below
             rows = list(aligned(_TITLES[:-1], [self._row(segment)[:-1] for segment in self._segments]))
@@ -47,14 +48,6 @@ class _Table:
         for row, segment in zip(rows[1:], self._segments, strict=True):
             yield row
             yield from labelled(self._details(segment), indent=4, width=self._width)
-
-    def _head(self) -> Iterator[str]:
-        log = self._partition
-        name, size = f"{log.topic}-{log.partition}", count_of(log.size, "byte")
-        held = f"{count_of(log.segments, 'segment')}, {size}"
-        offsets = f"offsets {log.earliest:,} to {log.latest - 1:,}" if log.earliest < log.latest else "empty"
-        yield from wrapped(f"{name}: {offsets}, {held}, next offset {log.latest:,}", self._width)
-        yield from labelled(self._facts(), width=self._width)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """What holds for the partition, each with its label."""
@@ -149,6 +142,12 @@ class _Table:
 
     def _ago(self, moment: int) -> str:
         return f"{duration_of(max(0, self._now - moment))} ago, at {format_time(moment, self._zone)}"
+
+
+def title_of(log: ExplainSegmentsReply) -> str:
+    """A partition, its offsets, its segments and their size."""
+    offsets = f"offsets {log.earliest:,} to {log.latest - 1:,}" if log.earliest < log.latest else "empty"
+    return f"{log.topic}-{log.partition}: {offsets}, {count_of(log.segments, 'segment')}, {count_of(log.size, 'byte')}"
 
 
 Interval = tuple[int | None, int | None]

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from seglog.cli.pictures.model import Kind, Mark, Picture, Row, Span, Strip
 from seglog.cli.pictures.scales import TimeScale
-from seglog.cli.segment_table import leaves_disk, leaves_log
+from seglog.cli.segment_table import leaves_disk, leaves_log, title_of
 from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.moments import format_time, from_epoch_ms
@@ -42,7 +42,7 @@ def segments_picture(explained: PartitionExplanation, zone: tzinfo | None, *, ro
         room=_ROOM,
         spare=_SPARE,
     )
-    return Picture(_title(log), tuple(_facts(log, zone)), (strip,))
+    return Picture(printable(title_of(log)), tuple(_facts(log, zone)), (strip,))
 
 
 def _chosen(
@@ -148,14 +148,9 @@ def _marks(life: _Life, scale: TimeScale) -> Iterator[Mark]:
 # --- Sentences --------------------------------------------------------------------------------------------------------
 
 
-def _title(log: ExplainSegmentsReply) -> str:
-    offsets = f"offsets {log.earliest:,} to {log.latest - 1:,}" if log.earliest < log.latest else "empty"
-    held = f"{count_of(log.segments, 'segment')}, {count_of(log.size, 'byte')}"
-    return f"{printable(log.topic)}-{log.partition}: {offsets}, {held}"
-
-
 def _facts(log: ExplainSegmentsReply, zone: tzinfo | None) -> Iterator[str]:
-    yield f"now {format_time(log.now_ms, zone)}; the next check is in {_until(log.next_check_ms, log.now_ms)}"
+    until = duration_of(max(0, log.next_check_ms - log.now_ms))
+    yield f"now {format_time(log.now_ms, zone)}; the next check is in {until}"
     policy = log.config.get("cleanup.policy")
     if policy is not None and "delete" not in policy.value:
         yield f"cleanup.policy = {printable(policy.value)} deletes no segments" if policy.value else "no cleanup.policy"
@@ -195,10 +190,6 @@ def _after(lives: Sequence[_Life], log: ExplainSegmentsReply, zone: tzinfo | Non
     if oldest.gone is not None:
         chain.append(f"files gone {at(oldest.gone)}")
     yield ", ".join(chain)
-
-
-def _until(time: int, now: int) -> str:
-    return duration_of(max(0, time - now))
 
 
 def _setting(log: ExplainSegmentsReply, key: str) -> int | None:
