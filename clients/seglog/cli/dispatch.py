@@ -1,7 +1,4 @@
-"""``seglog`` itself: from what was typed to the command that does it, from its errors to sentences and exit codes.
-
-Each command is a module of its name, which is imported when it is typed: a short one does not wait for others.
-"""
+"""``seglog`` itself: from what was typed to the command that does it, from its errors to sentences and exit codes."""
 
 import os
 import sys

@@ -1,8 +1,4 @@
-"""``seglog doctor``: is this broker set up well, and its machine, and is it reached as it says.
-
-Each line has a verdict, and a remedy where something is to be done. It exits as ``ping``: 0 without a problem, 1 with
-one, 3 where no broker answers. A warning is no problem yet.
-"""
+"""``seglog doctor``: is this broker set up well, and its machine, and is it reached as it says."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

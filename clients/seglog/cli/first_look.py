@@ -3,17 +3,17 @@
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC
 from itertools import islice
 from types import FrameType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from seglog import __version__
 from seglog.cli.envelope import to_map
 from seglog.cli.explain import seek_lines
 from seglog.cli.tables import aligned, labelled
-from seglog.cli.terminal import columns_of_terminal, print_line
+from seglog.cli.terminal import columns_of_terminal, handled, print_line
 from seglog.client import Client
 from seglog.core.moments import AtTime, format_time
 from seglog.core.records import Record
@@ -184,7 +184,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Endings:
-    """Inside ``with``, Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt where that is ``allowed``, the first of them.
+    """While ``heard``, Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt where that is ``allowed``, the first of them.
 
     Elsewhere they wait for that, so that what makes and removes files is not torn by them. A signal that was ignored
     before, as by ``nohup``, stays so. For the main thread alone.
@@ -193,17 +193,10 @@ class Endings:
     def __init__(self) -> None:
         self._is_allowed = False
         self._is_asked = False
-        self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Self:
-        for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    def heard(self) -> AbstractContextManager[None]:
+        """Where the signals do that, those that were not ignored before."""
+        return handled(self._on_signal, *(n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN))
 
     @contextmanager
     def allowed(self) -> Iterator[None]:

@@ -1,8 +1,4 @@
-"""``seglog ping``: who answers and how it is, for people, for containers and for probes.
-
-Without an option it exits with 0 when a broker answers that has no problems, 1 when it has some. ``--ready`` asks
-whether it serves, if only for reading, ``--live`` whether it answers at all; both may be so where there are problems.
-"""
+"""``seglog ping``: who answers and how it is, for people, for containers and for probes."""
 
 from typing import TYPE_CHECKING, Final
 

@@ -30,7 +30,8 @@ def run(options: Options) -> int:
     from seglog.client import connect
     from seglog.testing import Broker
 
-    with Endings() as endings:
+    endings = Endings()
+    with endings.heard():
         began = time.perf_counter()
         broker = Broker(**listen)
         try:

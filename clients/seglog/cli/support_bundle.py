@@ -1,8 +1,4 @@
-"""``seglog support-bundle FILE.tar.gz``: what others need to help, in one file, and no secret and no record in it.
-
-It is written also where no broker answers: then help is needed most. The exit code is that of ``ping``: 3 where none
-answers, else 0.
-"""
+"""``seglog support-bundle FILE.tar.gz``: what others need to help, in one file, and no secret and no record in it."""
 
 import sys
 import time

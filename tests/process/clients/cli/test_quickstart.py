@@ -299,7 +299,8 @@ def test_a_reader_that_has_enough_is_no_error(temporary: Path) -> None:
 def test_signals_wait_where_they_would_tear_something() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     reached = []
-    with Endings() as endings:
+    endings = Endings()
+    with endings.heard():
         signal.raise_signal(signal.SIGINT)
         reached.append("made")
         with pytest.raises(KeyboardInterrupt), endings.allowed():
@@ -308,14 +309,16 @@ def test_signals_wait_where_they_would_tear_something() -> None:
             signal.raise_signal(number)  # while it cleans up
     assert reached == ["made"]
     assert [signal.getsignal(number) for number in SIGNALS] == before
-    with Endings() as endings, pytest.raises(KeyboardInterrupt), endings.allowed():
+    endings = Endings()
+    with endings.heard(), pytest.raises(KeyboardInterrupt), endings.allowed():
         signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Endings() as endings, endings.allowed():
+        endings = Endings()
+        with endings.heard(), endings.allowed():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
