@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from seglog.mirror.cluster import Cluster, Member
-from seglog.mirror.errors import MirrorError, code_of, is_away, translated
+from seglog.mirror.errors import AWAY, MirrorError, code_of, translated
 from seglog.mirror.positions import Partition, Position
 
 GROUP: Final = "seglog-mirror"
@@ -108,7 +108,7 @@ class Claim:
             try:
                 return ask()
             except KafkaException as error:
-                if is_away(code_of(error)) or code_of(error) in _REBALANCING:
+                if code_of(error) in AWAY | _REBALANCING:
                     time.sleep(0.2)
                     continue
                 if code_of(error) in _FENCING:

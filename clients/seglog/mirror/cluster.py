@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, OffsetSpec, ResourceType
 
-from seglog.mirror.errors import MirrorError, code_of, is_away, is_login, translated
+from seglog.mirror.errors import AWAY, LOGIN, MirrorError, code_of, translated
 from seglog.mirror.places import Place
 from seglog.mirror.positions import Partition
 
@@ -195,7 +195,7 @@ class Cluster:
         if refused[0].code() in {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP}:
             return "it has members there"
         failure = translated(refused[0], self.name, self.trouble)
-        if is_away(refused[0].code()):
+        if refused[0].code() in AWAY:
             raise failure
         return failure.message
 
@@ -237,7 +237,7 @@ class Cluster:
 
     def _note(self, error: Any) -> None:
         """As librdkafka reports it, from whichever call serves its events."""
-        if is_login(error.code()):
+        if error.code() in LOGIN:
             self._login = error
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it says less than the one before
             self.trouble = str(error.str())
@@ -264,7 +264,7 @@ class Cluster:
             except KafkaException as error:
                 self._admin.poll(0)
                 self.raise_refused()
-                if not is_away(code_of(error)):
+                if code_of(error) not in AWAY:
                     raise translated(error.args[0], self.name, self.trouble) from error
                 if code_of(error) in _OF_A_STALE_CLIENT:
                     self._admin = self._new_admin()

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from seglog.mirror.claim import Claim, ClaimLostError
 from seglog.mirror.cluster import Cluster
-from seglog.mirror.errors import MirrorError, is_away, translated
+from seglog.mirror.errors import AWAY, MirrorError, translated
 from seglog.mirror.positions import Partition, Position
 from seglog.mirror.resuming import sendable
 
@@ -153,7 +153,7 @@ class Copier:
                 at.straight_from = at.source = message.offset()
         elif code in _OUT_OF_RANGE:
             raise BeginAgainError
-        elif not is_away(code) and code not in _PASSING:
+        elif code not in AWAY and code not in _PASSING:
             raise translated(message.error(), self._source.name, self._source.trouble)
 
     def _on_failure(self, error: Any, message: Any) -> None:
@@ -197,7 +197,7 @@ class Copier:
             return
         error, where = self._failure
         code = error.code()
-        if code in _BEGUN_AGAIN or is_away(code) or code == KafkaError._PURGE_QUEUE:  # noqa: SLF001
+        if code in _BEGUN_AGAIN or code in AWAY or code == KafkaError._PURGE_QUEUE:  # noqa: SLF001
             raise BeginAgainError
         failure = translated(error, self._target.name)
         begin = f"from offset {self.positions[where].source:,} of the source on"

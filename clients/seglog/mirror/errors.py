@@ -11,8 +11,9 @@ class MirrorError(ClientError):
     """What was found on one of the sides does not let a mirror begin, or go on; the message says what to do."""
 
 
-_LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})  # noqa: SLF001 - its names
-_UNREACHABLE: Final = frozenset(
+LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})  # noqa: SLF001 - its names
+"""An account was refused, which asking again does not mend."""
+AWAY: Final = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
@@ -36,6 +37,7 @@ _UNREACHABLE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     }
 )
+"""A broker is away, or not yet ready: worth asking again."""
 _REFUSED: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -50,22 +52,12 @@ def code_of(error: KafkaException) -> int:
     return int(error.args[0].code())
 
 
-def is_login(code: int) -> bool:
-    """Whether an account was refused, which asking again does not mend."""
-    return code in _LOGIN
-
-
-def is_away(code: int) -> bool:
-    """Whether a broker is away, or not yet ready: worth asking again."""
-    return code in _UNREACHABLE
-
-
 def translated(error: Any, name: str, why: str = "") -> SeglogError:
     """A KafkaError of the side ``name`` as one of ours; ``why`` is what its connections reported last."""
     code, text = int(error.code()), str(error.str())
-    if is_login(code):
+    if code in LOGIN:
         return AuthenticationError(f"{name} refuses the account: {text}")
-    if is_away(code):
+    if code in AWAY:
         asked = f"{text}; is this a listener with TLS (kafkas://), or with accounts (--kafka-config)?"
         return NotReachableError(f"{name} does not answer: {why or asked}", server=name)
     if code in _REFUSED:

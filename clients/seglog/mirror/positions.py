@@ -1,7 +1,7 @@
 """How far a partition is mirrored, and how that stands in the target as the metadata of a committed offset."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple, Self
 
 
@@ -45,13 +45,7 @@ class Position:
 
     def encode(self) -> str:
         """The metadata of the committed offset ``target``."""
-        fields = {
-            "cluster": self.origin.cluster,
-            "topic_id": self.origin.topic_id,
-            "copy_id": self.origin.copy_id,
-            "source": self.source,
-            "straight_from": self.straight_from,
-        }
+        fields = asdict(self.origin) | {"source": self.source, "straight_from": self.straight_from}
         return json.dumps(fields | ({"filling": True} if self.filling else {}), separators=(",", ":"))
 
     @classmethod
