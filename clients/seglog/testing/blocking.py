@@ -22,8 +22,7 @@ from seglog.testing.accounts import ITERATIONS, Password, check_is_not_own, chec
 from seglog.testing.configuration import config_of, flags_of, reworded
 from seglog.testing.daemon import Daemon
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
-from seglog.testing.exempt import connect_exempt
-from seglog.testing.in_thread import InThread
+from seglog.testing.in_thread import InThread, connect_exempt
 from seglog.testing.interrupts import uninterrupted
 from seglog.testing.reading import WAIT_SECONDS
 from seglog.testing.security import security_of

@@ -1,7 +1,13 @@
-"""A broker in a thread of this process, and what only such a broker can be made to suffer."""
+"""A broker in a thread of this process, what only such a broker can be made to suffer, and a client without that."""
 
+import socket
 from collections.abc import Mapping
+from typing import Final
 
+from seglog.access import Access
+from seglog.client import Client
+from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.link import Dialer, Link
 from seglog.testing.configuration import config_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
@@ -9,6 +15,9 @@ from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
 from seglog_broker.testing.in_process import NOT_RUNNING, BrokerThread, KeptLog, MovableClock
 from seglog_broker.testing.request_faults import RequestFaults
 from seglog_protocol.errors import SeglogError
+
+CLIENT_ID: Final = "seglog-testing"
+"""Of the client that a broker in tests has for itself."""
 
 
 class InThread:
@@ -80,3 +89,36 @@ class InThread:
         self.fs.is_full = is_full
         if self.is_running:
             self.thread.look_at_disk()
+
+
+class _ExemptDialer(Dialer):
+    """Names the port of each of its connections to the faults before it connects."""
+
+    def __init__(self, access: Access, faults: RequestFaults | None) -> None:
+        super().__init__(access.address, CLIENT_ID, access=access)
+        self._faults = faults
+
+    def bound_to(self, link: Link) -> Dialer:
+        """See Dialer. A broker that comes back after a power cut may have another identity."""
+        del link
+        return self
+
+    def connect(self, timeout: float) -> socket.socket:
+        """See Dialer."""
+        connected = socket.socket()
+        try:
+            connected.bind(("127.0.0.1", 0))
+            if self._faults is not None:
+                self._faults.exempt("{}:{}".format(*connected.getsockname()))
+            connected.settimeout(timeout)
+            connected.connect(self.address)
+        except BaseException:
+            connected.close()
+            raise
+        return connected
+
+
+def connect_exempt(access: Access, faults: RequestFaults | None) -> Client:
+    """A client of the broker to which there is ``access``, which ``faults`` do not concern."""
+    dialer = _ExemptDialer(access, faults)
+    return Client(dialer, dialer.dial(CONNECT_TIMEOUT_SECONDS), CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS)
