@@ -119,55 +119,47 @@ def print_places(places: Places, ready_ms: int) -> None:
 
 def print_seen(seen: Seen, program: str) -> None:
     """The topic, its records, the seek, and the program, each with the command for it."""
-    _print_title("A topic, with a new segment for every 12 hours of records")
-    _print_commands((f"seglog topic create {TOPIC} --config segment.ms={SEGMENT}", ""))
-    _print_title(f"{MINUTES:,} records of {SENSORS} sensors, one a minute for two days, all acknowledged")
+    create = f"seglog topic create {TOPIC} --config segment.ms={SEGMENT}"
+    _print_part("A topic, with a new segment for every 12 hours of records", create)
+    _print_part(f"{MINUTES:,} records of {SENSORS} sensors, one a minute for two days, all acknowledged")
     _print_records(seen.first)
-    _print_title("The first since this time yesterday")
-    _print_commands((f"seglog consume {TOPIC} --from {AGO} --count {SHOWN} --keys", ""))
+    consume = f"seglog consume {TOPIC} --from {AGO} --count {SHOWN} --keys"
+    _print_part("The first since this time yesterday", consume)
     _print_records(seen.consumed)
-    _print_title("How that place was found")
-    _print_commands((f"seglog explain seek {TOPIC} 0 --timestamp {AGO}", ""))
+    _print_part("How that place was found", f"seglog explain seek {TOPIC} 0 --timestamp {AGO}")
     columns = columns_of_terminal()
     _print_indented(seek_lines(seen.seek, seen.since, UTC, width=None if columns is None else columns - len(_INDENT)))
-    _print_title("The same in Python")
+    _print_part("The same in Python")
     for line in program.splitlines():  # not indented, to be copied
         print_line(line)
 
 
 def print_kept(places: Places) -> None:
     """What to do while it serves."""
-    _print_title("It serves until Ctrl-C. In another terminal")
-    _print_commands(
-        (f"export SEGLOG_SERVER={places.server}", ""),
-        (f"echo sensor-1:21.0 | seglog produce {TOPIC} --key-separator :", ""),
-        (f"seglog consume {TOPIC} --from -1h --keys", ""),
+    _print_part(
+        "It serves until Ctrl-C. In another terminal",
+        f"export SEGLOG_SERVER={places.server}",
+        f"echo sensor-1:21.0 | seglog produce {TOPIC} --key-separator :",
+        f"seglog consume {TOPIC} --from -1h --keys",
     )
-    _print_title(f"Clients of Kafka have bootstrap.servers={places.kafka}")
-    _print_commands((f"kcat -C -e -b {places.kafka} -t {TOPIC} -o -{SHOWN}", ""))
+    kcat = f"kcat -C -e -b {places.kafka} -t {TOPIC} -o -{SHOWN}"
+    _print_part(f"Clients of Kafka have bootstrap.servers={places.kafka}", kcat)
 
 
 def print_farewell(*, was_kept: bool) -> None:
     """What to do when it has ended."""
-    _print_title("The broker has stopped, and its data is removed. To go on")
-    again = () if was_kept else (("seglog quickstart --keep", "the same, and it serves until Ctrl-C"),)
-    _print_commands(
-        *again,
-        ("seglogd --data ./data", "a broker that keeps its data"),
-        ("seglog --help", "all commands"),
-    )
+    remarks = {} if was_kept else {"seglog quickstart --keep": "the same, and it serves until Ctrl-C"}
+    remarks |= {"seglogd --data ./data": "a broker that keeps its data", "seglog --help": "all commands"}
+    width = max(map(len, remarks))
+    commands = (f"{command.ljust(width)}  # {remark}" for command, remark in remarks.items())
+    _print_part("The broker has stopped, and its data is removed. To go on", *commands)
 
 
-def _print_title(title: str) -> None:
+def _print_part(title: str, *commands: str) -> None:
     print_line()
     print_line(title, bold=True)
-
-
-def _print_commands(*commands: tuple[str, str]) -> None:
-    """Each with a remark, or with an empty one."""
-    width = max(len(command) for command, _ in commands)
-    for command, remark in commands:
-        print_line(_INDENT + (f"{command.ljust(width)}  # {remark}" if remark else command), fg="cyan")
+    for command in commands:
+        print_line(_INDENT + command, fg="cyan")
 
 
 def _print_records(records: Iterable[Record]) -> None:
