@@ -36,7 +36,7 @@ def _seek(client: "Client", options: Options) -> int:
         return client.explain.seek(options.topic, options.partition, moment)
 
     if wants_picture(options):
-        from seglog.cli.pictures.seek import seek_picture
+        from seglog.cli.pictures.explained import seek_picture
 
         return show(options, lambda _: [seek_picture(ask(), moment, zone_of(options))])
     reply = ask()
@@ -92,7 +92,7 @@ def _segments(client: "Client", options: Options) -> int:
     from seglog.cli.segment_table import lines_of
 
     if wants_picture(options):
-        from seglog.cli.pictures.segments import segments_picture
+        from seglog.cli.pictures.explained import segments_picture
 
         return show(
             options,

@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from seglog.cli.pictures.segments import segments_picture
+from seglog.cli.pictures.explained import segments_picture
 from seglog.cli.pictures.text import lines_of as drawn
 from seglog.cli.segment_table import lines_of
 from seglog.core.explaining import PartitionExplanation

@@ -1,4 +1,4 @@
 """Pictures of logs: what a broker answers becomes a ``Picture``, which is drawn as text or as SVG.
 
-``segments`` and ``seek`` make pictures of answers, ``text`` and ``svg`` draw them. None of them does any I/O.
+``explained`` makes pictures of answers, ``text`` and ``svg`` draw them. None of them does any I/O.
 """

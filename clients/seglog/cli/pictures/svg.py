@@ -21,7 +21,6 @@ _THIN: Final = 4
 _SHORTEST: Final = 3
 _GAP: Final = 2 * _CHARACTER
 _TICK: Final = 90
-_LEGEND: Final = 250
 
 _LINES: Final = frozenset({Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.FILE, Kind.RANGE})
 """Spans that are thin."""
@@ -47,8 +46,8 @@ def svg_of(pictures: Sequence[Picture]) -> str:
     """One SVG document, the pictures below each other."""
     places = [_Places.of(picture) for picture in pictures]
     drawing = _Drawing(max([_SCALE, *(place.width for place in places)]))
-    for picture in pictures:
-        drawing.picture(picture)
+    for picture, place in zip(pictures, places, strict=True):
+        drawing.picture(picture, place)
     return drawing.document("; ".join(picture.title for picture in pictures))
 
 
@@ -116,12 +115,11 @@ class _Drawing:
             )
         )
 
-    def picture(self, picture: Picture) -> None:
+    def picture(self, picture: Picture, places: _Places) -> None:
         """Add a picture."""
         self._sentence(picture.title, "title")
         for fact in picture.facts:
             self._sentence(fact, "faint")
-        places = _Places.of(picture)
         for strip in picture.strips:
             self._y += _LINE / 2
             self._strip(strip, places)

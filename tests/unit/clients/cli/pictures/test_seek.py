@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.cli.pictures.model import Kind
-from seglog.cli.pictures.seek import seek_picture
+from seglog.cli.pictures.explained import seek_picture
 from seglog.cli.pictures.text import ASCII, BOXES, WIDTH_MIN, Glyphs, lines_of
 from seglog.core.moments import AtOffset, AtTime
 from seglog_protocol.messages import INT64_MAX, ExplainedLookup, ExplainReply

@@ -7,7 +7,7 @@ import click
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.cli.pictures.segments import segments_picture
+from seglog.cli.pictures.explained import segments_picture
 from seglog.cli.pictures.text import ASCII, BOXES, WIDTH_MIN, Glyphs, glyphs_for, lines_of
 from seglog.core.explaining import PartitionExplanation
 from seglog_protocol.messages import ExplainedSegment

@@ -7,8 +7,8 @@ from datetime import UTC
 from hypothesis import given, settings
 
 from seglog.cli.pictures.model import Kind
-from seglog.cli.pictures.seek import seek_picture
-from seglog.cli.pictures.segments import segments_picture
+from seglog.cli.pictures.explained import seek_picture
+from seglog.cli.pictures.explained import segments_picture
 from seglog.cli.pictures.svg import svg_of
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.moments import AtTime
