@@ -45,6 +45,11 @@ class Option(click.Option):
         return extra
 
 
+def flag(name: str, summary: str) -> Option:
+    """An option that is given or not, without a value."""
+    return Option([name], is_flag=True, help=summary)
+
+
 class Command(click.Command):
     """A command whose invocation returns its Options, to be run by the caller.
 
@@ -220,7 +225,7 @@ def common_options() -> list[click.Parameter]:
         ),
         Option(["--certificate"], type=FILE, help="The certificate to show to the broker, in PEM."),
         Option(["--key"], type=FILE, help="The key of that certificate, if it is in a file of its own."),
-        Option(["--json"], is_flag=True, help="Print JSON, for programs."),
+        flag("--json", "Print JSON, for programs."),
         Option(
             ["--connect-timeout"], type=SECONDS, show_default=f"{CONNECT_SECONDS:g}", help="How long to try to connect."
         ),

@@ -5,7 +5,7 @@ Neither this nor a command imports the client before it runs, so that help and c
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,15 @@ def answer(options: Options, value: Any, *lines: str) -> int:
     else:
         for line in lines:
             print_line(line)
+    return OK
+
+
+def answer_table(options: Options, value: Any, titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    """Print rows, if there are any, as a table, or with ``--json`` as a value. Returns the exit code, which is 0."""
+    if options.json:
+        print_json(value)
+    elif rows:
+        print_table(titles, rows)
     return OK
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import PLACES, Command, Option
+from seglog.cli.commands import PLACES, Command, Option, flag
 from seglog.cli.common import moment_of, open_client, warn, zone_of
 from seglog.cli.exits import OK, UsageError
 from seglog.cli.option_types import COUNT, GROUP_NAME, SEPARATOR
@@ -248,7 +248,7 @@ COMMAND: Final = Command(
         ),
         until(),
         Option(["--count"], type=COUNT, help="Stop after N records, of all partitions together."),
-        Option(["--follow"], is_flag=True, help="Wait for new records."),
+        flag("--follow", "Wait for new records."),
         partitions(),
         Option(
             ["--on-out-of-range"],
@@ -265,20 +265,16 @@ COMMAND: Final = Command(
         isolation(
             "With read_committed no records of aborted transactions, and none from where the first open one begins."
         ),
-        Option(["--skip-damaged"], is_flag=True, help="Warn of records that cannot be read, and continue after them."),
+        flag("--skip-damaged", "Warn of records that cannot be read, and continue after them."),
         Option(
             ["--format"],
             type=click.Choice(("text", "json", "raw")),
             default="text",
             help="text: a value a line. json: an object a line. raw: values with nothing between them.",
         ),
-        Option(["--keys"], is_flag=True, help="Print the key before the value, with --format text."),
-        Option(["--headers"], is_flag=True, help="Print the headers before the value, with --format text."),
-        Option(
-            ["--offsets"],
-            is_flag=True,
-            help="Print partition, offset and time before the value, with --format text.",
-        ),
+        flag("--keys", "Print the key before the value, with --format text."),
+        flag("--headers", "Print the headers before the value, with --format text."),
+        flag("--offsets", "Print partition, offset and time before the value, with --format text."),
         Option(
             ["--key-separator"],
             type=SEPARATOR,

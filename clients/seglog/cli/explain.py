@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import TIMES, Choice, Group, Option
+from seglog.cli.commands import TIMES, Choice, Group, Option, flag
 from seglog.cli.common import answer, moment_of, print_config, print_json, warn, zone_of
 from seglog.cli.exits import OK, REFUSED, UsageError
 from seglog.cli.option_types import COUNT
@@ -166,11 +166,7 @@ COMMAND: Final = Group(
             "Show why each segment is kept, and from when to when it can go.",
             topic(),
             click.Argument(["partition"], type=COUNT, required=False, help="Number of the partition; all if left out."),
-            Option(
-                ["--drops"],
-                is_flag=True,
-                help="Show what compaction would drop, however much must be read to know it.",
-            ),
+            flag("--drops", "Show what compaction would drop, however much must be read to know it."),
             *picture_options(),
             local("Show"),
         ),

@@ -1,13 +1,13 @@
 """``seglog group list | describe | reset | delete``."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import PLACES, Choice, Group, Option
-from seglog.cli.common import is_confirmed, moment_of, print_json, warn, zone_of
+from seglog.cli.commands import PLACES, Choice, Group, Option, flag
+from seglog.cli.common import answer_table, is_confirmed, moment_of, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError, exit_code_of
 from seglog.cli.option_types import GROUP_NAME, TOPIC_PARTITIONS
 from seglog.cli.parameters import client_command, completed, local, yes
@@ -32,19 +32,13 @@ def _list(client: "Client", options: Options) -> int:
 
     groups, now_ms = client.converse(list_groups())
     lags = [total_lag(client.group_offsets(group.group)) if options.lag else None for group in groups]
-    if options.json:
-        shown = zip(groups, lags, strict=True)
-        print_json([group.to_wire() | ({"lag": lag} if options.lag else {}) for group, lag in shown])
-    elif groups:
-        titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
-        rows = []
-        for group, lag in zip(groups, lags, strict=True):
-            row: list[Any] = [named(group.group), group.kind, group.state, group.members, group.partitions]
-            if options.lag:
-                row.append("-" if lag is None else lag)
-            rows.append([*row, until_of(group.expires_ms, now_ms)])
-        print_table(titles, rows)
-    return OK
+    shown, rows = [], []
+    for group, lag in zip(groups, lags, strict=True):
+        shown.append(group.to_wire() | ({"lag": lag} if options.lag else {}))
+        counts = (group.members, group.partitions, *(("-" if lag is None else lag,) if options.lag else ()))
+        rows.append((named(group.group), group.kind, group.state, *counts, until_of(group.expires_ms, now_ms)))
+    titles = ["GROUP", "KIND", "STATE", ">MEMBERS", ">PARTITIONS", *([">LAG"] if options.lag else []), "EXPIRES"]
+    return answer_table(options, shown, titles, rows)
 
 
 def _describe(client: "Client", options: Options) -> int:
@@ -193,7 +187,7 @@ COMMAND: Final = Group(
             "list",
             _list,
             "List all groups, with their state and when what they committed expires.\n\n" + _NAMES,
-            Option(["--lag"], is_flag=True, help="Also show how many records each group has left to read."),
+            flag("--lag", "Also show how many records each group has left to read."),
         ),
         client_command(
             "describe",
@@ -202,8 +196,8 @@ COMMAND: Final = Group(
             "It exits with 1 where records before a committed offset are lost, or the offset is beyond the log end. "
             + _NAMES,
             _group(),
-            Option(["--offsets"], is_flag=True, help="Show only what the group committed."),
-            Option(["--members"], is_flag=True, help="Show only the members."),
+            flag("--offsets", "Show only what the group committed."),
+            flag("--members", "Show only the members."),
             local("Show"),
             choices=[Choice(("offsets", "members"))],
         ),
@@ -220,8 +214,8 @@ COMMAND: Final = Group(
                 "many records after or before the committed offset. An offset outside the log becomes its nearest end.",
             ),
             _topics("All partitions of a topic, also one that the group never read"),
-            Option(["--all-topics"], is_flag=True, help="All partitions for which the group committed an offset."),
-            Option(["--execute"], is_flag=True, help="Do it."),
+            flag("--all-topics", "All partitions for which the group committed an offset."),
+            flag("--execute", "Do it."),
             local("Read"),
             choices=[Choice(("topics", "all_topics"), required=True)],
             times=PLACES,

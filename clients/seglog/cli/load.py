@@ -8,7 +8,7 @@ import click
 
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
-from seglog.cli.commands import PLACES, Command, Group, Option
+from seglog.cli.commands import PLACES, Command, Group, Option, flag
 from seglog.cli.common import moment_of, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SIZE, SOME_SECONDS
@@ -116,7 +116,7 @@ def _measured(pipeline: str) -> list[click.Parameter]:
         Option(["--record-size"], type=SIZE, default="100", help="Bytes of the value of a record."),
         compression("How batches are compressed."),
         Option(["--partitions"], type=POSITIVE, show_default="1", help="Partitions of a topic that is created."),
-        Option(["--keep"], is_flag=True, help="Do not delete a topic that was created."),
+        flag("--keep", "Do not delete a topic that was created."),
         Option(["--connections"], type=POSITIVE, default="1", help="Number of connections."),
         Option(["--pipeline"], type=POSITIVE, show_default=pipeline, help="Requests in flight on a connection."),
         Option(["--duration"], type=SOME_SECONDS, show_default="10; 300 with --count", help="Stop after this time."),
@@ -155,7 +155,7 @@ COMMAND: Final = Group(
                 show_default="earliest; latest with --follow",
                 help="Where to start; also earliest or latest.",
             ),
-            Option(["--follow"], is_flag=True, help="Wait for new records."),
+            flag("--follow", "Wait for new records."),
             local("Read"),
             Option(
                 ["--batch-bytes"], type=SIZE, show_default="1MiB", help="Most bytes that a fetch brings of a partition."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Option
+from seglog.cli.commands import flag
 from seglog.cli.common import print_json
 from seglog.cli.exits import OK, InputError
 from seglog.cli.figures import seconds_text
@@ -130,6 +130,6 @@ COMMAND: Final = client_command(
         help="Only these, with or without seglog_; patterns such as disk_*.",
         shell_complete=completed("metrics"),
     ),
-    Option(["--help-texts"], is_flag=True, help="Show what each means instead of its values."),
+    flag("--help-texts", "Show what each means instead of its values."),
     example="seglog metrics disk_free_bytes\nseglog metrics 'group_*' --json",
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import FILE, Choice, Command, Option
+from seglog.cli.commands import FILE, Choice, Command, Option, flag
 from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import COUNT, SOME_SECONDS
@@ -191,13 +191,12 @@ COMMAND: Final = Command(
             type=FILE,
             help="Settings of librdkafka for reaching it, as NAME=VALUE lines: account, password, certificates.",
         ),
-        Option(
-            ["--cut-over"],
-            is_flag=True,
-            help="End when producers are silent and everything is there, with the offsets of groups carried over.",
+        flag(
+            "--cut-over",
+            "End when producers are silent and everything is there, with the offsets of groups carried over.",
         ),
         Option(["--silent"], type=SOME_SECONDS, default="5", help="How long no record may have come, for --cut-over."),
-        Option(["--once"], is_flag=True, help="End as soon as everything is there."),
+        flag("--once", "End as soon as everything is there."),
         Option(
             ["--group", "groups"],
             multiple=True,
@@ -205,7 +204,7 @@ COMMAND: Final = Command(
             show_default="all that have offsets of the topics",
             help="A group whose offsets are carried over; may be given several times.",
         ),
-        Option(["--no-groups"], is_flag=True, help="Carry over no offsets of groups."),
+        flag("--no-groups", "Carry over no offsets of groups."),
         Option(
             ["--replication-factor"],
             type=COUNT,

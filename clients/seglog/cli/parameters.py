@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Command, Option
+from seglog.cli.commands import Command, Option, flag
 from seglog.cli.common import open_client
 from seglog.cli.option_types import PARTITION
 
@@ -65,12 +65,12 @@ def partitions() -> Option:
 
 def local(verb: str = "Read and show") -> Option:
     """``--local``."""
-    return Option(["--local"], is_flag=True, help=f"{verb} times in this machine's zone instead of UTC.")
+    return flag("--local", f"{verb} times in this machine's zone instead of UTC.")
 
 
 def yes() -> Option:
     """``--yes``."""
-    return Option(["--yes"], is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+    return flag("--yes", "Do not ask. Without a terminal nothing is asked.")
 
 
 def compression(summary: str, default: str = "none") -> Option:

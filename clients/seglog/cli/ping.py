@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Choice, Command, Option
+from seglog.cli.commands import Choice, Command, flag
 from seglog.cli.common import answer, open_client, print_json
 from seglog.cli.exits import FAILED, OK
 from seglog.cli.terminal import print_line
@@ -85,13 +85,12 @@ COMMAND: Final = Command(
     help="Also its version, uptime, partitions and data directory. It exits with 0 when the broker has no problems, 1 "
     "when it has some, 3 when none answers.",
     params=[
-        Option(
-            ["--ready"],
-            is_flag=True,
-            help="Exit with 0 when at least one partition can be read, or there is none, whatever the problems; "
+        flag(
+            "--ready",
+            "Exit with 0 when at least one partition can be read, or there is none, whatever the problems; "
             "else with 1.",
         ),
-        Option(["--live"], is_flag=True, help="Exit with 0 when a broker answers at all; else with 3."),
+        flag("--live", "Exit with 0 when a broker answers at all; else with 3."),
     ],
     choices=[Choice(("ready", "live"))],
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Command, Option
+from seglog.cli.commands import Command, Option, flag
 from seglog.cli.common import can_ask, is_yes, open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.option_types import COUNT, MILLISECONDS, PAIR, SEPARATOR, SIZE, SOME_SECONDS
@@ -214,12 +214,8 @@ COMMAND: Final = Command(
             help="text: each line is a record. json: the same, and each line must be JSON; lines that `seglog consume "
             "--format json` printed become the same records again. raw: the whole input is one record.",
         ),
-        Option(["--keys"], is_flag=True, help="A line has a key and a separator before the value, with --format text."),
-        Option(
-            ["--headers"],
-            is_flag=True,
-            help="A line begins with headers, NAME=VALUE,NAME=VALUE, and a separator, with --format text.",
-        ),
+        flag("--keys", "A line has a key and a separator before the value, with --format text."),
+        flag("--headers", "A line begins with headers, NAME=VALUE,NAME=VALUE, and a separator, with --format text."),
         Option(
             ["--key-separator"],
             type=SEPARATOR,
@@ -251,11 +247,10 @@ COMMAND: Final = Command(
             default="ms",
             help="How that field is written: milliseconds or seconds since 1970, or ISO 8601.",
         ),
-        Option(["--skip-bad"], is_flag=True, help="Count bad lines instead of stopping at the first."),
-        Option(
-            ["--create"],
-            is_flag=True,
-            help="Create the topic if it is missing. Without this the broker's auto.create.topics.enable decides, and "
+        flag("--skip-bad", "Count bad lines instead of stopping at the first."),
+        flag(
+            "--create",
+            "Create the topic if it is missing. Without this the broker's auto.create.topics.enable decides, and "
             "a name that resembles an existing topic's is asked about on a terminal, and refused elsewhere.",
         ),
         Option(

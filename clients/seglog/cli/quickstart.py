@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Command, Option
+from seglog.cli.commands import Command, Option, flag
 from seglog.cli.common import print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import LISTEN_ADDRESS
@@ -119,10 +119,10 @@ COMMAND: Final = Command(
     talks=False,
     help="It runs in this process. Its data is in a temporary directory, and is removed when it ends.",
     params=[
-        Option(["--keep"], is_flag=True, help="Serve seglog's clients and Kafka's until Ctrl-C."),
+        flag("--keep", "Serve seglog's clients and Kafka's until Ctrl-C."),
         _place("--listen", "seglog's"),
         _place("--kafka", "Kafka's"),
-        Option(["--json"], is_flag=True, help="Print JSON, for programs."),
+        flag("--json", "Print JSON, for programs."),
     ],
     example="seglog quickstart\nseglog quickstart --keep --kafka 127.0.0.1:9092",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, TextIO
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Option
+from seglog.cli.commands import Option, flag
 from seglog.cli.exits import OK, UsageError
 from seglog.cli.terminal import has_colors
 
@@ -34,9 +34,9 @@ Pictures = Callable[[int], "Sequence[Picture]"]
 def picture_options() -> list[click.Parameter]:
     """The options that draw."""
     return [
-        Option(["--picture"], is_flag=True, help="Draw it, in the terminal's width."),
+        flag("--picture", "Draw it, in the terminal's width."),
         Option(["--svg"], metavar="FILE", help="Draw it into this file, as SVG; - is standard output."),
-        Option(["--watch"], is_flag=True, help="Draw it anew every second, until Ctrl-C."),
+        flag("--watch", "Draw it anew every second, until Ctrl-C."),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import PLACES, Choice, Command, Group, Option
+from seglog.cli.commands import PLACES, Choice, Command, Group, Option, flag
 from seglog.cli.option_types import COUNT, MEBIBYTES, PAIR, POSITIVE, SOME_SECONDS, Checked
 from seglog.cli.parameters import ack, compression, local, topic_option, until
 
@@ -59,7 +59,7 @@ def _input() -> list[click.Parameter]:
     return [
         Option(["--in", "archive"], type=click.Path(), metavar="DIR", help="Read an archive: this or --topic."),
         topic_option("--topic", "Read a topic: this or --in."),
-        Option(["--accept-loss"], is_flag=True, help="Continue without records of the topic that are gone."),
+        flag("--accept-loss", "Continue without records of the topic that are gone."),
     ]
 
 
@@ -91,7 +91,7 @@ def _spark() -> list[click.Parameter]:
     return [
         Option(["--master"], metavar="URL", show_default="local[*], or as spark-submit says", help="Spark's master."),
         Option(["--conf"], type=PAIR, multiple=True, help="A setting of Spark; repeatable."),
-        Option(["--spark-log"], is_flag=True, help="Show Spark's own log on stderr."),
+        flag("--spark-log", "Show Spark's own log on stderr."),
     ]
 
 
@@ -123,17 +123,16 @@ COMMAND: Final = Group(
             ),
             Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
             compression("How files are compressed.", "zstd"),
-            Option(["--durable-only"], is_flag=True, help="Only records that survive a loss of power."),
+            flag("--durable-only", "Only records that survive a loss of power."),
             Option(
                 ["--partition-by"],
                 type=click.Choice(("date",)),
                 help="Lay files out as topic=/date=/partition=, by the UTC date of their records. An archive keeps "
                 "the layout it began with.",
             ),
-            Option(
-                ["--follow"],
-                is_flag=True,
-                help="Keep archiving new records until an interrupt (Ctrl-C, SIGTERM). That gives up the round under "
+            flag(
+                "--follow",
+                "Keep archiving new records until an interrupt (Ctrl-C, SIGTERM). That gives up the round under "
                 "way, which the next run finishes.",
             ),
             Option(
@@ -143,11 +142,7 @@ COMMAND: Final = Group(
                 help="With --follow, how often to archive. Each time makes one or more files for every partition that "
                 "has new records.",
             ),
-            Option(
-                ["--accept-loss"],
-                is_flag=True,
-                help="Continue without records that are gone, and note what is missing.",
-            ),
+            flag("--accept-loss", "Continue without records that are gone, and note what is missing."),
             Option(
                 ["--group"],
                 metavar="GROUP",
@@ -202,13 +197,13 @@ COMMAND: Final = Group(
                 default="keep",
                 help="What happens to records without a key.",
             ),
-            Option(["--delete-tombstones"], is_flag=True, help="Leave out keys whose last value is null."),
+            flag("--delete-tombstones", "Leave out keys whose last value is null."),
             Option(
                 ["--before-offset"],
                 type=COUNT,
                 help="As it was then: ignore records from offset N on, in every partition.",
             ),
-            Option(["--overwrite"], is_flag=True, help="Replace an earlier compaction in DIR, if there is one."),
+            flag("--overwrite", "Replace an earlier compaction in DIR, if there is one."),
             *_write(),
             choices=[_INPUT, Choice(("out", "to_topic"), required=True)],
             example="seglog spark compact --topic users --to-topic users-latest",

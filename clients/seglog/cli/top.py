@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Command, Option
+from seglog.cli.commands import Command, Option, flag
 from seglog.cli.common import open_client, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import SOME_SECONDS
@@ -111,7 +111,7 @@ COMMAND: Final = Command(
     "away. Elsewhere, or with --once, it is printed once. Topics with the most records a second come first, and groups "
     "that retention reaches soonest.",
     params=[
-        Option(["--once"], is_flag=True, help="Print one page, and end."),
+        flag("--once", "Print one page, and end."),
         Option(
             ["--interval"],
             type=SOME_SECONDS,

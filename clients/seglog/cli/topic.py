@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import PLACES, Group, Option
-from seglog.cli.common import answer, is_confirmed, moment_of, print_config, print_json, warn
+from seglog.cli.commands import PLACES, Group, Option, flag
+from seglog.cli.common import answer, answer_table, is_confirmed, moment_of, print_config, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 from seglog.cli.parameters import client_command, local, topic, yes
-from seglog.cli.tables import print_table
 from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, AtTime, Edge
@@ -29,13 +28,8 @@ def _create(client: "Client", options: Options) -> int:
 
 def _list(client: "Client", options: Options) -> int:
     topics = client.topics()
-    if options.json:
-        print_json([each.to_wire() for each in topics])
-    elif topics:
-        print_table(
-            ("TOPIC", "PARTITIONS", "SEGMENTS", "BYTES"), [(t.name, t.partitions, t.segments, t.size) for t in topics]
-        )
-    return OK
+    rows = [(t.name, t.partitions, t.segments, t.size) for t in topics]
+    return answer_table(options, [t.to_wire() for t in topics], ("TOPIC", "PARTITIONS", "SEGMENTS", "BYTES"), rows)
 
 
 def _describe(client: "Client", options: Options) -> int:
@@ -66,11 +60,9 @@ def _alter(client: "Client", options: Options) -> int:
 
 def _truncate(client: "Client", options: Options) -> int:
     earliest = client.truncate_topic(options.topic, _first_to_keep(client, options))
-    if options.json:
-        print_json([{"topic": options.topic, "partition": p, "earliest": offset} for p, offset in earliest.items()])
-    else:
-        print_table(("TOPIC", "PARTITION", "EARLIEST"), [(options.topic, p, offset) for p, offset in earliest.items()])
-    return OK
+    rows = [(options.topic, partition, offset) for partition, offset in earliest.items()]
+    shown = [dict(zip(("topic", "partition", "earliest"), row, strict=True)) for row in rows]
+    return answer_table(options, shown, ("TOPIC", "PARTITION", "EARLIEST"), rows)
 
 
 def _first_to_keep(client: "Client", options: Options) -> dict[int, int | None]:
@@ -132,7 +124,7 @@ COMMAND: Final = Group(
                 help="A setting of the topic, under Kafka's name; repeatable. Durations and sizes may have a unit: "
                 "retention.ms=7d, segment.bytes=64MiB.",
             ),
-            Option(["--if-not-exists"], is_flag=True, help="Succeed if the topic already exists."),
+            flag("--if-not-exists", "Succeed if the topic already exists."),
             example="seglog topic create clicks --partitions 3 --config retention.ms=7d",
         ),
         client_command("list", _list, "List all topics, with their partitions, segments and bytes."),

@@ -1,16 +1,16 @@
 """``seglog transaction list | describe | abort``."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import Group, Option
-from seglog.cli.common import answer, is_confirmed, print_json, warn
+from seglog.cli.commands import Group, flag
+from seglog.cli.common import answer, answer_table, is_confirmed, print_json, warn
 from seglog.cli.exits import FAILED, OK
 from seglog.cli.option_types import COUNT
 from seglog.cli.parameters import client_command, completed, topic, yes
-from seglog.cli.tables import named, print_table
+from seglog.cli.tables import named
 from seglog.cli.terminal import print_line
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.texts import printable
@@ -27,26 +27,17 @@ def _list(client: "Client", options: Options) -> int:
     found, now_ms, missing = client.converse(list_transactions())
     if options.open:
         found = [each for each in found if each.state == OPEN]
-    if options.json:
-        print_json([each.to_wire() for each in found])
-    elif found:
-        titles = ["TRANSACTIONAL ID", "STATE", ">PRODUCER", ">EPOCH", ">PARTITIONS", "OPEN FOR", "TIMEOUT"]
-        print_table(titles, [_row(each, now_ms) for each in found])
+    titles = ("TRANSACTIONAL ID", "STATE", ">PRODUCER", ">EPOCH", ">PARTITIONS", "OPEN FOR", "TIMEOUT")
+    rows = []
+    for each in found:
+        counts = (each.producer_id, each.producer_epoch, each.partition_count or 0)
+        rows.append(
+            (named(each.transactional_id), each.state, *counts, _age(each, now_ms), duration_of(each.timeout_ms))
+        )
+    code = answer_table(options, [each.to_wire() for each in found], titles, rows)
     if missing is not None:
         warn(missing)
-    return OK if missing is None else FAILED
-
-
-def _row(each: "TransactionDescription", now_ms: int) -> list[Any]:
-    return [
-        named(each.transactional_id),
-        each.state,
-        each.producer_id,
-        each.producer_epoch,
-        each.partition_count or 0,
-        _age(each, now_ms),
-        duration_of(each.timeout_ms),
-    ]
+    return code if missing is None else FAILED
 
 
 def _age(each: "TransactionDescription", now_ms: int) -> str:
@@ -114,7 +105,7 @@ COMMAND: Final = Group(
             _list,
             "List producers that have transactions, by their transactional ids.\n\n"
             "It exits with 1 where the broker cannot read what some of them were, as a partition is offline.",
-            Option(["--open"], is_flag=True, help="Only those with a transaction that is open."),
+            flag("--open", "Only those with a transaction that is open."),
         ),
         client_command(
             "describe",

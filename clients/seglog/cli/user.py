@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from seglog.cli.arguments import Options
-from seglog.cli.commands import FILE, Command, Group, Option
-from seglog.cli.common import answer, can_ask, is_confirmed, open_client, password_typed, print_json, warn
-from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.commands import FILE, Command, Group, Option, flag
+from seglog.cli.common import answer, answer_table, can_ask, is_confirmed, open_client, password_typed, warn
+from seglog.cli.exits import FAILED, UsageError
 from seglog.cli.option_types import POSITIVE
 from seglog.cli.parameters import client_command, completed, yes
-from seglog.cli.tables import print_table
 from seglog_protocol.errors import UserExistsError
 from seglog_protocol.texts import printable
 
@@ -45,15 +44,10 @@ def _passwd(options: Options) -> int:
 
 def _list(client: "Client", options: Options) -> int:
     users = client.users()
-    if options.json:
-        print_json([user.to_wire() for user in users])
-    elif users:
-        rows = [
-            (printable(user.name), ", ".join(f"{c.mechanism} ({c.iterations})" for c in user.credentials))
-            for user in users
-        ]
-        print_table(("USER", "CREDENTIALS (ITERATIONS)"), rows)
-    return OK
+    rows = [
+        (printable(user.name), ", ".join(f"{c.mechanism} ({c.iterations})" for c in user.credentials)) for user in users
+    ]
+    return answer_table(options, [user.to_wire() for user in users], ("USER", "CREDENTIALS (ITERATIONS)"), rows)
 
 
 def _delete(client: "Client", options: Options) -> int:
@@ -133,11 +127,7 @@ COMMAND: Final = Group(
             params=[
                 click.Argument(["name"], help="Name of the new account."),
                 *_password(),
-                Option(
-                    ["--if-absent"],
-                    is_flag=True,
-                    help="Succeed, and change nothing, where there is such an account.",
-                ),
+                flag("--if-absent", "Succeed, and change nothing, where there is such an account."),
             ],
             example="seglog --user admin user add alice --password-file alice.password",
         ),
