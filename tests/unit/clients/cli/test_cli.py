@@ -1,11 +1,10 @@
 """The command line, whole: what it prints, what it says when it cannot, and its exit codes."""
 
-import io
 import json
 import random
 import re
-import sys
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import click
 import pytest
 
 from seglog import __version__
-from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.consume import GapNotes
 from seglog.cli.dispatch import parse
@@ -55,9 +53,8 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from tests.support import each_case
+from tests.unit.clients.cli.conftest import Typed as Run
 from tests.unit.clients.fake_broker import SILENCE, Answer, FakeBroker, Script, fake_broker
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -67,17 +64,10 @@ def broker() -> Iterator[FakeBroker]:
 
 
 @pytest.fixture
-def run(broker: FakeBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command against the fake broker: exit code, stdout, stderr."""
+def run(broker: FakeBroker, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against the fake broker."""
     monkeypatch.setenv("SEGLOG_SERVER", broker.address)
-
-    def run_command(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(arguments)
-        sys.stdout.flush()
-        return code, *capfd.readouterr()
-
-    return run_command
+    return typed
 
 
 def fill(broker: FakeBroker) -> None:
@@ -254,26 +244,9 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
             "read from this log"
         ),
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (
-            ("--position", "nowhere.json"),
-            2,
-            "must be PARTITION:OFFSET, for example 0:1200, the name of a file with positions",
-        ),
-        (("--position", "0:1", "--position", "0:2"), 2, "partition 0 has a position already"),
-        (("--position", "0:1", "--at", "-1h"), 2, "--at and --position exclude each other"),
-        (("--position", "-"), 1, "is not what json.dumps(consumer.positions()) writes"),
-    ],
-    ids=str,
-)
-def test_positions_that_are_none(run: Run, arguments: tuple[str, ...], code: int, sentence: str) -> None:
-    found, _, error = run("offsets", "t", *arguments, stdin=b"[1, 2]")
-    assert found == code
-    assert sentence in error
+    code, _, error = run("offsets", "t", "--position", "-", stdin=b"[1, 2]")
+    assert code == 1
+    assert "is not what json.dumps(consumer.positions()) writes" in error
     assert "Traceback" not in error
 
 
@@ -324,37 +297,22 @@ def test_of_a_large_input_no_more_is_read_when_no_broker_answers_in_time(run: Ru
 # --- consume ----------------------------------------------------------------------------------------------------------
 
 
-def test_values_a_line_each(run: Run, broker: FakeBroker) -> None:
+def test_records_are_printed_as_values_json_or_text_from_a_place_to_a_place(run: Run, broker: FakeBroker) -> None:
     fill(broker)
     code, out, error = run("consume", "t")
     assert (code, sorted(out.split()), error) == (0, ["v0", "v1", "v2", "w0", "w1"], "")
-
-
-def test_json_objects_from_a_moment(run: Run, broker: FakeBroker) -> None:
-    fill(broker)
     code, out, _ = run("consume", "t", "--from", "@1000", "--partition", "0", "--format", "json", "--count", "1")
     assert code == 0
     assert [json.loads(line) for line in out.splitlines()] == [
         {"topic": "t", "partition": 0, "offset": 1, "timestamp": 1000, "key": "k1", "value": "v1", "headers": []}
     ]
-
-
-def test_count_is_over_all_and_until_for_each_partition(run: Run, broker: FakeBroker) -> None:
-    fill(broker)
     assert len(run("consume", "t", "--count", "4")[1].split()) == 4
     assert run("consume", "t", "--count", "0")[1] == ""
     assert sorted(run("consume", "t", "--until", "@1000")[1].split()) == ["v0", "w0"]
     assert run("consume", "t", "--from", "latest")[1] == ""
-
-
-def test_text_with_offsets_times_and_keys(run: Run, broker: FakeBroker) -> None:
-    fill(broker)
     _, out, _ = run("consume", "t", "--partition", "0", "--offsets", "--keys", "--from", "2")
     assert out == "0:2\t1970-01-01T00:00:02.000Z\tk2\tv2\n"
-
-
-def test_following_shows_each_record_at_once_and_ends_at_count(run: Run, broker: FakeBroker) -> None:
-    fill(broker)
+    assert run("consume", "t", "--from", "-1h", "--until", "+1h")[0] == 0, "a relative moment needs no equals sign"
     assert run("consume", "t", "--follow", "--from", "earliest", "--count", "5")[0] == 0
 
 
@@ -488,32 +446,18 @@ def test_an_altered_topic_is_shown_with_the_settings_of_its_own(run: Run, broker
     assert run("topic", "alter", "t")[0] == 2
 
 
-def test_deleting_asks_in_a_terminal_and_only_there(
-    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    def delete(answer: str, *options: str) -> int:
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "stdin", Terminal(answer))
-            patched.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-            return main(["topic", "delete", "t", *options])
-
+def test_deleting_asks_in_a_terminal_and_only_there(run: Run, broker: FakeBroker) -> None:
+    delete = ("topic", "delete", "t")
     for answer in ("", "\n", "n\n", "t\n"):
-        assert delete(answer) == 1
-    assert "t" in broker.logs
-    asked = capfd.readouterr().err
-    assert "Delete topic t (2 partitions, " in asked
-    assert asked.count("seglog: t is not deleted") == 4
-    assert delete("YES\n") == 0
+        code, _, asked = run(*delete, answer=answer)
+        assert (code, "t" in broker.logs) == (1, True)
+        assert "Delete topic t (2 partitions, " in asked
+        assert "seglog: t is not deleted" in asked
+    assert run(*delete, answer="YES\n")[0] == 0
     assert "t" not in broker.logs
-    broker.logs["t"] = []
-    assert delete("", "--yes") == 0
-    broker.logs["t"] = []
-    capfd.readouterr()
-    assert run("topic", "delete", "t") == (0, "t: deleted\n", "")
+    for options, answer in ((("--yes",), ""), ((), None)):
+        broker.logs["t"] = []
+        assert run(*delete, *options, answer=answer) == (0, "t: deleted\n", "")
 
 
 @pytest.mark.parametrize(
@@ -685,9 +629,10 @@ def explained(partition: int, *pages: list[int]) -> Script:
     return answer
 
 
-def test_segments_are_explained_as_a_table_all_pages_of_it(
+def test_segments_are_explained_and_drawn_all_pages_of_them(
     run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without colours in a pipe."""
     broker.script = explained(1, [0, 10], [20])
     monkeypatch.setenv("COLUMNS", "100")
     code, out, error = run("explain", "segments", "t", "1")
@@ -696,6 +641,11 @@ def test_segments_are_explained_as_a_table_all_pages_of_it(
     assert lines[0] == "t-1: offsets 0 to 29, 3 segments, 1,500 bytes, next offset 30"
     assert [line.split()[0] for line in lines if "closed" in line] == ["0", "10", "20"]
     assert "    why      it is young" in lines
+    code, out, error = run("explain", "segments", "t", "1", "--picture")
+    assert (code, error) == (0, "")
+    assert out.startswith("t-1: offsets 0 to 29, 3 segments, 1,500 bytes\n")
+    assert [line.split()[0] for line in out.splitlines() if "closed" in line] == ["0", "10", "20"]
+    assert "\x1b" not in out
 
 
 def test_explained_segments_are_one_json_document(run: Run, broker: FakeBroker) -> None:
@@ -710,25 +660,6 @@ def test_explained_segments_are_one_json_document(run: Run, broker: FakeBroker) 
     code, out, error = run("explain", "segments", "t", "0")
     assert (code, out) == (4, "")
     assert "offline" in error
-
-
-def test_explained_segments_are_drawn_without_colours_in_a_pipe(
-    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.script = explained(1, [0, 10], [20])
-    monkeypatch.setenv("COLUMNS", "80")
-    code, out, error = run("explain", "segments", "t", "1", "--picture")
-    assert (code, error) == (0, "")
-    assert out.startswith("t-1: offsets 0 to 29, 3 segments, 1,500 bytes\n")
-    assert [line.split()[0] for line in out.splitlines() if "closed" in line] == ["0", "10", "20"]
-    assert "\x1b" not in out
-
-
-def test_a_picture_is_no_json(run: Run) -> None:
-    for option, given in (("--picture", ()), ("--svg", ("a.svg",)), ("--watch", ())):
-        code, _, error = run("explain", "segments", "t", "1", option, *given, "--json")
-        assert (code, error) == (2, f"seglog: {option} and --json exclude each other\n")
-    assert run("explain", "segments", "t", "1", "--svg", "a.svg", "--watch")[0] == 2
 
 
 def test_a_picture_is_written_into_a_file_or_to_standard_output(run: Run, broker: FakeBroker, tmp_path: Path) -> None:
@@ -746,44 +677,68 @@ def test_a_picture_is_written_into_a_file_or_to_standard_output(run: Run, broker
 
 
 @each_case(
-    "arguments",
+    "command, sentence",
     [
-        [],
-        ["nonsense"],
-        ["topic"],
-        ["topic", "create"],
-        ["topic", "create", "t", "--partitions", "-1"],
-        ["topic", "create", "t", "--config", "novalue"],
-        ["topic", "truncate", "t", "--before", "5000"],
-        ["topic", "truncate", "t", "--before", "0:soon"],
-        ["consume", "t", "--from", "soon"],
-        ["consume", "t", "--from", "-1y"],
-        ["consume", "t", "--coun", "1"],
-        ["consume", "t", "--count", "x"],
-        ["offsets", "t", "--at", "7"],
-        ["produce", "t", "--key-field", "k"],
-        ["produce", "t", "--compression", "brotli"],
-        ["produce", "t", "--linger-ms", "-1"],
-        ["produce", "t", "--linger-ms", "5KiB"],
-        ["produce", "t", "--batch-bytes", "0.3K"],
-        ["load", "produce", "--duration", "10M"],
-        ["load", "produce", "--rate", "10s"],
-        ["--server", "a b", "ping"],
-        ["--server", "host:0", "ping"],
+        *(
+            (command, "")
+            for command in (
+                "",
+                "nonsense",
+                "topic",
+                "topic create",
+                "topic create t --partitions -1",
+                "topic create t --config novalue",
+                "topic truncate t --before 5000",
+                "topic truncate t --before 0:soon",
+                "consume t --from soon",
+                "consume t --from -1y",
+                "consume t --coun 1",
+                "consume t --count x",
+                "offsets t --at 7",
+                "produce t --key-field k",
+                "produce t --compression brotli",
+                "produce t --linger-ms -1",
+                "produce t --linger-ms 5KiB",
+                "produce t --batch-bytes 0.3K",
+                "load produce --duration 10M",
+                "load produce --rate 10s",
+                "explain segments t 1 --svg a.svg --watch",
+                "--server 'a b' ping",
+                "--server host:0 ping",
+            )
+        ),
+        *(
+            (f"{command} \udcff", "\\udcff' is not text in UTF-8")
+            for command in ("topic describe", "topic create", "offsets", "consume", "produce")
+        ),
+        ("topic create new --config retention.ms=\udcff", "\\udcff' is not text in UTF-8"),
+        *(
+            (f"{command} {digits}", f"at most {2**63 - 1}")
+            for command in ("topic create new --partitions", "consume t --partition", "explain seek t")
+            for digits in ("99999999999999999999", "9" * 5_000)
+        ),
+        *(
+            (
+                f"spark archive --topic t --out o --target-file-mb={wrong}",
+                f"--target-file-mb: must be a whole number, 1 or more, not '{wrong}'\n",
+            )
+            for wrong in ("abc", "0", "-1", "1.5")
+        ),
+        *(
+            (f"explain segments t 1 --json {option}", f"seglog: {option.split()[0]} and --json exclude each other\n")
+            for option in ("--picture", "--svg a.svg", "--watch")
+        ),
+        ("offsets t --position nowhere.json", "must be PARTITION:OFFSET, for example 0:1200, the name of a file with"),
+        ("offsets t --position 0:1 --position 0:2", "partition 0 has a position already"),
+        ("offsets t --position 0:1 --at -1h", "--at and --position exclude each other"),
     ],
 )
-def test_what_cannot_be_meant_is_exit_code_2_with_a_sentence(run: Run, arguments: list[str]) -> None:
-    code, out, error = run(*arguments)
+def test_what_cannot_be_meant_is_exit_code_2_with_a_sentence(run: Run, command: str, sentence: str) -> None:
+    code, out, error = run(*shlex.split(command))
     assert (code, out) == (2, "")
+    assert sentence in error
     assert error
     assert "Traceback" not in error
-
-
-def test_a_number_that_is_none_is_refused_by_the_name_of_its_option(run: Run) -> None:
-    for wrong in ("abc", "0", "-1", "1.5"):
-        code, _, error = run("spark", "archive", "--topic", "t", "--out", "o", f"--target-file-mb={wrong}")
-        assert code == 2
-        assert f"--target-file-mb: must be a whole number, 1 or more, not '{wrong}'\n" in error
 
 
 def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_unit() -> None:
@@ -801,22 +756,6 @@ def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_u
     assert typed(*archive, "64").trigger == 300
     with pytest.raises(click.BadParameter, match=r"must be a whole number of MiB, not '1\.5MB'"):
         typed(*archive, "1.5MB")
-
-
-def test_the_server_is_the_one_that_is_configured_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def server(listen: str, *arguments: str) -> str:
-        monkeypatch.delenv("SEGLOG_SERVER", raising=False)
-        monkeypatch.setenv("SEGLOG_LISTEN", listen)
-        return parse([*arguments, "ping"]).server
-
-    assert server("0.0.0.0:9999") == server("[::]:9999") == "localhost:9999"
-    assert server("10.0.0.5:9999") == "10.0.0.5:9999"
-    assert server("127.0.0.1:0") == server("") == server("nonsense") == server(":9999") == "localhost:9192"
-    assert server("0.0.0.0:9999", "--server", "there:1") == "there:1"
-
-
-def test_a_relative_moment_needs_no_equals_sign(run: Run) -> None:
-    assert run("consume", "t", "--from", "-1h", "--until", "+1h")[0] == 0
 
 
 def test_nobody_there_is_exit_code_3(run: Run, broker: FakeBroker) -> None:
@@ -855,33 +794,3 @@ def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
 
 def test_the_version_is_shown(run: Run) -> None:
     assert run("--version")[:2] == (0, f"seglog {__version__}\n")
-
-
-# --- What no command takes --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("topic", "describe", "\udcff"),
-        ("topic", "create", "\udcff"),
-        ("topic", "create", "new", "--config", "retention.ms=\udcff"),
-        ("offsets", "\udcff"),
-        ("consume", "\udcff"),
-        ("produce", "\udcff"),
-    ],
-)
-def test_an_argument_that_is_no_text_is_refused_in_a_sentence(run: Run, arguments: tuple[str, ...]) -> None:
-    code, out, error = run(*arguments)
-    assert (code, out) == (2, "")
-    assert "\\udcff' is not text in UTF-8" in error
-
-
-@pytest.mark.parametrize("digits", ["99999999999999999999", "9" * 5_000])
-@pytest.mark.parametrize(
-    "arguments", [("topic", "create", "new", "--partitions"), ("consume", "t", "--partition"), ("explain", "seek", "t")]
-)
-def test_a_number_beyond_64_bits_is_wrong_usage(run: Run, arguments: tuple[str, ...], digits: str) -> None:
-    code, out, error = run(*arguments, digits)
-    assert (code, out) == (2, "")
-    assert f"at most {2**63 - 1}" in error

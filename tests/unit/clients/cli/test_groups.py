@@ -1,15 +1,13 @@
 """``seglog group``, whole: what it prints, what it refuses and its exit codes."""
 
-import io
 import json
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from seglog.cli import main
 from seglog_protocol.errors import CoordinatorLoadingError
 from seglog_protocol.messages import LagResult
+from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 from tests.unit.clients.fake_groups import DAY_MS, NOW_MS, FakeGroup, FakeGroups, member
 
@@ -71,17 +69,11 @@ def _pressed(text: str) -> list[str]:
 
 
 @pytest.fixture
-def run(
-    broker: FakeBroker, groups: FakeGroups, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def run(broker: FakeBroker, groups: FakeGroups, typed: Typed) -> Run:
     """Run ``seglog group`` against the fake broker: exit code, lines of stdout and stderr, blanks pressed together."""
-    monkeypatch.setenv("SEGLOG_SERVER", broker.address)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
 
-    def run_command(*arguments: str) -> tuple[int, list[str], list[str]]:
-        code = main(["group", *arguments])
-        sys.stdout.flush()
-        out, error = capfd.readouterr()
+    def run_command(*arguments: str, answer: str | None = None) -> tuple[int, list[str], list[str]]:
+        code, out, error = typed("--server", broker.address, "group", *arguments, answer=answer)
         return code, _pressed(out), _pressed(error)
 
     return run_command
@@ -269,11 +261,10 @@ def test_an_unknown_group_is_refused(run: Run) -> None:
     ],
 )
 def test_what_does_not_go_together_is_named(
-    broker: FakeBroker, capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+    broker: FakeBroker, typed: Typed, arguments: list[str], sentence: str
 ) -> None:
-    assert main(["--server", broker.address, "consume", "clicks", *arguments]) == 2
-    out, error = capfd.readouterr()
-    assert (out, error.startswith(f"seglog: {sentence}")) == ("", True)
+    code, out, error = typed("--server", broker.address, "consume", "clicks", *arguments)
+    assert (code, out, error.startswith(f"seglog: {sentence}")) == (2, "", True)
 
 
 def test_a_group_has_a_name(run: Run) -> None:
@@ -463,29 +454,15 @@ def test_offsets_of_a_topic_are_deleted(run: Run, groups: FakeGroups) -> None:
     assert run("delete", "app", "--topic", "clicks") == (4, [], ["seglog: members read clicks"])
 
 
-def test_deleting_asks_in_a_terminal(
-    run: Run, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    def delete(answer: str, *options: str) -> int:
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "stdin", Terminal(answer))
-            patched.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-            return main(["group", "delete", *options])
-
-    assert delete("\n", "idle") == 1
-    assert delete("no\n", "idle", "app", "--topic", "orders") == 1
-    assert capfd.readouterr().err == (
-        "Delete group idle with all committed offsets forever? [y/N] seglog: group idle is not deleted\n"
-        "Delete what groups idle, app committed for orders forever? [y/N] seglog: groups idle, app are not deleted\n"
-    )
+def test_deleting_asks_in_a_terminal(run: Run, groups: FakeGroups) -> None:
+    said = "Delete group idle with all committed offsets forever? [y/N] seglog: group idle is not deleted"
+    assert run("delete", "idle", answer="\n") == (1, [], [said])
+    said = "Delete what groups idle, app committed for orders forever? [y/N] seglog: groups idle, app are not deleted"
+    assert run("delete", "idle", "app", "--topic", "orders", answer="no\n") == (1, [], [said])
     assert len(groups.committed("idle")) == 2
-    assert delete("y\n", "idle", "--topic", "orders") == 0
+    assert run("delete", "idle", "--topic", "orders", answer="y\n")[0] == 0
     assert len(groups.committed("idle")) == 1
-    assert delete("", "idle", "--yes") == 0
+    assert run("delete", "idle", "--yes", answer="")[0] == 0
     assert "idle" not in groups.groups
 
 

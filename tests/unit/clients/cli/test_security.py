@@ -182,18 +182,15 @@ def test_a_file_that_is_wrong_is_refused_with_its_place(
     assert PASSWORD not in shown
 
 
-def test_a_profile_without_a_file_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--profile", "prod", "topic", "list"]) == 2
-    assert f"there is no profile prod: {home / 'config.toml'} does not exist" in capsys.readouterr().err
-
-
-def test_names_of_profiles_are_completed(home: Path) -> None:
+def test_names_of_profiles_are_completed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def completed(incomplete: str) -> list[str]:
         context = click.Context(ROOT)
         option = next(param for param in ROOT.params if param.name == "profile")
         return [item.value for item in option.shell_complete(context, incomplete)]
 
     assert completed("") == []
+    assert main(["--profile", "prod", "topic", "list"]) == 2
+    assert f"there is no profile prod: {home / 'config.toml'} does not exist" in capsys.readouterr().err
     profiles(home, "[profiles.prod]\n[profiles.proof]\n[profiles.test]\n")
     assert completed("pro") == ["prod", "proof"]
     profiles(home, "nonsense")
@@ -217,18 +214,19 @@ def test_tls_by_options_and_by_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed("--no-tls").security == {"tls": False}
 
 
-@pytest.mark.parametrize(
-    ("listen", "server"),
-    [
-        ("SASL_SSL://0.0.0.0:9192", "seglogs://localhost:9192"),
-        ("SSL://[::]:7", "seglogs://localhost:7"),
-        ("PLAINTEXT://10.0.0.1:7", "10.0.0.1:7"),
-        ("SASL_PLAINTEXT://:7", "localhost:9192"),
-    ],
-)
-def test_the_protocol_of_the_broker_beside_is_heeded(monkeypatch: pytest.MonkeyPatch, listen: str, server: str) -> None:
-    monkeypatch.setenv("SEGLOG_LISTEN", listen)
-    assert parsed().server == server
+def test_the_server_is_the_one_that_is_configured_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def server(listen: str, *arguments: str) -> str:
+        monkeypatch.setenv("SEGLOG_LISTEN", listen)
+        return parsed(*arguments).server
+
+    assert server("0.0.0.0:9999") == server("[::]:9999") == "localhost:9999"
+    assert server("10.0.0.5:9999") == "10.0.0.5:9999"
+    assert server("127.0.0.1:0") == server("") == server("nonsense") == server(":9999") == "localhost:9192"
+    assert server("0.0.0.0:9999", "--server", "there:1") == "there:1"
+    assert server("SASL_SSL://0.0.0.0:9192") == "seglogs://localhost:9192"
+    assert server("SSL://[::]:7") == "seglogs://localhost:7"
+    assert server("PLAINTEXT://10.0.0.1:7") == "10.0.0.1:7"
+    assert server("SASL_PLAINTEXT://:7") == "localhost:9192"
 
 
 # --- To a broker ------------------------------------------------------------------------------------------------------
@@ -297,24 +295,22 @@ def test_an_account_in_the_address_is_refused_and_not_shown(
     assert PASSWORD not in shown.err + shown.out
 
 
-@pytest.mark.parametrize("option", ["--user", "--password-file", "--ca", "--profile", "--server"])
-def test_what_is_typed_empty_is_not_what_the_environment_says(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("--user", "--password-file", "--ca", "--profile", "--server"),
+        *("SEGLOG_USER", "SEGLOG_PASSWORD_FILE", "SEGLOG_CA"),
+    ],
+)
+def test_what_is_empty_is_not_what_stands_behind_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    """Typed it is not what the environment says, and a variable not what a profile says."""
     profiles(home, 'default = "a"\n[profiles.a]\nuser = "admin"\npassword_file = "p"\n')
-    monkeypatch.setenv("SEGLOG_USER", "bob")
-    assert main([option, "", "topic", "list"]) == 2
-    assert f"{option} is empty" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("variable", ["SEGLOG_USER", "SEGLOG_PASSWORD_FILE", "SEGLOG_CA"])
-def test_an_empty_variable_is_not_what_a_profile_says(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str
-) -> None:
-    profiles(home, 'default = "a"\n[profiles.a]\nuser = "admin"\npassword_file = "p"\n')
-    monkeypatch.setenv(variable, "")
-    assert main(["topic", "list"]) == 2
-    assert f"{variable} is empty" in capsys.readouterr().err
+    given = [name, ""] if name.startswith("-") else []
+    monkeypatch.setenv("SEGLOG_USER" if given else name, "bob" if given else "")
+    assert main([*given, "topic", "list"]) == 2
+    assert f"{name} is empty" in capsys.readouterr().err
 
 
 def test_without_a_terminal_no_password_is_asked_for(broker: SecureBroker, capsys: pytest.CaptureFixture[str]) -> None:

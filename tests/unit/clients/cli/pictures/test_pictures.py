@@ -1,0 +1,231 @@
+"""Pictures of ``explain``: golden ones, what holds of any answer, and that SVG is readable on both backgrounds."""
+
+import re
+import xml.etree.ElementTree as ET
+from datetime import UTC
+from itertools import pairwise
+
+import click
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog.cli.pictures.explained import seek_picture, segments_picture
+from seglog.cli.pictures.model import Kind
+from seglog.cli.pictures.svg import svg_of
+from seglog.cli.pictures.text import ASCII, BOXES, WIDTH_MIN, Glyphs, glyphs_for, lines_of
+from seglog.core.explaining import PartitionExplanation
+from seglog.core.moments import AtOffset, AtTime
+from seglog_protocol.messages import INT64_MAX, ExplainedLookup, ExplainedSegment, ExplainReply
+from tests.support import examples
+from tests.unit.clients.cli.pictures.answers import (
+    CHAIN,
+    EMPTY,
+    MINUTE,
+    NOW,
+    SEEK,
+    TEN,
+    explanations,
+    golden,
+    seeks,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _text(explained: PartitionExplanation) -> str:
+    return "\n".join(lines_of(segments_picture(explained, UTC), 80)) + "\n"
+
+
+@pytest.mark.parametrize("name", ["segments", "seek"])
+def test_pictures_are_as_they_were_approved(name: str) -> None:
+    """In 160 columns the times stand beside the bars; of a seek each probe is drawn, and the scan."""
+    picture = segments_picture(CHAIN, UTC) if name == "segments" else seek_picture(SEEK, AtTime(NOW), UTC)
+    for width in (80, 160):
+        assert "\n".join(lines_of(picture, width)) + "\n" == golden(f"{name}_{width}.txt")
+    assert svg_of([picture]) == golden(f"{name}.svg")
+
+
+def test_without_box_characters_it_is_ascii() -> None:
+    assert glyphs_for("utf-8") is BOXES
+    for encoding in ("ascii", "latin-1", "no such encoding", None):
+        assert glyphs_for(encoding) is ASCII
+    lines = lines_of(segments_picture(CHAIN, UTC), 80, ASCII)
+    assert "\n".join(lines) + "\n" == golden("segments_ascii.txt")
+    assert "\n".join(lines).isascii()
+
+
+def test_colours_take_no_room() -> None:
+    coloured = lines_of(segments_picture(CHAIN, UTC), 80, colours=True)
+    assert "\x1b[34m█" in "\n".join(coloured)
+    assert [click.unstyle(line).rstrip() for line in coloured] == golden("segments_80.txt").splitlines()
+
+
+def test_an_empty_topic() -> None:
+    assert _text(EMPTY) == golden("segments_empty.txt")
+
+
+def test_of_thousands_of_segments_the_first_and_the_last_are_shown_and_the_others_counted() -> None:
+    many = [
+        ExplainedSegment(n * 10, n * 10 + 10, 1000, "closed", "", first_timestamp=TEN, largest_timestamp=TEN + n)
+        for n in range(980)
+    ]
+    text = _text(PartitionExplanation(CHAIN.partition, many))
+    assert text.count("… 940 more segments, offsets 200 to 9,599, 940,000 bytes\n") == 2
+    assert sum(line.split()[1:2] == ["closed"] for line in text.splitlines()) == 40
+    assert "  9,600  closed" in text
+
+
+def test_where_no_times_are_known_nothing_is_drawn() -> None:
+    dull = PartitionExplanation(CHAIN.partition, [ExplainedSegment(0, 1, 5, "closed", "")])
+    [row] = segments_picture(dull, UTC).strips[0].rows
+    assert (row.spans, row.marks) == ((), ())
+    assert row.details == ("5", *["-"] * 6)
+
+
+def aged(number: int, newest: int) -> ExplainedSegment:
+    """A segment of one record, kept for a week, with checks and removals a minute apart."""
+    due = newest + 10_080 * MINUTE
+    return ExplainedSegment(
+        *(number, number + 1, 5, "closed", ""),
+        first_timestamp=newest,
+        largest_timestamp=newest,
+        age_since_ms=newest,
+        age_source="largest timestamp",
+        deletable_ms=due,
+        leaves_from_ms=due,
+        leaves_by_ms=due + MINUTE,
+        gone_from_ms=due + MINUTE,
+        gone_by_ms=due + 2 * MINUTE,
+    )
+
+
+def test_a_minute_beside_weeks_has_a_column_of_its_own() -> None:
+    text = _text(PartitionExplanation(CHAIN.partition, [aged(n, NOW - n * 3000 * MINUTE) for n in range(5)]))
+    assert "≈" not in text
+    bars = [line for line in text.splitlines() if "closed" in line and "─" in line]
+    assert [re.sub("─+", "─", bar).split()[2] for bar in bars] == ["█─░▒x"] * 5
+
+
+def test_years_in_which_nothing_happens_are_broken() -> None:
+    text = _text(PartitionExplanation(CHAIN.partition, [aged(0, 0), aged(1, NOW - 5 * MINUTE)]))
+    [axis] = [line for line in text.splitlines() if line.startswith("SEGMENT  STATE")]
+    assert axis.count("≈") == 1
+    [bar] = [line for line in text.splitlines() if line.startswith("      1  closed")]
+    assert len(bar.split("█")[1]) > 20
+    assert "1970-01-01" in text
+
+
+@settings(max_examples=examples(200))
+@given(explanations, seeks, st.integers(0, INT64_MAX), st.integers(1, 250), st.sampled_from([BOXES, ASCII]))
+def test_any_answer_is_drawn_within_the_width(
+    explained: PartitionExplanation, reply: ExplainReply, place: int, width: int, glyphs: Glyphs
+) -> None:
+    sought = [seek_picture(reply, wanted, UTC) for wanted in (AtOffset(place), AtTime(place))]
+    for picture in (segments_picture(explained, UTC, rows=4), *sought):
+        lines = lines_of(picture, width, glyphs)
+        assert max(map(len, lines)) <= max(width, WIDTH_MIN)
+        assert all(line.isprintable() for line in lines)
+
+
+@settings(max_examples=examples(200))
+@given(explanations, st.integers(1, 9))
+def test_every_segment_is_a_row_or_counted(explained: PartitionExplanation, rows: int) -> None:
+    drawn = segments_picture(explained, UTC, rows=rows).strips[0].rows
+    counted = sum(int(row.note.split()[0]) for row in drawn if row.note)
+    assert sum(not row.note for row in drawn) + counted == len(explained.segments)
+    assert sum(not row.note for row in drawn) <= max(2, rows)
+
+
+@settings(max_examples=examples(200))
+@given(explanations)
+def test_the_spans_of_a_row_lie_side_by_side(explained: PartitionExplanation) -> None:
+    for row in segments_picture(explained, UTC).strips[0].rows:
+        places = [place for span in row.spans for place in span[:2]]
+        assert places == sorted(places)
+        assert all(0 <= place <= 1 for place in (*places, *(mark.at for mark in row.marks)))
+
+
+# --- Seeks ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_probe_halves_what_is_still_possible_and_the_entry_found_is_where_they_end() -> None:
+    strip = seek_picture(SEEK, AtTime(NOW), UTC).strips[1]
+    *probes, found = strip.rows
+    ranges = [row.spans[0] for row in probes]
+    assert all(after.last - after.first <= (before.last - before.first) * 0.52 for before, after in pairwise(ranges))
+    assert all(span.first <= row.marks[0].at <= span.last for row, span in zip(probes, ranges, strict=True))
+    assert [mark.kind for mark in found.marks] == [Kind.FOUND]
+    assert found.marks[0].at == probes[-1].marks[0].at
+
+
+def test_an_empty_index_and_one_that_begins_above() -> None:
+    reply = ExplainReply(
+        *("t", 0, 1, "why"),
+        lookups=[ExplainedLookup("offset", "t-0/a.index", 0, 5, 0), ExplainedLookup("offset", "t-0/a.index", 9, 5, 0)],
+    )
+    empty, above = seek_picture(reply, AtOffset(5), UTC).strips
+    assert empty.rows == above.rows == ()
+    assert empty.after == ("It is empty: the scan begins where the segment does.",)
+    assert above.after == ("Every entry lies above: the scan begins where the segment does.",)
+
+
+def test_where_nothing_is_found_no_log_is_drawn() -> None:
+    picture = seek_picture(ExplainReply("t", 0, 1, "the offset is the end of the log"), AtOffset(5), UTC)
+    assert picture.strips == ()
+    assert picture.facts == ("no segment: the offset is the end of the log",)
+
+
+def test_an_answer_of_an_older_broker_has_no_trail_and_no_sizes() -> None:
+    wire = SEEK.to_wire()
+    for name in ("positions", "log_size", "batch_size"):
+        del wire[name]
+    for lookup in wire["lookups"]:
+        del lookup["trail"]
+    text = "\n".join(lines_of(seek_picture(ExplainReply.from_wire(wire), AtTime(NOW), UTC), 80))
+    assert "Offset 59,990 ends the batch at position 718,913: the scan begins there." in text
+    assert "●" not in text
+
+
+# --- SVG --------------------------------------------------------------------------------------------------------------
+
+
+def test_several_pictures_stand_below_each_other() -> None:
+    one, two = (ET.fromstring(svg_of([segments_picture(CHAIN, UTC)] * count)) for count in (1, 2))
+    assert float(two.attrib["height"]) > 1.7 * float(one.attrib["height"])
+    assert len(list(two)) > 1.9 * (len(list(one)) - 3)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Of two colours, as WCAG defines it: from 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return sum(part * share for part, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_and_every_kind_stand_out_on_the_light_and_on_the_dark_background() -> None:
+    light, _, dark = svg_of([]).partition("@media (prefers-color-scheme: dark)")
+    for style in (light, dark):
+        colours = dict(re.findall(r"^ *\.([\w-]+)(?:, \.title)? \{ (?:fill|stroke): (#\w{6}) \}$", style, re.MULTILINE))
+        assert colours.keys() >= {"paper", "ink", "faint", *(kind.name.lower().replace("_", "-") for kind in Kind)}
+        paper = colours.pop("paper")
+        assert _contrast(colours["ink"], paper) > 10
+        assert _contrast(colours["faint"], paper) > 4.5
+        assert min(_contrast(colour, paper) for name, colour in colours.items() if name not in {"file", "axis"}) > 2.8
+
+
+@settings(max_examples=examples(100))
+@given(explanations, seeks)
+def test_any_answer_is_a_document_whose_text_lies_within_it(
+    explained: PartitionExplanation, reply: ExplainReply
+) -> None:
+    document = ET.fromstring(svg_of([segments_picture(explained, UTC), seek_picture(reply, AtTime(NOW), UTC)]))
+    width, height = float(document.attrib["width"]), float(document.attrib["height"])
+    for element in document.iter(f"{SVG}text"):
+        assert 0 <= float(element.attrib["x"]) <= width
+        assert 0 <= float(element.attrib["y"]) <= height
