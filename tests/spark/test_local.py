@@ -1,4 +1,4 @@
-"""localLogDir: what a log directory gives, held against what its broker gives, while the broker is at work."""
+"""What a source plans and reads from its broker and, by localLogDir, from a log directory, held against each other."""
 
 import threading
 from dataclasses import replace
@@ -30,7 +30,7 @@ from seglog_spark.options import (
     parse_read_options,
     parse_write_options,
 )
-from seglog_spark.planning import DataLossError
+from seglog_spark.planning import DataLossError, Ends
 from seglog_spark.plans import StreamPlan, plan_batch
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS
@@ -66,28 +66,53 @@ def rows(server: str | Path, ranges: list[OffsetRange]) -> pa.Table:
     return pa.Table.from_batches(batches).combine_chunks()
 
 
+def offsets(reader: RangeReader, *ranges: OffsetRange) -> list[int]:
+    return [offset for wanted in ranges for batch in reader.read(wanted) for offset in batch["offset"].to_pylist()]
+
+
 # --- Planning ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_log_directory_answers_planning_as_its_broker_does(running: Daemon, client: Client, topic: str) -> None:
     fill(client, topic, 3000)
-    client.truncate_topic(topic, {0: 100})
+    client.create_topic(f"{topic}.more")
     log, local = Catalog(client), LocalCatalog(running.directory)
-    selections = (Subscribe((topic,)), SubscribePattern(f"{topic}.*"), Assign((tp(f"{topic}-1"),)))
-    for selection in selections:
-        assert local.partitions(selection) == log.partitions(selection)
-    both = log.partitions(Subscribe((topic,)))
+    both = [tp(f"{topic}-0"), tp(f"{topic}-1")]
+    for catalog in (log, local):
+        assert catalog.partitions(Subscribe((topic,))) == catalog.partitions(SubscribePattern(topic)) == both
+        for selection in (Subscribe((topic, f"{topic}.more")), SubscribePattern(f"{topic}.*")):
+            assert catalog.partitions(selection) == [*both, tp(f"{topic}.more-0")]
+        assert catalog.partitions(Assign((both[1],))) == both[1:]
+        with pytest.raises(OptionError, match="no topic's whole name matches"):
+            catalog.partitions(SubscribePattern(topic[:-1]))
+        with pytest.raises(OptionError, match=f"names partition 2 of {topic}, which has 2"):
+            catalog.partitions(Assign((tp(f"{topic}-2"),)))
     ends = log.ends(both)
+    assert sum(end.latest for end in ends.values()) == 3000
+    extents = log.extents(ends)
+    size = client.describe_topic(topic).size
+    assert 0 <= size - sum(extent.size for (extent,) in extents.values()) <= 2
+    assert [(extent.start, extent.end) for (extent,) in extents.values()] == [tuple(ends[p]) for p in extents]
+    for partition, (extent,) in extents.items():
+        segments = log.segments(partition, ends[partition])
+        assert len(segments) > 1
+        assert [edge for s in segments for edge in s[:2]][1:-1:2] == [s.start for s in segments[1:]]
+        assert (segments[0].start, segments[-1].end) == (extent.start, extent.end)
+    assert sum(s.size for p in both for s in log.segments(p, ends[p])) == size
+    client.truncate_topic(topic, {0: 100})
+    ends = log.ends(both)
+    assert log.ends(both[:1]) == {both[0]: Ends(100, ends[both[0]].latest)}
     assert {p: found.latest for p, found in local.ends(both).items()} == {p: found.latest for p, found in ends.items()}
+    with client.consumer(topic) as consumer:
+        records = list(consumer)
     for time_ms in (0, 1, 1_000_000, 1_500_500, 2_999_000, 2_999_001):
-        asked = dict.fromkeys(both, time_ms)
-        assert local.find_times(asked)[both[1]] == log.find_times(asked)[both[1]]
+        found = log.find_times(dict.fromkeys(both, time_ms))
+        for partition in both:
+            mine = (r.offset for r in records if r.partition == partition.partition and r.timestamp >= time_ms)
+            assert found[partition] == next(mine, None)
+        assert local.find_times(dict.fromkeys(both, time_ms))[both[1]] == found[both[1]]
     for partition in both:
         assert local.segments(partition, ends[partition]) == log.segments(partition, ends[partition])
-    with pytest.raises(OptionError, match="no topic's whole name matches"):
-        local.partitions(SubscribePattern("nothing like it"))
-    with pytest.raises(OptionError, match="names partition 2 of"):
-        local.partitions(Assign((tp(f"{topic}-2"),)))
 
 
 def test_patterns_match_neither_the_brokers_topics_nor_the_sinks_notes(tmp_path: Path) -> None:
@@ -202,12 +227,11 @@ def test_batch_and_stream_end_where_their_isolation_does_and_read_what_it_lets_t
     log, partition = LocalCatalog(ledger, isolation=isolation), tp("ledger-0")
     tasks = plan_batch(log, parse_read_options(given, "batch"), Wanted())
     assert (len(tasks), tasks[0].start, tasks[-1].end) == (7, 0, latest)
-    reader = RangeReader(ledger, ("offset",), isolation=isolation)
-    offsets = [o for task in tasks for batch in reader.read(task) for o in batch.column("offset").to_pylist()]
+    found = offsets(RangeReader(ledger, ("offset",), isolation=isolation), *tasks)
     facts = load_case("transactions").answered["ledger-0"]
     told = facts["read_committed"] if isolation == "read_committed" else facts
-    assert offsets == [row[0] for row in told["records"]["all"]]
-    assert len(offsets) == count
+    assert found == [row[0] for row in told["records"]["all"]]
+    assert len(found) == count
     stream = StreamPlan(log, parse_read_options(given | {"startingOffsets": "earliest"}, "stream"))
     assert stream.next_end(stream.initial(), is_limited=True) == {partition: latest}
     stream.stop_at_latest()
@@ -238,6 +262,24 @@ def test_spark_reads_committed_records(spark: "SparkSession", ledger: Path) -> N
 # --- What goes wrong --------------------------------------------------------------------------------------------------
 
 
+def test_what_is_gone_when_a_task_comes_to_read_it_is_an_error_or_left_out(
+    running: Daemon, client: Client, topic: str
+) -> None:
+    """What is there is a range's records and no others."""
+    fill(client, topic, 500, partitions=1)
+    assert offsets(RangeReader(running.address, ("offset",)), OffsetRange(topic, 0, 123, 321)) == list(range(123, 321))
+    assert offsets(RangeReader(running.address, ("offset",)), OffsetRange(topic, 0, 5, 5)) == []
+    (batch,) = RangeReader(running.address, ("offset", "value")).read(OffsetRange(topic, 0, 7, 9))
+    assert batch.to_pydict() == {"offset": [7, 8], "value": [b"value 35", b"value 40"]}
+    client.truncate_topic(topic, {0: 100})
+    for start, end, why in ((30, 300, r"offset 30 .*"), (450, 600, "the log ends at 500")):
+        wanted = OffsetRange(topic, 0, start, end)
+        with pytest.raises(DataLossError, match=f"from {start} to {end} cannot all be read: .*{why}"):
+            offsets(RangeReader(running.address, ("offset",)), wanted)
+        accepting = RangeReader(running.address, ("offset",), fail_on_data_loss=False)
+        assert offsets(accepting, wanted) == list(range(max(start, 100), min(end, 500)))
+
+
 def test_a_range_whose_segments_are_gone_is_lost_or_left_out(tmp_path: Path) -> None:
     directory = make_partition(tmp_path)
     paths = [write_segment(directory, [batch_at(base, 2)], base) for base in (0, 2, 4, 6)]
@@ -248,8 +290,7 @@ def test_a_range_whose_segments_are_gone_is_lost_or_left_out(tmp_path: Path) -> 
     paths[0].unlink()
     with pytest.raises(DataLossError, match=r"from 0 to 8 cannot all be read: .*the log begins at 4"):
         rows(tmp_path, [wanted])
-    accepting = RangeReader(tmp_path, ("offset",), fail_on_data_loss=False)
-    assert [o for batch in accepting.read(wanted) for o in batch.column("offset").to_pylist()] == [4, 5, 6, 7]
+    assert offsets(RangeReader(tmp_path, ("offset",), fail_on_data_loss=False), wanted) == [4, 5, 6, 7]
 
 
 @pytest.mark.soak
