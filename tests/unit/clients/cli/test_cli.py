@@ -455,9 +455,9 @@ def test_deleting_asks_in_a_terminal_and_only_there(run: Run, broker: FakeBroker
         assert "seglog: t is not deleted" in asked
     assert run(*delete, answer="YES\n")[0] == 0
     assert "t" not in broker.logs
-    for options, answer in ((("--yes",), ""), ((), None)):
+    for unasked in (("--yes",), ()):
         broker.logs["t"] = []
-        assert run(*delete, *options, answer=answer) == (0, "t: deleted\n", "")
+        assert run(*delete, *unasked, answer="" if unasked else None) == (0, "t: deleted\n", "")
 
 
 @pytest.mark.parametrize(
