@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog_spark.java import make_shim
-from tests.foreign_programs import AbsentError, debian_package, installed, run, skipped_where_absent, tools
+from tests.foreign_programs import AbsentError, installed, run, skipped_where_absent, tools
 from tests.interop.clients.conversation import (
     Consumed,
     Record,
@@ -47,15 +47,10 @@ class Program:
     command: Callable[[], Sequence[str]]
     """Installs it, and gives the command, with SERVER in the place of the server. Raises AbsentError."""
     codecs: Sequence[str] = CODECS
-    produces_binary_keys: bool = True
-    """Whether it can be given any bytes as keys, no bytes included; else some text."""
     produces_null_headers: bool = True
-    has_binary_headers: bool = True
     sets_timestamps: bool = True
     consumes: bool = True
     """Whether it can consume without being a member of a group."""
-    has_admin: bool = True
-    describes: bool = True
     joins_groups: bool = True
 
 
@@ -115,9 +110,9 @@ class Client:
         )
         return None if offset is None else int(offset)
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, **isolation: str) -> list[Consumed]:
-        """``count`` records from ``offset`` on; ``isolation`` for clients in Python alone."""
-        found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count, **isolation)
+    def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+        """``count`` records from ``offset`` on."""
+        found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count)
         return [unpack_consumed(record) for record in found]
 
     def offset_for_time(self, topic: str, partition: int, time: int) -> int | None:
@@ -125,26 +120,10 @@ class Client:
         found = self._ask("offset_for_time", topic=topic, partition=partition, time=time)
         return None if found is None else int(found)
 
-    def ends(self, topic: str, partition: int, **isolation: str) -> tuple[int, int]:
-        """The earliest and the latest offset; ``isolation`` for clients in Python alone."""
-        earliest, latest = self._ask("ends", topic=topic, partition=partition, **isolation)
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The earliest and the latest offset."""
+        earliest, latest = self._ask("ends", topic=topic, partition=partition)
         return earliest, latest
-
-    def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Create a topic."""
-        self._ask("create", topic=topic, partitions=partitions, config=config)
-
-    def describe(self, topic: str) -> int:
-        """The number of partitions."""
-        return int(self._ask("describe", topic=topic))
-
-    def topics(self) -> list[str]:
-        """All topics."""
-        return list(self._ask("topics"))
-
-    def delete(self, topic: str) -> None:
-        """Delete a topic."""
-        self._ask("delete", topic=topic)
 
     def keep_on(self, topic: str, seconds: float) -> int:
         """How many records it has produced by one producer, in so much time."""
@@ -234,28 +213,6 @@ def _python(name: str, pins: Path) -> Path:
 
 def _in_python(module: str) -> Sequence[str]:
     return str(python_environment()), "-m", f"tests.interop.clients.{module}", "SERVER"
-
-
-def _kcat() -> Path:
-    """Debian's kcat, where it is not on the machine: only its libraries come with it."""
-    return debian_package("kcat")
-
-
-def kcat_command() -> list[str]:
-    """The command kcat."""
-    found = shutil.which("kcat")
-    if found is not None:
-        return [found]
-    folder = _installed_once("kcat")
-    libraries = os.pathsep.join(map(str, folder.glob("usr/lib/*-linux-gnu")))
-    wrapper = folder / "kcat"
-    wrapper.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{libraries}" exec "{folder}/usr/bin/kcat" "$@"\n')
-    wrapper.chmod(0o755)
-    return [str(wrapper)]
-
-
-def _kcat_client() -> Sequence[str]:
-    return sys.executable, "-m", "tests.interop.clients.kcat_client", "SERVER", *kcat_command()
 
 
 def _java() -> Path:
@@ -382,7 +339,6 @@ def _spark_client() -> Sequence[str]:
 _INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
     "python": lambda: _python("python", CLIENTS / "requirements.txt"),
     **{name: functools.partial(_python, name, CLIENTS / f"requirements-{name}.txt") for name in FRAMEWORKS},
-    "kcat": _kcat,
     "java": _java,
     "frameworks": _frameworks,
     "flink": _flink,
@@ -395,14 +351,6 @@ PROGRAMS: Final = (
     Program("kafka-python", lambda: _in_python("kafka_python_client"), produces_null_headers=False),
     Program("confluent-kafka", lambda: _in_python("confluent_client")),
     Program("aiokafka", lambda: _in_python("aiokafka_client"), produces_null_headers=False),
-    Program(
-        "kcat",
-        _kcat_client,
-        produces_binary_keys=False,
-        has_binary_headers=False,
-        sets_timestamps=False,
-        has_admin=False,
-    ),
     Program("java", _java_client),
     Program("franz-go", lambda: _in_go("franz")),
     Program("sarama", lambda: _in_go("sarama")),
@@ -413,12 +361,5 @@ PROGRAMS: Final = (
         consumes=False,
         produces_null_headers=False,
     ),
-    Program(
-        "spark",
-        _spark_client,
-        sets_timestamps=False,
-        has_admin=False,
-        describes=False,
-        joins_groups=False,
-    ),
+    Program("spark", _spark_client, sets_timestamps=False, joins_groups=False),
 )

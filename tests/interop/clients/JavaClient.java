@@ -10,12 +10,10 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
@@ -69,20 +67,6 @@ public final class JavaClient {
           return List.of(
               consumer.beginningOffsets(List.of(place)).get(place), consumer.endOffsets(List.of(place)).get(place));
         }
-      case "create":
-        Map<String, String> config = new HashMap<>();
-        step.get("config").fields().forEachRemaining(each -> config.put(each.getKey(), each.getValue().asText()));
-        NewTopic wanted = new NewTopic(topic, Optional.of(step.get("partitions").asInt()), Optional.empty());
-        admin.createTopics(List.of(wanted.configs(config))).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
-        return null;
-      case "describe":
-        return admin.describeTopics(List.of(topic)).allTopicNames().get(TIMEOUT_SECONDS, TimeUnit.SECONDS)
-            .get(topic).partitions().size();
-      case "topics":
-        return admin.listTopics().names().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
-      case "delete":
-        admin.deleteTopics(List.of(topic)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
-        return null;
       case "keep_on":
         return keepOn(place, step.get("seconds").asDouble());
       case "login":

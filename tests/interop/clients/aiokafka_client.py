@@ -3,13 +3,11 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.helpers import create_ssl_context
 
 from tests.interop.clients.conversation import SECURITY, TIMEOUT_SECONDS, Consumed, Record, logged_errors, serve
@@ -57,18 +55,13 @@ async def produce(
         return None if acks == "0" else int(first.offset)
 
 
-async def consume(
-    topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted"
-) -> list[Consumed]:
-    async with AIOKafkaConsumer(**settings(), isolation_level=isolation) as consumer:
+async def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+    async with AIOKafkaConsumer(**settings()) as consumer:
         place = TopicPartition(topic, partition)
         consumer.assign([place])
         consumer.seek(place, offset)
-        found: list[Consumed] = []
-        while len(found) < count:
-            record = await consumer.getone()
-            found.append((record.offset, record.key, record.value, list(record.headers), record.timestamp))
-        return found
+        found = [await consumer.getone() for _ in range(count)]
+        return [(each.offset, each.key, each.value, list(each.headers), each.timestamp) for each in found]
 
 
 async def offset_for_time(topic: str, partition: int, time: int) -> int | None:
@@ -78,48 +71,10 @@ async def offset_for_time(topic: str, partition: int, time: int) -> int | None:
         return None if found is None else int(found.offset)
 
 
-async def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
-    async with AIOKafkaConsumer(**settings(), isolation_level=isolation) as consumer:
+async def ends(topic: str, partition: int) -> list[int]:
+    async with AIOKafkaConsumer(**settings()) as consumer:
         place = TopicPartition(topic, partition)
         return [(await consumer.beginning_offsets([place]))[place], (await consumer.end_offsets([place]))[place]]
-
-
-@asynccontextmanager
-async def _admin() -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(**settings())
-    await admin.start()
-    try:
-        yield admin
-    finally:
-        await admin.close()
-
-
-async def create(topic: str, partitions: int, config: dict[str, str]) -> None:
-    async with _admin() as admin:
-        _check(await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)]))
-
-
-async def describe(topic: str) -> int:
-    async with _admin() as admin:
-        (described,) = await admin.describe_topics([topic])
-        return len(described["partitions"])
-
-
-async def topics() -> list[str]:
-    async with _admin() as admin:
-        return list(await admin.list_topics())
-
-
-async def delete(topic: str) -> None:
-    async with _admin() as admin:
-        _check(await admin.delete_topics([topic]))
-
-
-def _check(response: Any) -> None:
-    """Raises RuntimeError for an error in a response, which aiokafka returns as it came."""
-    errors = [entry[1] for entry in getattr(response, "topic_errors", None) or response.topic_error_codes]
-    if any(errors):
-        raise RuntimeError(str(response))
 
 
 async def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
@@ -157,5 +112,5 @@ def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]
 
 
 if __name__ == "__main__":
-    steps = (produce, consume, offset_for_time, ends, create, describe, topics, delete, group, login, keep_on)
+    steps = (produce, consume, offset_for_time, ends, group, login, keep_on)
     serve({step.__name__: _waited(step) for step in steps})

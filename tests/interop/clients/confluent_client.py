@@ -1,12 +1,12 @@
 """confluent-kafka, which is librdkafka, as ``conversation`` has it."""
 
-import functools
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.interop.clients.conversation import SECURITY, TIMEOUT_SECONDS, Consumed, Record, serve
 
@@ -54,89 +54,49 @@ def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool,
     return None if acks == "0" else min(offsets)
 
 
-def _consumer(group: str = "none", start: str = "error", isolation: str = "read_uncommitted") -> Any:
+def _consumer(group: str = "none", start: str = "error") -> Any:
     """A consumer; librdkafka wants the name of a group even if there is none."""
-    settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": start}
-    return Consumer(SERVER | settings | {"isolation.level": isolation})
+    return closing(Consumer(SERVER | {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": start}))
 
 
-def consume(topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Consumed]:
-    consumer = _consumer(isolation=isolation)
-    try:
+def _polled(consumer: Any, count: int) -> Iterator[Any]:
+    for _ in range(count):
+        message = consumer.poll(TIMEOUT_SECONDS)
+        if message is None:
+            return
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        yield message
+
+
+def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+    with _consumer() as consumer:
         consumer.assign([TopicPartition(topic, partition, offset)])
-        found: list[Consumed] = []
-        while len(found) < count:
-            message = consumer.poll(TIMEOUT_SECONDS)
-            if message is None:
-                break
-            error = message.error()
-            if error is not None:
-                raise KafkaException(error)
-            kind, timestamp = message.timestamp()
-            found.append(
-                (
-                    message.offset(),
-                    message.key(),
-                    message.value(),
-                    message.headers() or [],
-                    -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-                )
-            )
-        return found
-    finally:
-        consumer.close()
+        return [
+            (each.offset(), each.key(), each.value(), each.headers() or [], each.timestamp()[1])
+            for each in _polled(consumer, count)
+        ]
 
 
 def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    consumer = _consumer()
-    try:
+    with _consumer() as consumer:
         (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, time)], TIMEOUT_SECONDS)
         if found.error is not None:
             raise KafkaException(found.error)
         return None if found.offset < 0 else int(found.offset)
-    finally:
-        consumer.close()
 
 
-def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
-    consumer = _consumer(isolation=isolation)
-    try:
+def ends(topic: str, partition: int) -> list[int]:
+    with _consumer() as consumer:
         return list(consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_SECONDS))
-    finally:
-        consumer.close()
 
 
 def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
-    consumer = _consumer(group, "earliest")
-    try:
+    with _consumer(group, "earliest") as consumer:
         consumer.subscribe([topic])
-        found: list[tuple[int, int]] = []
-        while len(found) < count:
-            message = consumer.poll(TIMEOUT_SECONDS)
-            if message is None:
-                break
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            found.append((message.partition(), message.offset()))
+        found = [(each.partition(), each.offset()) for each in _polled(consumer, count)]
         consumer.commit(asynchronous=False)
         return found
-    finally:
-        consumer.close()
-
-
-@functools.cache
-def _admin() -> Any:
-    return AdminClient(SERVER)
-
-
-def create(topic: str, partitions: int, config: dict[str, str]) -> None:
-    for future in _admin().create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
-        future.result(TIMEOUT_SECONDS)
-
-
-def delete(topic: str) -> None:
-    for future in _admin().delete_topics([topic]).values():
-        future.result(TIMEOUT_SECONDS)
 
 
 def login() -> None:
@@ -168,23 +128,6 @@ def keep_on(topic: str, seconds: float) -> int:
     return sent
 
 
-def main() -> None:
-    serve(
-        {
-            "produce": produce,
-            "consume": consume,
-            "offset_for_time": offset_for_time,
-            "ends": ends,
-            "create": create,
-            "describe": lambda topic: len(_admin().list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions),
-            "topics": lambda: list(_admin().list_topics(timeout=TIMEOUT_SECONDS).topics),
-            "delete": delete,
-            "group": group,
-            "login": login,
-            "keep_on": keep_on,
-        }
-    )
-
-
 if __name__ == "__main__":
-    main()
+    steps = (produce, consume, offset_for_time, ends, group, login, keep_on)
+    serve({step.__name__: step for step in steps})

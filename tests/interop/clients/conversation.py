@@ -10,16 +10,11 @@ produce                   topic, partition, acks, codec, idempotent, records    
 consume                   topic, partition, offset, count                             records
 offset_for_time           topic, partition, time                                      offset, null for none
 ends                      topic, partition                                            [earliest, latest]
-create                    topic, partitions, config                                   null
-describe                  topic                                                       number of partitions
-topics                                                                                names
-delete                    topic                                                       null
 group                     topic, group, count                                         [partition, offset] of each
 login                                                                                 null
 keep_on                   topic, seconds                                              records that were sent
 ========================  ==========================================================  =============================
 
-``consume`` and ``ends`` of those in Python also take ``isolation``, which is "read_uncommitted" unless it is given.
 ``acks`` is "0", "1" or "all"; the result of ``produce`` is null with "0". ``codec`` is none, gzip, snappy, lz4 or zstd.
 ``group`` joins a consumer group, reads ``count`` records from where the group is, commits, and leaves. ``login``
 connects, and has the client's own error where it is not let in. ``keep_on`` produces to partition 0 by one producer, a

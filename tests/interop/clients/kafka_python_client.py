@@ -1,12 +1,12 @@
 """kafka-python, as ``conversation`` has it."""
 
-import functools
 import sys
 import time
+from contextlib import closing
+from itertools import islice
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.interop.clients.conversation import SECURITY, TIMEOUT_SECONDS, Consumed, Record, logged_errors, serve
@@ -37,14 +37,15 @@ SERVER = _settings()
 
 
 def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]) -> int | None:
-    producer = KafkaProducer(
-        **SERVER,
-        acks=acks if acks == "all" else int(acks),
-        compression_type=None if codec == "none" else codec,
-        enable_idempotence=idempotent,
-        linger_ms=100,
-    )
-    try:
+    with closing(
+        KafkaProducer(
+            **SERVER,
+            acks=acks if acks == "all" else int(acks),
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            linger_ms=100,
+        )
+    ) as producer:
         sent = [
             producer.send(topic, value, key, headers, partition, timestamp)
             for key, value, headers, timestamp in records
@@ -52,78 +53,42 @@ def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool,
         producer.flush(TIMEOUT_SECONDS)
         first = sent[0].get(TIMEOUT_SECONDS)
         return None if acks == "0" else int(first.offset)
-    finally:
-        producer.close()
 
 
-def _consumer(isolation: str = "read_uncommitted") -> Any:
-    return KafkaConsumer(**SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000, isolation_level=isolation)
+def _consumer(*topics: str, **more: Any) -> Any:
+    return closing(KafkaConsumer(*topics, **SERVER, consumer_timeout_ms=TIMEOUT_SECONDS * 1000, **more))
 
 
-def consume(topic: str, partition: int, offset: int, count: int, isolation: str = "read_uncommitted") -> list[Consumed]:
-    consumer = _consumer(isolation)
-    try:
+def consume(topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
+    with _consumer() as consumer:
         place = TopicPartition(topic, partition)
         consumer.assign([place])
         consumer.seek(place, offset)
-        found: list[Consumed] = []
-        for record in consumer:
-            found.append((record.offset, record.key, record.value, list(record.headers), record.timestamp))
-            if len(found) == count:
-                break
-        return found
-    finally:
-        consumer.close()
+        return [
+            (record.offset, record.key, record.value, list(record.headers), record.timestamp)
+            for record in islice(consumer, count)
+        ]
 
 
 def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    consumer = _consumer()
-    try:
+    with _consumer() as consumer:
         place = TopicPartition(topic, partition)
         found = consumer.offsets_for_times({place: time})[place]
         return None if found is None else int(found.offset)
-    finally:
-        consumer.close()
 
 
-def ends(topic: str, partition: int, isolation: str = "read_uncommitted") -> list[int]:
-    consumer = _consumer(isolation)
-    try:
+def ends(topic: str, partition: int) -> list[int]:
+    with _consumer() as consumer:
         place = TopicPartition(topic, partition)
         return [consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]]
-    finally:
-        consumer.close()
 
 
 def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
-    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    consumer = KafkaConsumer(
-        topic,
-        **SERVER,
-        group_id=group,
-        max_poll_records=1,
-        consumer_timeout_ms=TIMEOUT_SECONDS * 1000,
-        **settings,
-    )
-    try:
-        found: list[tuple[int, int]] = []
-        for record in consumer:
-            found.append((record.partition, record.offset))
-            if len(found) == count:
-                break
+    own = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "max_poll_records": 1}
+    with _consumer(topic, group_id=group, **own) as consumer:
+        found = [(record.partition, record.offset) for record in islice(consumer, count)]
         consumer.commit()
         return found
-    finally:
-        consumer.close()
-
-
-@functools.cache
-def _admin() -> Any:
-    return KafkaAdminClient(**SERVER)
-
-
-def create(topic: str, partitions: int, config: dict[str, str]) -> None:
-    _admin().create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
 
 
 def login() -> None:
@@ -140,35 +105,15 @@ def login() -> None:
 
 
 def keep_on(topic: str, seconds: float) -> int:
-    producer = KafkaProducer(**SERVER, acks="all")
     sent, end = 0, time.monotonic() + seconds
-    try:
+    with closing(KafkaProducer(**SERVER, acks="all")) as producer:
         while time.monotonic() < end:
             producer.send(topic, b"value", partition=0).get(TIMEOUT_SECONDS)
             sent += 1
             time.sleep(0.1)
-    finally:
-        producer.close()
     return sent
 
 
-def main() -> None:
-    serve(
-        {
-            "produce": produce,
-            "consume": consume,
-            "offset_for_time": offset_for_time,
-            "ends": ends,
-            "create": create,
-            "describe": lambda topic: len(_admin().describe_topics([topic])[0]["partitions"]),
-            "topics": lambda: list(_admin().list_topics()),
-            "delete": lambda topic: print(_admin().delete_topics([topic]), file=sys.stderr),
-            "group": group,
-            "login": login,
-            "keep_on": keep_on,
-        }
-    )
-
-
 if __name__ == "__main__":
-    main()
+    steps = (produce, consume, offset_for_time, ends, group, login, keep_on)
+    serve({step.__name__: step for step in steps})

@@ -80,16 +80,6 @@ const steps = {
     const found = (await admin.fetchTopicOffsets(topic)).find((one) => one.partition === partition)
     return [Number(found.low), Number(found.high)]
   }),
-  create: ({ topic, partitions, config }) => withAdmin(async (admin) => {
-    const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }))
-    const created = await admin.createTopics({ topics: [{ topic, numPartitions: partitions, configEntries }] })
-    if (!created) throw new Error('the topic exists')
-    return null
-  }),
-  describe: ({ topic }) => withAdmin(async (admin) => {
-    const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
-    return topics[0].partitions.length
-  }),
   async keep_on({ topic, seconds }) {
     const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner })
     await producer.connect()
@@ -106,11 +96,6 @@ const steps = {
     }
   },
   login: () => withAdmin(async () => null),
-  topics: () => withAdmin((admin) => admin.listTopics()),
-  delete: ({ topic }) => withAdmin(async (admin) => {
-    await admin.deleteTopics({ topics: [topic] })
-    return null
-  }),
   async group({ topic, group, count }) {
     const consumer = kafka.consumer({ groupId: group, retry: { retries: 3, restartOnFailure: async () => false } })
     await consumer.connect()

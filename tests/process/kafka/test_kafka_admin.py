@@ -101,6 +101,13 @@ def test_kafkas_own_tools_administer_a_broker(running: Daemon, tmp_path: Path) -
     told = tools.run("configs", arguments=(*broker, "--alter", "--add-config", "log.cleaner.threads=2"), fails=True)
     assert "Cannot update these configs dynamically" in told
 
+    carol = ("--entity-type", "users", "--entity-name", "carol")
+    made = "SCRAM-SHA-256=[iterations=8192,password=carol-secret]"
+    tools.run("configs", arguments=(*carol, "--alter", "--add-config", made))
+    assert "are SCRAM-SHA-256=iterations=8192" in tools.run("configs", arguments=(*carol, "--describe"))
+    tools.run("configs", arguments=(*carol, "--alter", "--delete-config", "SCRAM-SHA-256"))
+    assert "SCRAM" not in tools.run("configs", arguments=(*carol, "--describe"))
+
     told = tools.run("log-dirs", arguments=("--describe", "--topic-list", "one"))
     [directory] = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]
     assert directory["logDir"] == str(running.directory)

@@ -86,22 +86,6 @@ func do(step *conversation.Step) (any, error) {
 		start, _ := starts.Lookup(step.Topic, step.Partition)
 		end, _ := ends.Lookup(step.Topic, step.Partition)
 		return []int64{start.Offset, end.Offset}, nil
-	case "create":
-		config := map[string]*string{}
-		for name, value := range step.Config {
-			config[name] = &value
-		}
-		_, err := admin.CreateTopic(ctx, step.Partitions, -1, config, step.Topic)
-		return nil, err
-	case "describe":
-		topics, err := admin.ListTopics(ctx, step.Topic)
-		return len(topics[step.Topic].Partitions), err
-	case "topics":
-		topics, err := admin.ListTopics(ctx)
-		return topics.Names(), err
-	case "delete":
-		_, err := admin.DeleteTopic(ctx, step.Topic)
-		return nil, err
 	}
 	return nil, fmt.Errorf("no step %q", step.Do)
 }

@@ -34,54 +34,26 @@ func do(step *conversation.Step) (any, error) {
 		return consume(step)
 	case "group":
 		return group(step)
-	case "offset_for_time", "ends":
-		client, err := sarama.NewClient(servers, settings())
-		if err != nil {
+	}
+	client, err := sarama.NewClient(servers, settings())
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	switch step.Do {
+	case "offset_for_time":
+		found, err := client.GetOffset(step.Topic, step.Partition, step.Time)
+		if err != nil || found < 0 {
 			return nil, err
 		}
-		defer client.Close()
-		if step.Do == "offset_for_time" {
-			found, err := client.GetOffset(step.Topic, step.Partition, step.Time)
-			if err != nil || found < 0 {
-				return nil, err
-			}
-			return found, nil
-		}
+		return found, nil
+	case "ends":
 		oldest, err := client.GetOffset(step.Topic, step.Partition, sarama.OffsetOldest)
 		if err != nil {
 			return nil, err
 		}
 		newest, err := client.GetOffset(step.Topic, step.Partition, sarama.OffsetNewest)
 		return []int64{oldest, newest}, err
-	}
-	admin, err := sarama.NewClusterAdmin(servers, settings())
-	if err != nil {
-		return nil, err
-	}
-	defer admin.Close()
-	switch step.Do {
-	case "create":
-		detail := &sarama.TopicDetail{NumPartitions: step.Partitions, ReplicationFactor: 1}
-		detail.ConfigEntries = map[string]*string{}
-		for name, value := range step.Config {
-			detail.ConfigEntries[name] = &value
-		}
-		return nil, admin.CreateTopic(step.Topic, detail, false)
-	case "describe":
-		described, err := admin.DescribeTopics([]string{step.Topic})
-		if err != nil {
-			return nil, err
-		}
-		return len(described[0].Partitions), nil
-	case "topics":
-		client, err := sarama.NewClient(servers, settings())
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
-		return client.Topics()
-	case "delete":
-		return nil, admin.DeleteTopic(step.Topic)
 	}
 	return nil, fmt.Errorf("no step %q", step.Do)
 }
