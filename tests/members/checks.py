@@ -130,16 +130,6 @@ def looks(lines: Iterable[AnyLine], group: str) -> int:
     return min(owners, sum(isinstance(line, Looked) and bool(line.offsets) for line in mine))
 
 
-def off_the_clock(lines: Iterable[AnyLine], begun: float, ended: float) -> list[str]:
-    """Lines with times before ``begun``, after ``ended``, or the wrong way round: their process has another clock."""
-    wrong = []
-    for line in lines:
-        times = [getattr(line, name) for name in ("begun", "at", "ended") if hasattr(line, name)]
-        if times != sorted(times) or any(not begun <= time <= ended for time in times):
-            wrong.append(str(line))
-    return wrong
-
-
 def without_generation(lines: Iterable[AnyLine]) -> list[str]:
     """Members that have committed, and never told a generation: only the watcher could have found them out."""
     told: dict[str, bool] = {}
@@ -149,11 +139,10 @@ def without_generation(lines: Iterable[AnyLine]) -> list[str]:
     return sorted(who for who, has_told in told.items() if not has_told)
 
 
-def wrongs(lines: Sequence[AnyLine], ends: Mapping[int, int], begun: float, ended: float) -> list[str]:
-    """All that is wrong with what was told from ``begun`` to ``ended`` by all groups."""
+def wrongs(lines: Sequence[AnyLine], ends: Mapping[int, int]) -> list[str]:
+    """All that is wrong with what was told by all groups."""
     groups = sorted({line.group for line in lines})
     return [
-        *off_the_clock(lines, begun, ended),
         *(wrong for group in groups for wrong in not_handled(lines, group, ends)),
         *gone_back(lines),
         *owned_twice(lines),

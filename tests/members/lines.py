@@ -24,14 +24,6 @@ class Assigned(Line, frozen=True, tag="assigned"):
     partitions: list[int]
 
 
-class Revoked(Line, frozen=True, tag="revoked"):
-    """A member has given these partitions up, or lost them."""
-
-    at: float
-    partitions: list[int]
-    lost: bool
-
-
 class Handled(Line, frozen=True, tag="handled"):
     """The record at ``offset`` is done; it is committed later."""
 
@@ -50,14 +42,6 @@ class Committed(Line, frozen=True, tag="committed"):
     member: str
     generation: int | None
     offsets: dict[int, int]
-
-
-class Refused(Line, frozen=True, tag="refused"):
-    """A commit that failed; what became of it is unknown."""
-
-    begun: float
-    ended: float
-    error: str
 
 
 class Described(Line, frozen=True, tag="described"):
@@ -79,7 +63,7 @@ class Looked(Line, frozen=True, tag="looked"):
     offsets: dict[int, int]
 
 
-AnyLine = Assigned | Revoked | Handled | Committed | Refused | Described | Looked
+AnyLine = Assigned | Handled | Committed | Described | Looked
 
 _DECODER = msgspec.json.Decoder(AnyLine)
 

@@ -11,7 +11,7 @@ from typing import Final
 import seglog
 from tests.members import checks
 from tests.members.beside import Feeder, Watcher
-from tests.members.lines import AnyLine, Assigned, Committed, Described, Handled, Refused, Told
+from tests.members.lines import Assigned, Described, Handled, Told
 from tests.members.programs.telling import SESSION_SECONDS
 from tests.members.schedule import Step, rounds_of
 from tests.members.workers import Crew, Program, Worker
@@ -31,7 +31,6 @@ class Run:
 
     def __init__(self, folder: Path, broker: Daemon, groups: Mapping[str, Sequence[Program]]) -> None:
         folder.mkdir()
-        self.begun = time.monotonic()
         self.told = Told(folder)
         self._broker = broker
         self._groups = list(groups)
@@ -157,7 +156,7 @@ class Run:
         code = self._broker.stop()
         assert code == 0, f"the broker ended with {code}"
         ends = dict.fromkeys(range(PARTITIONS), self.feeder.sent)
-        wrongs = checks.wrongs(self.told.lines, ends, self.begun, time.monotonic())
+        wrongs = checks.wrongs(self.told.lines, ends)
         assert not wrongs, "\n".join([f"{len(wrongs)} wrongs", *wrongs[:_WRONGS_TOLD]])
         mute = checks.without_generation(self.told.lines)
         assert not mute, f"no generation was told by {mute}"
@@ -167,23 +166,6 @@ class Run:
         self.crew.kill()
         self.watcher.is_over.set()
         self.feeder.abandon()
-
-    def summary(self) -> str:
-        """What was seen, in figures."""
-        return "; ".join(map(self._summary_of, self._groups))
-
-    def _summary_of(self, group: str) -> str:
-        mine = [line for line in self.told.lines if line.group == group]
-        records = len(self._handled[group])
-        return (
-            f"{group}: {records:,} records, {_count(mine, Handled) - records:,} handled again, "
-            f"{_count(mine, Committed):,} commits, {_count(mine, Refused)} refused, "
-            f"generation {self._described[group].generation}, {checks.looks(mine, group)} looks"
-        )
-
-
-def _count(lines: Sequence[AnyLine], kind: type[AnyLine]) -> int:
-    return sum(isinstance(line, kind) for line in lines)
 
 
 @contextmanager
@@ -217,4 +199,3 @@ def run_through_faults(folder: Path, groups: Mapping[str, Sequence[Program]], *,
         for group in groups:
             looks = checks.looks(run.told.lines, group)
             assert looks >= LOOKS_A_ROUND * rounds, f"the watcher looked at {group} {looks} times"
-        print(f"{rounds} kills of the broker, seed {seed}, {time.monotonic() - run.begun:.0f} s: {run.summary()}")

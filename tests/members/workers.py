@@ -1,6 +1,7 @@
 """Processes that are members of groups: started, killed, stopped, resumed."""
 
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ class Program(NamedTuple):
     """Whether it speaks to the native port."""
 
 
-def python_program(module: str, python: str | Path, *, is_native: bool = False) -> Program:
-    """A program of ``tests.members.programs``, which another Python may run."""
-    command = [str(python), "-m", f"tests.members.programs.{module}"]
+def python_program(module: str, *, is_native: bool = False) -> Program:
+    """A program of ``tests.members.programs``."""
+    command = [sys.executable, "-m", f"tests.members.programs.{module}"]
     return Program(module.removesuffix("_member").replace("_", "-"), command, is_native)
 
 

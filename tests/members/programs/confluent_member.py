@@ -44,13 +44,7 @@ def main() -> None:
     def assigned(_: Consumer, places: list[TopicPartition]) -> None:
         teller.assigned(consumer.memberid(), generations.newest, [place.partition for place in places])
 
-    def revoked(_: Consumer, places: list[TopicPartition]) -> None:
-        teller.revoked([place.partition for place in places])
-
-    def lost(_: Consumer, places: list[TopicPartition]) -> None:
-        teller.revoked([place.partition for place in places], lost=True)
-
-    consumer.subscribe([teller.topic], on_assign=assigned, on_revoke=revoked, on_lost=lost)
+    consumer.subscribe([teller.topic], on_assign=assigned, on_revoke=teller.revoked, on_lost=teller.revoked)
     count = 0
     while True:
         record = consumer.poll(0.2)

@@ -33,7 +33,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no ty
         self._teller.assigned(metadata.member_id, metadata.generation_id, [place.partition for place in assigned])
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self._teller.revoked([place.partition for place in revoked])
+        self._teller.revoked()
 
 
 def started(teller: Teller) -> KafkaConsumer:

@@ -25,7 +25,7 @@ def main() -> None:
             assignors=["range"],
             session_timeout=SESSION_SECONDS,
             on_assigned=assigned,
-            on_revoked=lambda partitions, lost: teller.revoked(partitions, lost=lost),
+            on_revoked=lambda partitions, lost: teller.revoked(),
         )
         count = 0
         for record in consumer:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 SESSION_SECONDS: Final = 6.0
@@ -42,11 +42,10 @@ class Teller:
             "assigned", at=time.monotonic(), member=member, generation=self._generation, partitions=sorted(partitions)
         )
 
-    def revoked(self, partitions: Sequence[int], *, lost: bool = False) -> None:
+    def revoked(self, *_: object) -> None:
         """From now on it reads nothing. What was not committed is handled again."""
         self._partitions.clear()
         self.uncommitted.clear()
-        self._tell("revoked", at=time.monotonic(), partitions=sorted(partitions), lost=lost)
 
     def handled(self, partition: int, offset: int) -> None:
         """Do the work, which ends with saying so."""
@@ -61,16 +60,13 @@ class Teller:
         return handled >= COMMIT_RECORDS or time.monotonic() - self._committed_at >= COMMIT_SECONDS
 
     @contextmanager
-    def committing(self, errors: type[Exception] | tuple[type[Exception], ...]) -> Iterator[Mapping[int, int]]:
-        """What to commit; the body does, and raises one of ``errors`` where it could not."""
+    def committing(self, errors: type[Exception]) -> Iterator[Mapping[int, int]]:
+        """What to commit; the body does, and raises one of ``errors`` where it could not, which is not told."""
         offsets = dict(self.uncommitted)
         whose: dict[str, Any] = {"member": self._member, "generation": self._generation}
         begun = time.monotonic()
-        try:
+        with suppress(errors):
             yield offsets
-        except errors as error:
-            self._tell("refused", begun=begun, ended=time.monotonic(), error=f"{type(error).__name__}: {error}")
-        else:
             ended = time.monotonic()
             if offsets:
                 self._tell("committed", begun=begun, ended=ended, offsets=offsets, **whose)

@@ -4,7 +4,6 @@ Each process tells, a line each, what it was assigned in which generation, which
 committed; a watcher tells what the broker says. What must be true of all that: ``tests.members.checks``.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from tests.support import soak_seed
 
 pytestmark = pytest.mark.timeout(1800)
 
-NATIVE = python_program("seglog_member", sys.executable, is_native=True)
-KAFKA_PYTHON = python_program("kafka_python_member", sys.executable)
+NATIVE = python_program("seglog_member", is_native=True)
+KAFKA_PYTHON, CONFLUENT = map(python_program, ("kafka_python_member", "confluent_member"))
 
 
 def test_members_share_partitions_and_take_over_those_of_one_that_was_killed(tmp_path: Path) -> None:
@@ -30,5 +29,5 @@ def test_members_share_partitions_and_take_over_those_of_one_that_was_killed(tmp
 
 def test_native_and_kafka_members_share_a_topic_through_kills(tmp_path: Path) -> None:
     """Kills of members and of the broker."""
-    mixed = [NATIVE, KAFKA_PYTHON, NATIVE, KAFKA_PYTHON]
-    run_through_faults(tmp_path, {"red": mixed, "blue": mixed}, rounds=4, seed=soak_seed())
+    groups = {"red": [NATIVE, KAFKA_PYTHON, NATIVE, CONFLUENT], "blue": [KAFKA_PYTHON, NATIVE, CONFLUENT, NATIVE]}
+    run_through_faults(tmp_path, groups, rounds=4, seed=soak_seed())
