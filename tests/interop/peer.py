@@ -61,23 +61,6 @@ class Kafka:
         """`kafka-topics`."""
         return self._run("topics", "--bootstrap-server", self.address, *arguments)
 
-    def produce(self, topic: str, lines: str) -> None:
-        """Records from ``key:value`` lines."""
-        properties = ("parse.key=true", "key.separator=:")
-        given = [argument for each in properties for argument in ("--reader-property", each)]
-        self._run("console-producer", "--bootstrap-server", self.address, "--topic", topic, *given, stdin=lines)
-
-    def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
-        """The first ``count`` values from the beginning on."""
-        wanted = ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000")
-        told = self._run("console-consumer", "--bootstrap-server", self.address, *wanted, *arguments)
-        return told.splitlines()
-
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """By partition, the offset behind the last record."""
-        told = self._run("offsets", "--bootstrap-server", self.address, "--topic", topic)
-        return {int(line.split(":")[1]): int(line.split(":")[2]) for line in told.splitlines()}
-
     def wait_until_cleaned(self, topic: str, partition: int) -> None:
         """Return when its cleaner has gone on from where it was, which its checkpoint tells."""
         checkpoint = self.directory / "cleaner-offset-checkpoint"
@@ -94,11 +77,11 @@ class Kafka:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _run(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
+    def _run(self, *arguments: str, check: bool = True) -> str:
         environment = os.environ | {"KAFKA_HEAP": "-Xms128m -Xmx400m", "KAFKA_TOOL_HEAP": "-Xmx128m"}
         done = subprocess.run(
             [self._script, *arguments],
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             env=environment,
