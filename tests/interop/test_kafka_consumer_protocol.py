@@ -1,6 +1,6 @@
 """Kafka's clients with `group.protocol=consumer` (KIP-848), as members of one group: the broker assigns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +19,7 @@ from tests.interop.group_members import (
     members,
     wait_until,
 )
-from tests.processes import Daemon, daemon, seglog_json
-from tests.processes import seglog as run_seglog
+from tests.processes import Daemon, daemon
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -29,27 +28,18 @@ PARTITIONS: Final = 6
 RECORDS_A_ROUND: Final = 300
 SESSION_MS: Final = 6000
 
-LIVE: Final = 4
-"""Exit code of `seglog` for what is refused as things are: the group has members."""
-
 EVERYTHING: Final = {(TOPIC, number) for number in range(PARTITIONS)}
 
 SETTINGS: Final = (
     "listeners=PLAINTEXT://127.0.0.1:0",
     f"group.consumer.session.timeout.ms={SESSION_MS}",
+    "group.initial.rebalance.delay.ms=0",
     "group.consumer.heartbeat.interval.ms=500",
 )
 
 Pair = tuple[str, str]
-PAIRS: Final[Sequence[Pair]] = (
-    (CONFLUENT, CONFLUENT),
-    (JAVA, JAVA),
-    (FRANZ, FRANZ),
-    (JAVA, CONFLUENT),
-    (CONFLUENT, FRANZ),
-)
+PAIRS: Final = ((CONFLUENT, CONFLUENT), (JAVA, JAVA), (FRANZ, FRANZ), (JAVA, CONFLUENT), (CONFLUENT, FRANZ))
 each_pair = pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-each_client = pytest.mark.parametrize("client", [CONFLUENT, JAVA, FRANZ])
 
 
 @pytest.fixture
@@ -200,7 +190,7 @@ def test_a_static_member_that_comes_back_has_what_it_had(
 # --- Subscriptions ----------------------------------------------------------------------------------------------------
 
 
-@each_client
+@pytest.mark.parametrize("client", [CONFLUENT, JAVA, FRANZ])
 def test_a_regular_expression_finds_topics_that_are_made_later(
     client: str, broker: Daemon, own: seglog.Client, group: Members
 ) -> None:
@@ -216,58 +206,37 @@ def test_a_regular_expression_finds_topics_that_are_made_later(
     assert (member["subscribed_topic_names"], member["subscribed_topic_regex"]) == ([], asked)
 
 
-@pytest.mark.parametrize(("assignor", "numbers"), [("uniform", (3, 3)), ("range", (4, 2))])
-@each_client
-def test_an_assignor_is_asked_for(
-    client: str, assignor: str, numbers: Sequence[int], broker: Daemon, own: seglog.Client, group: Members
-) -> None:
-    topics = ("three", "others")
-    for topic in topics:
-        own.create_topic(topic, 3)
-    both = [group.start(client, *topics, group_remote_assignor=assignor) for _ in range(2)]
-    places = {(topic, number) for topic in topics for number in range(3)}
-    wait_until("shared", lambda: shared(places, *both))
-    wait_until("at rest", lambda: is_at_rest(broker, 2))
-    wait_until("told", lambda: sorted(map(len, (member.assigned() for member in both))) == sorted(numbers))
-    assert described(broker.kafka_port)["assignor_name"] == assignor
-    if assignor == "range":
-        assert all({("others", number) for _, number in member.assigned()} <= member.assigned() for member in both)
-    wait_for_all(own, group, *topics)
+# --- Protocols --------------------------------------------------------------------------------------------------------
 
 
-# --- The native command line ------------------------------------------------------------------------------------------
+def settled(own: seglog.Client, kind: str, members: int) -> bool:
+    """Whether the group is of this kind, and as many members have all partitions between them."""
+    try:
+        found = own.describe_group(GROUP).group
+    except seglog.UnknownGroupError:
+        return False
+    owned = sorted(number for member in found.members for of in member.assignment or () for number in of.partitions)
+    return (found.kind, found.state, len(found.members), owned) == (kind, "Stable", members, [*range(PARTITIONS)])
 
 
-@each_client
-def test_seglog_group_on_a_group_of_the_consumer_protocol(
-    client: str, broker: Daemon, own: seglog.Client, group: Members
-) -> None:
-    reader = group.start(client, TOPIC, client_id="worker")
-    wait_until("all partitions", lambda: reader.assigned() == EVERYTHING)
+def test_programs_change_the_protocol_of_their_group_one_by_one_and_back(own: seglog.Client, group: Members) -> None:
+    classic = {"group_protocol": "classic", "session_timeout_ms": "6000", "heartbeat_interval_ms": "500"}
+    both = (CONFLUENT, JAVA)
+    old = [group.start(client, TOPIC, **classic) for client in both]
+    wait_until("two classic members", lambda: settled(own, "classic", 2))
+    new = []
+    for client, member in zip(both, old, strict=True):
+        new.append(group.start(client, TOPIC))
+        wait_until("one member more", lambda: settled(own, "consumer", 3))
+        wait_for_all(own, group, TOPIC)
+        member.leave()
+        wait_until("it has left", lambda: settled(own, "consumer", 2))
+    back = [group.start(client, TOPIC, **classic) for client in both]
+    wait_until("classic members beside the others", lambda: settled(own, "consumer", 4))
+    for member in new:
+        member.leave()
+    wait_until("classic members alone", lambda: settled(own, "classic", 2))
     wait_for_all(own, group, TOPIC)
-    server = broker.address
-    [listed] = seglog_json(server, "group", "list")
-    assert (listed["group"], listed["kind"], listed["state"], listed["members"]) == (GROUP, "consumer", "Stable", 1)
-    told = seglog_json(server, "group", "describe", GROUP)
-    [member] = told["members"]
-    assert member["client_id"] == "worker"
-    who = f"live members: stop them first; members: {member['member_id']} (127.0.0.1)".encode()
-    table = run_seglog(server, "group", "describe", GROUP)
-    assert b"app: consumer, Stable, generation 1, assignor uniform, 1 member" in table.stdout
-    refused = run_seglog(server, "group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")
-    assert (refused.returncode, who in refused.stderr) == (LIVE, True)
-    refused = run_seglog(server, "group", "delete", GROUP, "--yes")
-    assert (refused.returncode, who in refused.stderr) == (LIVE, True)
-    refused = run_seglog(server, "group", "delete", GROUP, "--topic", TOPIC, "--yes")
-    assert refused.returncode == LIVE
-    reader.leave()
-
-    reset = run_seglog(server, "group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")
-    assert (reset.returncode, b"6 offsets committed" in reset.stdout) == (0, True)
-    again = group.start(client, TOPIC)
-    wait_until("all records again", lambda: len(again.read()) == RECORDS_A_ROUND)
-    again.leave()
-    assert committed(own) == ends(own, TOPIC)
-    assert run_seglog(server, "group", "delete", GROUP, "--topic", f"{TOPIC}:0", "--yes").returncode == 0
-    assert run_seglog(server, "group", "delete", GROUP, "--yes").returncode == 0
-    assert seglog_json(server, "group", "list") == []
+    for member in back:
+        member.leave()
+    assert own.describe_group(GROUP).group.state == "Empty"
