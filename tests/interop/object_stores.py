@@ -8,7 +8,6 @@ import http.client
 import os
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.foreign_programs import installed, run, skipped_where_absent, tools
+from tests.process.faults.links import Link
 from tests.processes import free_port
 
 GATEWAY: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -142,86 +142,36 @@ def _make_container(port: int) -> None:
     connection.close()
 
 
-class CuttingLink:
-    """Forwards to a port of this machine. After ``cut_after`` bytes from clients it cuts all connections, once.
-
-    From then on it refuses new ones, where ``stays_down``.
-    """
+class CuttingLink(Link):
+    """A link that cuts a connection after so many bytes from its client, once, and refuses others while it is down."""
 
     def __init__(self, port: int) -> None:
-        self.cut_after: int | None = None
-        self.stays_down = False
         self.cuts = 0
-        self._port = port
-        self._passed = 0
-        self._lock = threading.Lock()
-        self._open: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._left: int | None = None
+        self._stays_down = self._is_down = False
+        super().__init__(port)
 
     def cut(self, after: int, *, stays_down: bool) -> None:
-        """Cut after so many bytes more."""
-        with self._lock:
-            self._passed, self.cut_after, self.stays_down = 0, after, stays_down
+        """Cut after so many bytes more from clients."""
+        self._left, self._stays_down = after, stays_down
 
     def cut_now(self) -> None:
-        """Cut, and refuse new connections."""
-        with self._lock:
-            self.cut_after, self.stays_down = None, True
-        self._cut_all()
+        """Cut what there is, and refuse new connections."""
+        self._left, self._is_down = None, True
 
     def mend(self) -> None:
         """Let everything pass."""
-        with self._lock:
-            self.cut_after, self.stays_down = None, False
+        self._is_down = False
 
-    def close(self) -> None:
-        """Accept no more, and cut what there is."""
-        self.cut_now()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                if self.stays_down and self.cut_after is None:
-                    client.close()
-                    continue
-                server = socket.create_connection(("127.0.0.1", self._port))
-                with self._lock:
-                    self._open += [client, server]
-                threading.Thread(target=self._pass_on, args=(client, server, True), daemon=True).start()
-                threading.Thread(target=self._pass_on, args=(server, client, False), daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket, counts: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                if counts and self._is_time(len(data)):
-                    self._cut_all()
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        source.close()
-
-    def _is_time(self, size: int) -> bool:
-        with self._lock:
-            self._passed += size
-            if self.cut_after is None or self._passed < self.cut_after:
-                return False
-            self.cut_after = None
-            self.cuts += 1
-            return True
-
-    def _cut_all(self) -> None:
-        with self._lock:
-            ends, self._open = self._open, []
-        for end in ends:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+    def passing(self, connection: int, data: bytes, *, is_reply: bool) -> bytes:
+        """Cut where it is time, or down."""
+        if not is_reply and self._left is not None:
+            self._left -= len(data)
+            if self._left <= 0:
+                self._left, self._is_down = None, self._stays_down
+                self.cuts += 1
+                return b""
+        return b"" if self._is_down else data
 
 
 @contextmanager

@@ -76,14 +76,6 @@ def committed(client: seglog.Client) -> list[int]:
         return [record.offset for record in consumer]
 
 
-def assert_it_holds_readers_back(client: seglog.Client) -> None:
-    """A record behind it is not read at "read_committed"."""
-    with client.producer(TOPIC) as producer:
-        offset = producer.send("held back").result().offset
-    assert offset == BEGIN + 1
-    assert committed(client) == BEFORE
-
-
 def assert_it_is_over(client: seglog.Client, running: Daemon, who: Who) -> None:
     """Nothing of it counts, what it held back is read, its producer is refused, and the next one goes on."""
     assert committed(client) == [*BEFORE, BEGIN + 1]
@@ -102,21 +94,13 @@ def assert_it_is_over(client: seglog.Client, running: Daemon, who: Who) -> None:
     assert committed(client) == [*BEFORE, BEGIN + 1, BEGIN + 3]
 
 
-def test_the_command_that_ping_names_ends_it(tmp_path: Path) -> None:
+def test_ping_names_it_and_kafkas_own_tool_finds_and_ends_it(tmp_path: Path) -> None:
     with hanging(tmp_path) as (running, who), seglog.connect(running.address, connect_timeout=60) as client:
-        assert_it_holds_readers_back(client)
+        with client.producer(TOPIC) as producer:
+            assert producer.send("held back").result().offset == BEGIN + 1
+        assert committed(client) == BEFORE
         named = f"`seglog transaction abort-hanging {TOPIC} 0 {BEGIN}`"
         wait_until(lambda: named in asked(running, "ping"), "ping names it")
-        assert abort(running) == f"{TOPIC}-0: the transaction at {BEGIN} is aborted\n"
-        running.kill()
-        running.start()
-        assert f"no open transaction begins at offset {BEGIN}" in abort(running)
-        assert_it_is_over(client, running, who)
-
-
-def test_kafkas_own_tool_finds_and_ends_it(tmp_path: Path) -> None:
-    with hanging(tmp_path) as (running, who), seglog.connect(running.address) as client:
-        assert_it_holds_readers_back(client)
         tools = Tools(running.kafka_port)
 
         def ask(*arguments: str) -> str:
@@ -126,4 +110,5 @@ def test_kafkas_own_tool_finds_and_ends_it(tmp_path: Path) -> None:
         assert found.split()[:3] == [TOPIC, "0", str(who.producer_id)]
         ask("abort", "--start-offset", str(BEGIN))
         assert len(ask("find-hanging", "--max-transaction-timeout", "0").splitlines()) == 1
+        assert f"no open transaction begins at offset {BEGIN}" in abort(running)
         assert_it_is_over(client, running, who)

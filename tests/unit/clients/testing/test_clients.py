@@ -1,7 +1,4 @@
-"""The client of this project and kafka-python against ``seglog.testing.Broker``, with and without faults.
-
-Those of Kafka's clients that come from a registry are in ``tests/interop/test_kafka_testing.py``.
-"""
+"""The client of this project and kafka-python against ``seglog.testing.Broker``, with and without faults."""
 
 import threading
 from collections.abc import Iterator, Sized
