@@ -115,23 +115,6 @@ def test_it_writes_and_reads_every_codec(installed: Installed, shared: Daemon, c
     assert {batch["codec"] for batch in batches if "codec" in batch} == {codec}
 
 
-def test_a_program_writes_and_reads(installed: Installed, shared: Daemon) -> None:
-    program = """
-import sys
-import seglog
-
-with seglog.connect(sys.argv[1]) as client:
-    client.create_topic("readings", partitions=2)
-    with client.producer("readings", compression="zstd") as producer:
-        for number in range(1000):
-            producer.send(b"%d" % number, key=b"%d" % (number % 7))
-    with client.consumer("readings", start="earliest") as consumer:
-        print(sorted(int(record.value) for record in consumer) == list(range(1000)))
-"""
-    done = run(installed, "python", "-c", program, shared.address)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
-
-
 @pytest.mark.parametrize("command", [(), ("--data", "elsewhere"), ("--set", "num.partitions=3")])
 def test_the_daemon_names_its_extra_and_makes_nothing(installed: Installed, command: tuple[str, ...]) -> None:
     before = sorted(installed.bin.iterdir())

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -28,7 +27,6 @@ from seglog_protocol.messages import (
     request_header,
 )
 from tests.processes import PATIENCE_SECONDS, Daemon, Lines, clean_environment, daemon, port_of, wait_until
-from tests.support import numbers_of
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc"),
@@ -157,26 +155,6 @@ def test_a_thousand_partitions_are_written_at_a_time(tmp_path: Path) -> None:
                 [frame] = wire.ask([(request, batch(0) * 50)])
                 assert [result.get("error") for result in frame.header["partitions"]] == [None] * 50
         assert open_files(running) > count, "each keeps its file until its records are on the disk"
-
-
-def test_connections_beyond_the_descriptors_are_refused(
-    tmp_path: Path,
-) -> None:
-    """Descriptors for logs and for operators are kept back, so both are served."""
-    with daemon(tmp_path / "data", under=UNDER) as running, seglog.connect(running.address) as client:
-        assert "384 connections" in running.log_text()
-        client.create_topic("t", 1)
-        producer = client.producer("t")  # with a connection of its own
-        with ExitStack() as held:
-            for _ in range(382):
-                held.enter_context(Wire(running))
-            for _ in range(150):
-                with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS) as refused:
-                    assert b"384 connections" in refused.recv(4096)
-            producer.send(b"v").result()
-            assert numbers_of(client)["connections_open"] == 384
-        producer.close()
-        wait_until(lambda: numbers_of(client)["connections_open"] == 1, "connections to end")
 
 
 _FILLS_ITSELF = """
