@@ -277,7 +277,7 @@ def flink_program() -> list[str]:
 
 def _go() -> Path:
     modules = CLIENTS / "go"
-    programs = ("./copier", "./franz", "./member", "./sarama")
+    programs = ("./copier", "./franz", "./member")
 
     def make(folder: Path) -> None:
         run("go", "build", "-o", f"{folder}/", *programs, cwd=modules, GOTOOLCHAIN="local")
@@ -353,7 +353,6 @@ PROGRAMS: Final = (
     Program("aiokafka", lambda: _in_python("aiokafka_client"), produces_null_headers=False),
     Program("java", _java_client),
     Program("franz-go", lambda: _in_go("franz")),
-    Program("sarama", lambda: _in_go("sarama")),
     Program(
         "kafkajs",
         _kafkajs,

@@ -5,7 +5,6 @@ import random
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +43,6 @@ class Kafka:
         self.data = data
         self.directory = data / "logs"
         self.port = free_ports()
-        self._cleaned: list[str] = []
 
     @contextmanager
     def running(self, *settings: str, killed: bool = False) -> Iterator["Kafka"]:
@@ -60,18 +58,6 @@ class Kafka:
     def topics(self, *arguments: str) -> str:
         """`kafka-topics`."""
         return self._run("topics", "--bootstrap-server", self.address, *arguments)
-
-    def wait_until_cleaned(self, topic: str, partition: int) -> None:
-        """Return when its cleaner has gone on from where it was, which its checkpoint tells."""
-        checkpoint = self.directory / "cleaner-offset-checkpoint"
-        before = self._cleaned
-        for _ in range(300):
-            found = [line for line in checkpoint.read_text().splitlines() if line.startswith(f"{topic} {partition} ")]
-            if found and found != before:
-                self._cleaned = found
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"Kafka has not compacted {topic}-{partition}")
 
     @property
     def address(self) -> str:

@@ -17,7 +17,6 @@ from typing import Final
 import pytest
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.kafka.apis import APIS
 from tests.foreign_programs import installed, run, skipped_where_absent
 from tests.interop.client_programs import CLIENTS, python_environment
 from tests.processes import daemon
@@ -61,22 +60,6 @@ EXPECTED: Final = MappingProxyType(
     }
 )
 """The tests that fail, and why each does."""
-
-NEEDS: Final = MappingProxyType(
-    {
-        "test_alter_partition_reassignments": 45,
-        "test_alter_replica_log_dirs": 34,
-        "test_describe_configs_mixed_resources_returns_configs": 32,
-        "test_describe_configs_topic_resource_returns_configs": 32,
-        "test_describe_log_dirs": 35,
-        "test_describe_metadata_quorum": 55,
-        "test_elect_leaders": 43,
-        "test_kafka_version_infer": 35,  # version 5 of it is how Kafka 4.3 is known
-        "test_list_config_resources": 74,
-        "test_list_partition_reassignments": 46,
-    }
-)
-"""The tests that fail as long as an api is not served, by its key."""
 
 SKIPPED: Final = 10
 """Nine of SASL, for which the suite starts its own broker, and one for a Kafka before 0.10.1."""
@@ -144,8 +127,7 @@ def test_only_what_is_listed_fails(suite: Path, tmp_path: Path) -> None:
     counts = Counter(found.values())
     print(f"\nkafka-python's own tests: {dict(counts)}")
     failed = {name for name, outcome in found.items() if outcome == "failed"}
-    expected = EXPECTED.keys() | {name for name, api in NEEDS.items() if api not in APIS}
-    assert failed == expected, done.stdout[-8000:]
-    assert counts["passed"] == len(found) - len(expected) - SKIPPED
+    assert failed == EXPECTED.keys(), done.stdout[-8000:]
+    assert counts["passed"] == len(found) - len(EXPECTED) - SKIPPED
     assert len(found) > 60
     assert counts["skipped"] == SKIPPED

@@ -43,7 +43,7 @@ UNAWARE: Final = {
 """Why a client does not tell that its token is not accepted."""
 
 CLIENTS: Final = tuple(program for program in PROGRAMS if program.name in REFUSALS)
-"""Spark's connector is Java's client, and sarama brings no SCRAM."""
+"""Spark's connector is Java's client."""
 
 RECORDS: Final[list[Record]] = [(b"key", b"value %d" % number, [], 1_700_000_000_000) for number in range(20)]
 

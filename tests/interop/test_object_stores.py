@@ -153,22 +153,6 @@ def test_a_store_that_is_gone_in_the_middle_of_a_download_never_gives_a_short_fi
     assert 0 < got < len(content)
 
 
-def test_a_server_killed_and_started_again_in_an_upload_is_waited_for(server: Gateway) -> None:
-    destination = _opened(server.port, "restarted")
-    content = os.urandom(PART_BYTES)
-
-    def chunks() -> Iterator[bytes]:
-        for number in range(8):
-            if number == 4:
-                server.kill()
-                server.start()
-            yield content
-
-    destination.put("files/a", chunks())
-    assert list(destination.names()) == [StoredFile("files/a", 8 * PART_BYTES)]
-    assert b"".join(destination.read("files/a")) == content * 8
-
-
 _PUTTING = """
 import sys, time
 from seglog_broker.backup.object_store import open_object_store

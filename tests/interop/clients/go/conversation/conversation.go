@@ -75,18 +75,18 @@ type Record struct {
 
 // Step is what is asked for.
 type Step struct {
-	Do         string    `json:"do"`
-	Topic      string    `json:"topic"`
-	Partition  int32     `json:"partition"`
-	Acks       string    `json:"acks"`
-	Codec      string    `json:"codec"`
-	Idempotent bool      `json:"idempotent"`
-	Packed     [][]any   `json:"records"`
-	Offset     int64     `json:"offset"`
-	Count      int       `json:"count"`
-	Time       int64     `json:"time"`
-	Group      string    `json:"group"`
-	Seconds    float64   `json:"seconds"`
+	Do         string  `json:"do"`
+	Topic      string  `json:"topic"`
+	Partition  int32   `json:"partition"`
+	Acks       string  `json:"acks"`
+	Codec      string  `json:"codec"`
+	Idempotent bool    `json:"idempotent"`
+	Packed     [][]any `json:"records"`
+	Offset     int64   `json:"offset"`
+	Count      int     `json:"count"`
+	Time       int64   `json:"time"`
+	Group      string  `json:"group"`
+	Seconds    float64 `json:"seconds"`
 }
 
 // Records are those that a step has to produce.
