@@ -85,12 +85,11 @@ def secured(
     *arguments: str,
     protocol: str = "SASL_SSL",
     under: Sequence[str] = METERED,
-    accounts: dict[str, str] | None = None,
 ) -> Iterator[Secured]:
     """A daemon with all of KAFKA_LISTENERS that is ready; gone afterwards."""
     made = certificates(folder / "certificates")
     server, client = made.issue("broker", *HOSTS), made.issue("client")
-    make_accounts(folder / "data", PASSWORDS if accounts is None else accounts)
+    make_accounts(folder / "data", PASSWORDS)
     settings = {
         "listeners": ",".join(f"{name}://127.0.0.1:0" for name in KAFKA_LISTENERS),
         "super.users": f"User:{ADMIN}",
