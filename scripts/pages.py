@@ -13,7 +13,7 @@ from typing import Final
 
 from scripts import event_tables, message_tables
 from seglog_broker.api.monitoring import document as metrics
-from seglog_broker.config.document import render_document
+from seglog_broker.config.__main__ import render_document
 
 WRITTEN: Final[dict[str, Callable[[], str]]] = {
     "CONFIG.md": render_document,

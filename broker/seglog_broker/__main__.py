@@ -38,18 +38,18 @@ EXIT_NOT_CLEAN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # of an offline command interrupted while its module is imported
 
 COMMANDS: Final = {
-    "backup": "seglog_broker.backup.backup_command",
-    "backup-key": "seglog_broker.backup.key_command",
-    "certificates": "seglog_broker.security.trial_certificates",
-    "check": "seglog_broker.inspect.check.command",
-    "dump": "seglog_broker.inspect.dump.command",
-    "export-kafka": "seglog_broker.kafka_export.command",
-    "init": "seglog_broker.accounts.init_command",
-    "restore": "seglog_broker.backup.restore_command",
-    "user": "seglog_broker.accounts.user_command",
-    "verify": "seglog_broker.backup.verify_command",
+    "backup": "seglog_broker.backup.commands:main_backup",
+    "backup-key": "seglog_broker.backup.commands:main_backup_key",
+    "certificates": "seglog_broker.security.trial_certificates:main",
+    "check": "seglog_broker.inspect.check.command:main",
+    "dump": "seglog_broker.inspect.dump.command:main",
+    "export-kafka": "seglog_broker.kafka_export.command:main",
+    "init": "seglog_broker.accounts.commands:main_init",
+    "restore": "seglog_broker.backup.commands:main_restore",
+    "user": "seglog_broker.accounts.commands:main_user",
+    "verify": "seglog_broker.backup.commands:main_verify",
 }
-"""Modules of the offline commands. Each has ``main(arguments) -> exit code``; it is imported when it is called."""
+"""The functions of the offline commands, ``(arguments) -> exit code``; a module is imported when it is called."""
 
 PLATFORMS: Final = ("linux", "darwin")
 
@@ -62,8 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in COMMANDS:
+        module, _, function = COMMANDS[arguments[0]].partition(":")
         try:
-            code: int = import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+            code: int = getattr(import_module(module), function)(arguments[1:])
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         return code

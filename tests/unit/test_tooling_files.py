@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from scripts.wheels import RELEASED
+from seglog_broker.config.__main__ import render_document
 from seglog_broker.config.broker_config import BrokerConfig
-from seglog_broker.config.document import render_document
 from tests.support import REPOSITORY
 
 

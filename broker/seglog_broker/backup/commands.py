@@ -1,22 +1,33 @@
-"""What `seglogd backup`, `restore` and `verify` have in common: their options, how they end, and what they show."""
+"""The commands of backups: `seglogd backup`, `restore`, `verify` and `backup-key`. Each returns its exit code.
+
+Exit codes: 0 done; 1 not done, or for ``verify`` it differs; 2 usage or configuration; 3 done, with problems or
+differences that are named; 130 interrupted. Each raises SystemExit(2) on wrong usage.
+"""
 
 import argparse
 import os
+import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from seglog_broker.backup.destination import Destination, DestinationError
-from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file
+from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file, read_key_file
 from seglog_broker.backup.manifest import BackupError, Manifest
 from seglog_broker.backup.opening import open_destination
+from seglog_broker.backup.restoring import compare, restore
+from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupStore
-from seglog_broker.config import BrokerConfig
-from seglog_broker.config.command_options import load_config
-from seglog_broker.standard_output import ProgressLine, complain, print_lines, refuse, run_printing
-from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.backup.taking import take_backup
+from seglog_broker.config.command_options import add_config_options, load_config
+from seglog_broker.standard_output import ProgressLine, complain, print_and_end, print_lines, refuse, run_printing
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.clock import SystemClock, Throttle
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.texts import counted, size_text
 from seglog_protocol.errors import InvalidConfigError, SeglogError
@@ -33,6 +44,201 @@ NICENESS: Final = 10
 _SHOWN_SECONDS: Final = 0.2
 
 
+# --- seglogd backup ---------------------------------------------------------------------------------------------------
+
+
+def main_backup(argv: Sequence[str]) -> int:
+    """``seglogd backup DIR --to DEST``: take a backup of a log directory, whether or not a broker uses it."""
+    parser = _parser(
+        "seglogd backup",
+        "Take a backup of a log directory. A broker that uses it goes on; it is asked over a socket in the "
+        "directory. What the last backup in the same place has is not copied again.",
+        "Exit codes: 0 taken, 1 not taken, 2 usage, 3 taken, with problems that are named. See docs/BACKUP.md.",
+    )
+    parser.add_argument("directory", metavar="DIR", help="the log directory")
+    parser.add_argument("--to", metavar="DEST", required=True, help="a directory, or s3://BUCKET/PATH, gs://, az://")
+    parser.add_argument("--keep", metavar="N", type=_count, help="then remove all but the latest N backups")
+    parser.add_argument(
+        "--link",
+        action="store_true",
+        help="on the same file system, keep closed segments as second names of the broker's files: no space, but no "
+        "second copy of their bytes",
+    )
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="continue the backups of the log directory that this one was restored from",
+    )
+    return _run(parser.prog, _backup, _parsed(parser, argv))
+
+
+def _backup(program: str, arguments: argparse.Namespace) -> int:
+    """Take the backup and print what it has."""
+    fs, clock, config = PosixFileSystem(), SystemClock(), load_config(arguments.config, arguments.set)
+    path = arguments.directory.rstrip("/") or "/"
+    if "://" not in arguments.to and Path(arguments.to).resolve().is_relative_to(Path(path).resolve()):
+        raise BackupError(f"{arguments.to} lies in {path}, which has room for partitions alone: name another place")
+    progress = Progress("backing up")
+    with opened_store(fs, arguments, arguments.to) as store:
+        with open_source(fs, clock, path, config) as source:
+            manifest, removed = take_backup(
+                fs,
+                source,
+                store,
+                clock.now_ms(),
+                link=arguments.link,
+                take_over=arguments.take_over,
+                keep=arguments.keep,
+                progress=progress,
+            )
+        progress.end()
+    copied = sum(part.size for file in manifest.files for part in file.parts if manifest.id in part.name)
+    gone = f", {removed} older removed" if removed else ""
+    what = f"{contents_of(manifest)}, of which {size_text(copied)} are new"
+    print_lines([f"{manifest.id}: {what}, in {progress.seconds:.1f} s{gone}"])
+    tell_problems(program, manifest.problems)
+    return EXIT_PROBLEMS if manifest.problems else EXIT_OK
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError("must be a number of backups, at least 1")
+    return int(text)
+
+
+# --- seglogd restore --------------------------------------------------------------------------------------------------
+
+
+def main_restore(argv: Sequence[str]) -> int:
+    """``seglogd restore BACKUP --to DIR``: make a log directory of a backup, and read it as a start does."""
+    parser = _parser(
+        "seglogd restore",
+        "Make a log directory of a backup, open it as a start of the broker does, and compare every record "
+        "with what the backup counted.",
+        "Exit codes: 0 restored, 1 not restored, 2 usage, 3 restored, with differences that are named. "
+        "See docs/BACKUP.md.",
+    )
+    _add_backup_arguments(parser)
+    parser.add_argument("--to", metavar="DIR", help="the new log directory: empty, or not there yet")
+    parser.add_argument("--list", action="store_true", help="list the backups, the latest first, and do nothing else")
+    arguments = _parsed(parser, argv)
+    if not arguments.list and not arguments.to:
+        parser.error("name the new log directory by --to DIR, or ask for --list")
+    return _run(parser.prog, _restore, arguments)
+
+
+def _restore(program: str, arguments: argparse.Namespace) -> int:
+    fs, config = PosixFileSystem(), load_config(arguments.config, arguments.set)
+    with opened_store(fs, arguments, arguments.backup_place) as store:
+        if arguments.list:
+            return list_backups(program, store)
+        path = arguments.to.rstrip("/") or "/"
+        manifest = store.find(arguments.backup)
+        progress = Progress("restoring", manifest.size)
+        restore(fs, manifest, store.destination, path, filenames.new_id(uuid.uuid4()), progress)
+        progress.end()
+    reading = Progress("reading", manifest.size)
+    differences = compare(fs, SystemClock(), config, path, manifest, reading)
+    reading.end()
+    what = f"{contents_of(manifest)}, restored and read in {progress.seconds:.1f} s"
+    print_lines([f"{path} is the log directory of {manifest.id}: {what}"])
+    tell_problems(program, [*manifest.problems, *differences])
+    return EXIT_PROBLEMS if differences else EXIT_OK
+
+
+def list_backups(program: str, store: BackupStore) -> int:
+    """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
+    code = EXIT_OK
+    for backup in store.finished_ids():
+        try:
+            print_lines([described(store.read(backup))])
+        except BackupError as error:
+            complain(program, str(error))
+            code = EXIT_PROBLEMS
+    return code
+
+
+def described(manifest: Manifest) -> str:
+    """One line about a backup."""
+    partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
+    problems = counted(len(manifest.problems), "problem")
+    return f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{problems}"
+
+
+# --- seglogd verify ---------------------------------------------------------------------------------------------------
+
+
+def main_verify(argv: Sequence[str]) -> int:
+    """``seglogd verify BACKUP``: restore a backup beside, compare every record, and remove the copy."""
+    parser = _parser(
+        "seglogd verify",
+        "Restore a backup into a directory that is removed again, open that as a start of the broker does, "
+        "and compare every record with what the backup counted. It takes as much space as the backup has bytes.",
+        "Exit codes: 0 as it was, 1 not, 2 usage. See docs/BACKUP.md.",
+    )
+    _add_backup_arguments(parser)
+    parser.add_argument("--scratch", metavar="DIR", help="where the copy is made; by default where temporary files are")
+    return _run(parser.prog, _verify, _parsed(parser, argv))
+
+
+def _verify(program: str, arguments: argparse.Namespace) -> int:
+    fs, config = PosixFileSystem(), load_config(arguments.config, arguments.set)
+    if arguments.scratch is not None and not Path(arguments.scratch).is_dir():
+        raise BackupError(f"{arguments.scratch} is no directory: --scratch names one in which the copy can be made")
+    with (
+        opened_store(fs, arguments, arguments.backup_place) as store,
+        tempfile.TemporaryDirectory(prefix="seglog-verify-", dir=arguments.scratch) as scratch,
+    ):
+        manifest = store.find(arguments.backup)
+        path = str(Path(scratch) / "data")
+        progress = Progress("verifying", 2 * manifest.size)
+        restore(fs, manifest, store.destination, path, filenames.new_id(uuid.uuid4()), progress)
+        differences = compare(fs, SystemClock(), config, path, manifest, progress)
+        progress.end()
+    if not differences:
+        print_lines([f"{manifest.id} is sound: {contents_of(manifest)}, in {progress.seconds:.1f} s"])
+    tell_problems(program, [*manifest.problems, *differences])
+    return EXIT_FAILED if differences else EXIT_OK
+
+
+# --- seglogd backup-key -----------------------------------------------------------------------------------------------
+
+
+def main_backup_key(argv: Sequence[str]) -> int:
+    """``seglogd backup-key FILE``: a new key for encrypted backups."""
+    parser = _parser(
+        "seglogd backup-key",
+        "Make a random key for encrypted backups, in a new file that its owner alone can read.",
+        "Exit codes: 0 done, 1 not done, 2 usage.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the file to make; it must not exist")
+    path: str = parser.parse_args(argv).file
+    try:
+        key = make_key_file(path)
+    except KeyFileError as error:
+        return refuse(parser.prog, str(error), EXIT_FAILED)
+    except OSError as error:
+        return refuse(parser.prog, f"the key file {path} could not be written: {why(error)}", EXIT_FAILED)
+    lines = [
+        f"Made {path}, a key with the id {key.id.hex()}.",
+        "Whoever has it can read the backups that are made with it, and without it nobody can: keep a copy",
+        "away from this machine, and away from the backups.",
+    ]
+    return print_and_end(parser.prog, lines, EXIT_OK)
+
+
+# --- In common --------------------------------------------------------------------------------------------------------
+
+
+def _parser(program: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=program, description=description, epilog=epilog, allow_abbrev=False)
+
+
+def _add_backup_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("backup_place", metavar="BACKUP", help="where the backups are, as --to of `seglogd backup`")
+    parser.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
+
+
 def add_destination_options(parser: argparse.ArgumentParser) -> None:
     """Add --key-file and --bandwidth."""
     parser.add_argument("--key-file", metavar="FILE", help="the key of an encrypted backup, see `seglogd backup-key`")
@@ -42,12 +248,6 @@ def add_destination_options(parser: argparse.ArgumentParser) -> None:
         type=_megabytes,
         help="megabytes a second at most that are copied, uploaded or downloaded; without it, as fast as it goes",
     )
-
-
-def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add BACKUP (``backup_place``) and --backup."""
-    parser.add_argument("backup_place", metavar="BACKUP", help="where the backups are, as --to of `seglogd backup`")
-    parser.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
 
 
 def destination_of(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Destination:
@@ -69,17 +269,19 @@ def _megabytes(text: str) -> float:
     return number
 
 
-def config_of(arguments: argparse.Namespace) -> BrokerConfig:
-    """The configuration of the broker that opens the directory. Raises InvalidConfigError."""
-    return load_config(arguments.config, arguments.set)
+def _parsed(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments, with the options that come last in ``--help``."""
+    add_destination_options(parser)
+    add_config_options(parser)
+    return parser.parse_args(argv)
 
 
-def run(program: str, work: Callable[[], int]) -> int:
+def _run(program: str, work: Callable[[str, argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Call ``work``, which prints, and return its exit code; or that of the error it ends with, in a sentence."""
     with suppress(OSError):
         os.nice(NICENESS)
     try:
-        return run_printing(program, work, when_piped=EXIT_FAILED)
+        return run_printing(program, partial(work, program, arguments), when_piped=EXIT_FAILED)
     except InvalidConfigError as error:
         return refuse(program, error.message, EXIT_USAGE)
     except (BackupError, DestinationError, KeyFileError) as error:
@@ -98,25 +300,6 @@ def opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> I
     """The backups at ``where``, until the block ends."""
     with closing(destination_of(fs, arguments, where)) as destination:
         yield BackupStore(destination)
-
-
-def list_backups(program: str, store: BackupStore) -> int:
-    """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
-    code = EXIT_OK
-    for backup in store.finished_ids():
-        try:
-            print_lines([described(store.read(backup))])
-        except BackupError as error:
-            complain(program, str(error))
-            code = EXIT_PROBLEMS
-    return code
-
-
-def described(manifest: Manifest) -> str:
-    """One line about a backup."""
-    partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
-    problems = counted(len(manifest.problems), "problem")
-    return f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{problems}"
 
 
 def contents_of(manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.__main__ import main
-from seglog_broker.accounts import init_command, user_command
+from seglog_broker.accounts.commands import make_init_parser, make_user_parser
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -201,7 +201,7 @@ def test_a_directory_that_is_no_log_directory_gets_no_account(
 
 def test_every_option_is_in_the_document() -> None:
     page = reference("TLS and accounts")
-    for parser in (user_command.make_parser(), init_command.make_parser()):
+    for parser in (make_user_parser(), make_init_parser()):
         shown = parser.format_help()
         assert parser.prog in page
         assert "Exit codes" in shown

@@ -21,9 +21,9 @@ from seglog_broker.config import (
     split_address,
     validate_topic_config,
 )
+from seglog_broker.config.__main__ import render_document
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.consequences import BATCH_BYTES_MIN
-from seglog_broker.config.document import render_document
 from seglog_broker.config.dynamic_config import differences
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key
