@@ -8,10 +8,9 @@ import pytest
 
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.workers.jobs import SCRUB, SCRUBBER
+from seglog_broker.workers.jobs import SCRUB, SCRUBBER, ScrubJob
 from seglog_broker.workers.messages import answer_line, decoded, parse_reply, parse_request, request_line
 from seglog_broker.workers.pool import WorkerPool
-from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
