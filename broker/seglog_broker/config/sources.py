@@ -5,6 +5,7 @@ The text of the file, the environment and the flags are passed in as values. Onl
 """
 
 import dataclasses
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
 from seglog_broker.config.listener_keys import LISTENER_KEYS, PREFIX, ListenerKey, ListenerSetting, parse_listener_key
 from seglog_broker.config.listeners import check_listeners, check_tokens, security_warnings
-from seglog_broker.config.properties import parse_properties
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
 from seglog_broker.config.topic_overrides import check_together
 from seglog_broker.config.values import Raw, Value, shown
@@ -67,6 +67,11 @@ CONFIG_BYTES_MAX: Final = 1_048_576
 
 CLEANER_BUFFER_BYTES_MIN: Final = 1_048_576
 """Each cleaner thread needs more than this."""
+
+_CONTINUED: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t\f]*")
+_ENTRY: Final = re.compile(r"((?:\\.|[^\\\s=:])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 Layer = Mapping[str, Setting]
 
@@ -254,6 +259,25 @@ def _toml(text: str, file_name: str) -> dict[str, Any]:
             f"{file_name} is not valid TOML: {error}. A file of Kafka's has a name that ends in {PROPERTIES_SUFFIX}.",
             key="",
         ) from error
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The properties, in the format of Java; of equal keys the last wins. Any text has some: nothing is an error."""
+    found = {}
+    kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", "!")))
+    for line in _CONTINUED.sub(r"\1", kept).split("\n"):
+        entry = _ENTRY.fullmatch(line.lstrip())
+        if entry is not None and line.strip():
+            found[_plain(entry[1])] = _plain(entry[2]).strip()
+    return found
+
+
+def _plain(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        escaped = found[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _CONTROLS.get(escaped, escaped)
+
+    return _ESCAPE.sub(character, text)
 
 
 def _from_environment(environ: Mapping[str, str], mistakes: _Mistakes) -> tuple[Layer, list[str]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig, join_address
+from seglog_broker.config.dynamic_config import ALL_BROKERS
 from seglog_broker.kafka_export import settings
 from seglog_broker.kafka_export.settings import Fitted
 from seglog_broker.kafka_export.source import ExportError, Source
@@ -107,8 +108,8 @@ class Cluster:
                 yield self._partition(topic.name, number, topic_id)
             yield from self._configs(kafka_metadata.TOPIC_RESOURCE, topic.name, settings.of_topic(topic))
         dynamic = self.source.dynamic
-        yield from self._configs(kafka_metadata.BROKER_RESOURCE, "", settings.of_all_brokers(dynamic))
-        own = self._noted(settings.of_broker(dynamic, self.source.node_id))
+        yield from self._configs(kafka_metadata.BROKER_RESOURCE, "", settings.of_brokers(dynamic, ALL_BROKERS))
+        own = self._noted(settings.of_brokers(dynamic, str(self.source.node_id)))
         for node in self.nodes:
             yield from self._configs(kafka_metadata.BROKER_RESOURCE, str(node.node_id), Fitted(own, []))
         for group in dynamic.groups:

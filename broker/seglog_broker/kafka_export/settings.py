@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from seglog_broker.config.broker_config import BrokerConfig
-from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.config.kafka_configs import Resource, kafka_keys
 from seglog_broker.config.keys import WRITTEN
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_NAMES
@@ -50,14 +50,19 @@ def of_topic(topic: Topic) -> Fitted:
     return _fit(f"topic {topic.name}", "topic", {**kept, **topic.config})
 
 
-def of_all_brokers(dynamic: DynamicConfig) -> Fitted:
-    """The settings that were made at run time for all brokers."""
-    return _fit_dynamic("all brokers", dynamic.of_broker(ALL_BROKERS))
-
-
-def of_broker(dynamic: DynamicConfig, node_id: int) -> Fitted:
-    """The settings that were made at run time for the broker ``node_id``."""
-    return _fit_dynamic(f"broker {node_id}", dynamic.of_broker(str(node_id)))
+def of_brokers(dynamic: DynamicConfig, name: str) -> Fitted:
+    """The settings that were made at run time for the broker of that number, or for ``ALL_BROKERS``."""
+    of, settings, known = f"broker {name}" if name else "all brokers", dynamic.of_broker(name), kafka_keys("broker")
+    fixed = {
+        key: value
+        for key, value in settings.items()
+        if key in known and not known[key].dynamic and not key.startswith(_OF_THE_MACHINE)
+    }
+    fitted = _fit(of, "broker", {key: value for key, value in settings.items() if key not in fixed})
+    fitted.changes.extend(
+        f"{of}: {key}={value} is left out, Kafka sets it in its file alone" for key, value in sorted(fixed.items())
+    )
+    return fitted
 
 
 def of_group(dynamic: DynamicConfig, group: str) -> Fitted:
@@ -73,20 +78,6 @@ def of_file(config: BrokerConfig) -> Fitted:
         if line.origin.kind in WRITTEN and not line.key.startswith((*_OF_THE_MACHINE, "seglog."))
     }
     return _fit("the configuration", "broker", written)
-
-
-def _fit_dynamic(of: str, settings: Settings) -> Fitted:
-    known = kafka_keys("broker")
-    fixed = {
-        key: value
-        for key, value in settings.items()
-        if key in known and not known[key].dynamic and not key.startswith(_OF_THE_MACHINE)
-    }
-    fitted = _fit(of, "broker", {key: value for key, value in settings.items() if key not in fixed})
-    fitted.changes.extend(
-        f"{of}: {key}={value} is left out, Kafka sets it in its file alone" for key, value in sorted(fixed.items())
-    )
-    return fitted
 
 
 def _fit(of: str, resource: Resource, settings: Settings) -> Fitted:

@@ -25,7 +25,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.runtime.metrics import NATIVE
 from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
 from seglog_broker.security.sasl import Exchange
-from seglog_broker.security.tls import ListenerTls, ServerTls
+from seglog_broker.security.tls import LoadedTls, ServerTls
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
@@ -70,7 +70,7 @@ class Listener(NamedTuple):
     """Kafka's security protocol."""
     is_loopback: bool = True
     """Whether it is reached from this machine alone."""
-    tls: ListenerTls | None = None
+    tls: LoadedTls | None = None
     """With SSL and SASL_SSL."""
 
     @classmethod

@@ -87,53 +87,37 @@ class ServerCertificate:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class LoadedTls:
-    """A context made of the keys ``ssl.*``, and what its certificate says."""
+    """A context made of the keys ``ssl.*``, and what its certificate says. A reload changes the one of a listener."""
 
     context: ssl.SSLContext
+    """For the next connection; do not keep it."""
     certificate: ServerCertificate
     rules: PrincipalRules
     """They make a name of the subject of a client's certificate."""
-
-
-class ListenerTls:
-    """The TLS in use by one listener."""
-
-    def __init__(self, loaded: LoadedTls) -> None:
-        self.loaded = loaded
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """For the next connection; do not keep it."""
-        return self.loaded.context
-
-    @property
-    def rules(self) -> PrincipalRules:
-        """They make a name of the subject of a client's certificate."""
-        return self.loaded.rules
 
 
 class ServerTls:
     """The TLS in use by all listeners that have it, as ``load_all_tls`` loads it."""
 
     def __init__(self, loaded: Mapping[str, LoadedTls]) -> None:
-        self._of = {name: ListenerTls(each) for name, each in loaded.items()}
+        self._of = {name: replace(each) for name, each in loaded.items()}  # of its own for each
         self._replaced = trio.Event()
 
-    def of(self, listener: ServedListener) -> ListenerTls | None:
+    def of(self, listener: ServedListener) -> LoadedTls | None:
         """The TLS of a listener; None for one without."""
         return self._of[listener.name] if listener.has_tls else None
 
     @property
     def certificates(self) -> list[ServerCertificate]:
         """Those that the next connections are shown, each once."""
-        return list(dict.fromkeys(tls.loaded.certificate for tls in self._of.values()))
+        return list(dict.fromkeys(tls.certificate for tls in self._of.values()))
 
     def replace(self, loaded: Mapping[str, LoadedTls]) -> None:
         """Use other certificates, or other rules, from the next connection on."""
         for tls, new in [(tls, loaded[name]) for name, tls in self._of.items()]:  # all of them, or none
-            tls.loaded = new
+            tls.context, tls.certificate, tls.rules = new.context, new.certificate, new.rules
         self._replaced.set()
         self._replaced = trio.Event()
 

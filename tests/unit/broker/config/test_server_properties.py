@@ -3,7 +3,7 @@
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config, served_listeners
-from seglog_broker.config.properties import parse_properties
+from seglog_broker.config.sources import parse_properties
 from seglog_protocol.errors import InvalidConfigError
 from tests.support import each_case
 
