@@ -130,13 +130,6 @@ class Key:
         return self.name.replace(".", "_")
 
     @property
-    def scope(self) -> str:
-        """``topic``, ``broker``, or ``both``: a topic key whose default can be set for the broker."""
-        if not self.is_topic_key:
-            return "broker"
-        return "both" if self.synonyms else "topic"
-
-    @property
     def is_dynamic(self) -> bool:
         """Whether a running broker applies a new value; a key without effect needs no restart, as a rule."""
         return self.change is Change.RELOAD or (self.effect is not Effect.NOW and not self.is_kept)
