@@ -7,7 +7,7 @@ from typing import Final
 
 from seglog_broker.backup.manifest import SegmentFacts
 from seglog_broker.storage.io.copying import read_chunks
-from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogFile, LogVerifier
 from seglog_protocol.checksum import crc32c
@@ -38,9 +38,15 @@ class CutLog:
 
     @contextmanager
     def lease(self) -> Iterator[Readable]:
-        """The open file."""
-        with closing(self._fs.open(self._path)) as file:
-            yield _Summing(file, self._sum)
+        """The open file, of which each read goes into the checksum."""
+        with closing(self._fs.open(self._path)) as self._file:
+            yield self
+
+    def pread(self, size: int, position: int) -> ReadBytes:
+        """As ``Readable.pread``, while a lease lasts."""
+        data = self._file.pread(size, position)
+        self._sum(data, position)
+        return data
 
     def checksum(self) -> int:
         """The CRC-32C of all bytes; those that were not read before are read for it.
@@ -56,20 +62,6 @@ class CutLog:
         if position <= self._summed < end:
             self._crc = crc32c(memoryview(data)[self._summed - position : end - position], self._crc)
             self._summed = end
-
-
-class _Summing:
-    """An open file that tells of each read."""
-
-    def __init__(self, file: File, note: Callable[[ReadBytes, int], None]) -> None:
-        self._file = file
-        self._note = note
-
-    def pread(self, size: int, position: int) -> ReadBytes:
-        """As ``Readable.pread``."""
-        data = self._file.pread(size, position)
-        self._note(data, position)
-        return data
 
 
 def count_segment(

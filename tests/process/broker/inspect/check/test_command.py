@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.inspect.check.command import main
+from seglog_broker.inspect.commands import main_check
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.record_batch import HEADER_SIZE, iter_batches
 from tests.logs import flip_bit
@@ -96,7 +96,7 @@ def test_a_terminal_shows_progress(
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    assert main([str(stopped)]) == 0
+    assert main_check([str(stopped)]) == 0
     first, *_, last = terminal.getvalue().split("\r\x1b[K")[1:]
     assert first == f"0 B read, reading {stopped}/commits-0/00000000000000000000.log"
     assert last == "", "the line is gone in the end"
