@@ -73,9 +73,12 @@ class CountingOffload(InlineOffload):
         await super().check_records(batch, rules)
 
 
-async def with_topic(broker: Broker, **config: str | int) -> None:
+async def broker_with(offload: InlineOffload | None = None, **config: str | int) -> Broker:
+    """A broker with the topic ``t``, which has this configuration."""
+    broker = open_broker(offload=offload)
     named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
     await broker.create_topic(messages.CreateTopicRequest("t", 1, named))
+    return broker
 
 
 def request_of(*batches: bytes, topic: str = "t", ack: messages.Ack = "os") -> tuple[messages.AppendRequest, bytes]:
@@ -131,22 +134,12 @@ def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
     sent: list[bytes] = []
     sequence = 0
     for records, copies, codec in batches:
-        identity = (7, 0, sequence) if is_idempotent else (-1, -1, -1)
-        sent.append(
-            encode_batch(
-                records * copies,
-                codec=codec,
-                producer_id=identity[0],
-                producer_epoch=identity[1],
-                base_sequence=identity[2],
-            )
-        )
+        identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        sent.append(encode_batch(records * copies, codec=codec, **(identity if is_idempotent else {})))
         sequence += len(records) * copies
 
     async def run() -> None:
-        broker = open_broker()
-        await with_topic(
-            broker,
+        broker = await broker_with(
             compression_type=NAMES[target],
             message_timestamp_type="LogAppendTime" if is_stamped else "CreateTime",
             cleanup_policy="compact" if is_compacted else "delete",
@@ -172,7 +165,6 @@ def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
             assert [record.offset - header.base_offset for record in found] == [record.offset for record in expected]
             times = [NOW] * len(found) if is_stamped else [record.timestamp for record in expected]
             assert [record.timestamp for record in found] == times
-        broker.close()
 
     trio.run(run)
 
@@ -180,21 +172,18 @@ def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
 @pytest.mark.parametrize("level", [1, 9])
 async def test_a_batch_that_has_the_codec_stays_whatever_its_level(level: int) -> None:
     offload = CountingOffload()
-    broker = open_broker(offload=offload)
-    await with_topic(broker, compression_type="gzip", compression_gzip_level=5)
+    broker = await broker_with(offload, compression_type="gzip", compression_gzip_level=5)
     text = b" ".join(b"%d" % number for number in range(30_000))
     batch = encode_batch([(NOW, b"k", text, ())], codec=Codec.GZIP, level=level)
     await append(broker, batch)
     [(_, after)] = stored(broker)
     assert after[HEADER_SIZE:] == batch[HEADER_SIZE:]
     assert not offload.begun
-    broker.close()
 
 
 async def test_the_level_of_the_topic_is_used_and_only_large_batches_go_to_a_process() -> None:
     offload = CountingOffload()
-    broker = open_broker(offload=offload)
-    await with_topic(broker, compression_type="gzip", compression_gzip_level=5)
+    broker = await broker_with(offload, compression_type="gzip", compression_gzip_level=5)
     text = b" ".join(b"%d" % number for number in range(30_000))
     for value, processes in ((text[:500], 0), (text, 1)):
         await append(broker, encode_batch([(NOW, b"k", value, ())]))
@@ -203,13 +192,11 @@ async def test_the_level_of_the_topic_is_used_and_only_large_batches_go_to_a_pro
             == (encode_batch([(NOW, b"k", value, ())], codec=Codec.GZIP, level=5)[HEADER_SIZE:])
         )
         assert offload.begun == processes
-    broker.close()
 
 
 async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
     offload = CountingOffload()
-    broker = open_broker(offload=offload)
-    await with_topic(broker)
+    broker = await broker_with(offload)
     request, payload = request_of(LARGE)
     assert broker.is_plain(request, view(payload))
     assert append_request(broker, request, view(payload)).is_written, "at once"
@@ -219,13 +206,11 @@ async def test_a_topic_without_the_setting_never_looks_at_records() -> None:
     await append(broker, LARGE)
     assert stored(broker)[-1][0].codec is Codec.ZSTD
     assert offload.begun == 1
-    broker.close()
 
 
 async def test_a_repeated_batch_is_recognised_and_one_out_of_order_refused_before_any_work() -> None:
     offload = CountingOffload()
-    broker = open_broker(offload=offload)
-    await with_topic(broker, compression_type="zstd")
+    broker = await broker_with(offload, compression_type="zstd")
     first, second, far = (
         encode_batch([(NOW, b"k", bytes(100_000), ())], producer_id=5, producer_epoch=0, base_sequence=sequence)
         for sequence in (0, 1, 7)
@@ -242,13 +227,11 @@ async def test_a_repeated_batch_is_recognised_and_one_out_of_order_refused_befor
     assert [each.duplicate for each in results] == [False, True, True, None, False]
     assert offload.begun == 2
     assert [header.codec for header, _ in stored(broker)] == [Codec.ZSTD] * 3
-    broker.close()
 
 
 @pytest.mark.parametrize("value_size", [100, 100_000])
 async def test_records_are_checked_before_they_are_compressed(value_size: int) -> None:
-    broker = open_broker()
-    await with_topic(broker, compression_type="zstd", cleanup_policy="compact")
+    broker = await broker_with(compression_type="zstd", cleanup_policy="compact")
     keyless = encode_batch([(NOW, None, bytes(value_size), ())])
     keyed = encode_batch([(NOW, b"k", bytes(value_size), ())])
     refused, taken = await append(broker, keyless, keyed)
@@ -256,12 +239,10 @@ async def test_records_are_checked_before_they_are_compressed(value_size: int) -
     assert refused.error.message == "record 0 has no key, which a compacted topic needs"
     assert taken.base_offset == 0
     assert [header.codec for header, _ in stored(broker)] == [Codec.ZSTD]
-    broker.close()
 
 
 async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() -> None:
-    broker = open_broker()
-    await with_topic(broker, compression_type="uncompressed", max_message_bytes=50_000)
+    broker = await broker_with(compression_type="uncompressed", max_message_bytes=50_000)
     opens_to_much = encode_batch([(NOW, b"k", bytes(60_000), ())], codec=Codec.ZSTD)
     whole = [encode_batch([(NOW, b"k", os.urandom(size), ())], codec=Codec.LZ4) for size in (10, 30_000)]
     cut = [seal_batch(parse_header(batch), batch[HEADER_SIZE:-8]) for batch in whole]
@@ -271,15 +252,13 @@ async def test_one_batch_that_is_too_large_or_cannot_be_opened_fails_no_other() 
     assert codes == ["MESSAGE_TOO_LARGE", "INVALID_RECORD", "INVALID_RECORD"]
     assert results[1].error is not None
     assert results[1].error.facts["limit"] == 50_000
-    broker.close()
 
 
 @pytest.mark.parametrize("config", [RECOMPRESSED, CHECKED])
 async def test_appends_keep_their_order_around_work_in_a_process(config: dict[str, str]) -> None:
     """Appends of a connection keep their order while a batch is recompressed or checked and others are served."""
     offload = CountingOffload(is_held=True)
-    broker = open_broker(offload=offload)
-    await with_topic(broker, **config)
+    broker = await broker_with(offload, **config)
     async with serving(broker) as served:
         peer, other = await served.greeted(), await served.greeted()
         await peer.send(1, *request_of(LARGE))
@@ -296,7 +275,6 @@ async def test_appends_keep_their_order_around_work_in_a_process(config: dict[st
         assert [reply["partitions"][0]["base_offset"] for reply in replies] == [1, 2]
     sizes = [decode_records(header, batch)[0].value for header, batch in stored(broker)]
     assert [len(value or b"") for value in sizes] == [1, 100_000, 1]
-    broker.close()
 
 
 @pytest.mark.parametrize(
@@ -316,8 +294,7 @@ async def test_changes_of_the_topic_while_a_batch_is_in_a_process_take_effect(
 ) -> None:
     """A topic that is deleted where there is no change."""
     offload = CountingOffload(is_held=True)
-    broker = open_broker(offload=offload)
-    await with_topic(broker, **config)
+    broker = await broker_with(offload, **config)
     request, payload = request_of(batch)
     pending = append_request(broker, request, view(payload))
     assert not pending.is_written
@@ -337,12 +314,10 @@ async def test_changes_of_the_topic_while_a_batch_is_in_a_process_take_effect(
     else:
         assert result.error is not None
         assert result.error.code == outcome
-    broker.close()
 
 
 async def test_many_small_batches_are_recompressed_in_turns_with_others() -> None:
-    broker = open_broker()
-    await with_topic(broker, compression_type="snappy")
+    broker = await broker_with(compression_type="snappy")
     batches = [encode_batch([(NOW, None, b"%d" % number, ())]) for number in range(200)]
     request, payload = request_of(*batches)
     turns = 0
@@ -363,4 +338,3 @@ async def test_many_small_batches_are_recompressed_in_turns_with_others() -> Non
     assert turns >= len(batches) // 4
     assert pending.reply is not None
     assert [result.base_offset for result in pending.reply.partitions] == list(range(len(batches)))
-    broker.close()
