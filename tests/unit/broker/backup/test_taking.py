@@ -34,13 +34,14 @@ def config() -> BrokerConfig:
 class Disk:
     """A disk with a log directory of one topic and a place for backups; ``written`` are the records."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: int = 0) -> None:
         self.fs = ForgetfulFileSystem()
         self.clock = ManualClock()
         self.records = 0
         directory = self.opened()
         directory.topics.create_topic("t", 2, dict(SETTINGS))
         assert directory.close() == []
+        self.append(records)
 
     def append(self, count: int) -> None:
         directory = self.opened()
@@ -72,14 +73,18 @@ class Disk:
         return compare(self.fs, self.clock, config(), path, manifest, lambda _size: None)
 
 
+def backed_up(records: int) -> tuple[Disk, Manifest]:
+    """A disk with so many records, and a backup of them."""
+    disk = Disk(records)
+    return disk, disk.take()
+
+
 def new_bytes(manifest: Manifest) -> int:
     return sum(part.size for file in manifest.files for part in file.parts if manifest.id in part.name)
 
 
 def test_a_restored_backup_has_every_record_and_takes_more() -> None:
-    disk = Disk()
-    disk.append(200)
-    manifest = disk.take()
+    disk, manifest = backed_up(200)
     assert manifest.records == 200
     assert len(manifest.logs[0].segments) > 1
     assert disk.restored(manifest) == []
@@ -90,9 +95,7 @@ def test_a_restored_backup_has_every_record_and_takes_more() -> None:
 
 
 def test_a_second_backup_copies_what_is_new_and_an_older_one_can_still_be_restored() -> None:
-    disk = Disk()
-    disk.append(300)
-    first = disk.take()
+    disk, first = backed_up(300)
     disk.append(20)
     second = disk.take()
     assert new_bytes(first) > 300 * len(VALUE)
@@ -104,9 +107,7 @@ def test_a_second_backup_copies_what_is_new_and_an_older_one_can_still_be_restor
 
 
 def test_a_log_that_has_grown_is_copied_anew_where_its_beginning_is_another() -> None:
-    disk = Disk()
-    disk.append(80)
-    first = disk.take()
+    disk, first = backed_up(80)
     path = "/data/t-0/00000000000000000000.log"
     flip_bit(disk.fs, path, 500)
     disk.append(10)
@@ -131,9 +132,7 @@ def test_older_backups_are_removed_with_what_they_alone_need() -> None:
 
 
 def test_a_file_of_the_backup_that_has_changed_is_found_out_and_named() -> None:
-    disk = Disk()
-    disk.append(100)
-    manifest = disk.take()
+    disk, manifest = backed_up(100)
     name = max(disk.destination.names("files/"), key=lambda file: file.size).name
     flip_bit(disk.fs, f"/backups/{name}", 700)
     with pytest.raises(BackupError, match=f"{name} is damaged"):
@@ -143,9 +142,7 @@ def test_a_file_of_the_backup_that_has_changed_is_found_out_and_named() -> None:
 
 
 def test_records_that_differ_from_those_that_were_counted_are_named() -> None:
-    disk = Disk()
-    disk.append(100)
-    manifest = disk.take()
+    disk, manifest = backed_up(100)
     first, *others = manifest.logs
     segment, *more = first.segments
     wrong = first._replace(segments=(segment._replace(records=segment.records + 1), *more))
@@ -155,9 +152,7 @@ def test_records_that_differ_from_those_that_were_counted_are_named() -> None:
 
 
 def test_a_directory_that_is_not_empty_is_not_overwritten() -> None:
-    disk = Disk()
-    disk.append(10)
-    manifest = disk.take()
+    disk, manifest = backed_up(10)
     before = disk.fs.snapshot()
     with pytest.raises(BackupError, match=r"/data is not empty"):
         disk.restored(manifest, "/data")
@@ -165,9 +160,7 @@ def test_a_directory_that_is_not_empty_is_not_overwritten() -> None:
 
 
 def test_a_disk_without_room_for_the_backup_is_refused_before_anything_is_written() -> None:
-    disk = Disk()
-    disk.append(10)
-    manifest = disk.take()
+    disk, manifest = backed_up(10)
     disk.fs.limit_free_bytes(1_000_000)
     with pytest.raises(BackupError, match="there is room for"):
         disk.restored(manifest)
@@ -179,8 +172,7 @@ def names_and_sizes(disk: Disk) -> list[StoredFile]:
 
 
 def test_the_root_directory_is_a_place_like_others() -> None:
-    disk = Disk()
-    disk.append(10)
+    disk = Disk(10)
     with (
         open_source(disk.fs, disk.clock, "/data", config()) as source,
         pytest.raises(BackupError, match=r"/ is not empty, and has no backup of seglog \(data/"),
@@ -189,9 +181,7 @@ def test_the_root_directory_is_a_place_like_others() -> None:
 
 
 def test_a_damaged_manifest_is_named_and_nothing_is_removed_or_added_until_it_is_moved_away() -> None:
-    disk = Disk()
-    disk.append(100)
-    first = disk.take()
+    disk, first = backed_up(100)
     disk.append(100)
     second = disk.take()
     path = f"/backups/backups/{first.id}.json"
@@ -221,8 +211,7 @@ def test_a_place_with_other_files_or_of_another_broker_is_refused() -> None:
 
 
 def test_a_restored_copy_beside_the_original_does_not_continue_its_backups_unless_told_to() -> None:
-    disk = Disk()
-    disk.append(100)
+    disk = Disk(100)
     assert disk.restored(disk.take()) == []
     with pytest.raises(BackupError, match="one of them is a restored copy"):
         disk.take(path="/restored")
@@ -245,8 +234,7 @@ def test_a_backup_of_a_directory_whose_broker_was_killed_opens_without_a_recover
 
 
 def test_a_broker_starts_while_a_backup_of_its_directory_is_copied_which_it_leaves() -> None:
-    disk = Disk()
-    disk.append(200)
+    disk = Disk(200)
     with open_source(disk.fs, disk.clock, "/data", config()) as source:
         directory = disk.opened()
         assert directory.report.deleted_directories == []
@@ -261,8 +249,7 @@ def test_a_broker_starts_while_a_backup_of_its_directory_is_copied_which_it_leav
 
 
 def test_a_directory_stays_locked_while_it_is_copied_where_files_have_no_second_names() -> None:
-    disk = Disk()
-    disk.append(20)
+    disk = Disk(20)
     disk.fs.inject(Fault("link", lambda _path: True, errno.EPERM, sticky=True))
     with open_source(disk.fs, disk.clock, "/data", config()) as source:
         with pytest.raises(LogDirectoryError, match="/data is in use by"):
@@ -280,9 +267,7 @@ def test_a_clock_that_was_set_back_does_not_change_the_order_of_backups() -> Non
 
 
 def test_a_manifest_is_read_back_and_one_that_leads_out_of_a_directory_is_refused() -> None:
-    disk = Disk()
-    disk.append(30)
-    manifest = disk.take()
+    manifest = Disk(30).take()
     assert decode_manifest(manifest.encode(), "it") == manifest
     strange = replace(manifest, files=(manifest.files[0]._replace(path="../../etc/passwd"),))
     with pytest.raises(BackupError, match="is not possible"):
@@ -315,9 +300,7 @@ def at_every_operation(disk: Disk, work: Callable[[], object], look: Callable[[D
 
 
 def test_a_crash_at_any_operation_of_a_backup_leaves_only_whole_backups_and_no_obstacle() -> None:
-    disk = Disk()
-    disk.append(100)
-    first = disk.take()
+    disk, first = backed_up(100)
     disk.append(60)
 
     def look(after: Disk) -> None:
@@ -332,8 +315,7 @@ def test_a_crash_at_any_operation_of_a_backup_leaves_only_whole_backups_and_no_o
 
 
 def test_a_crash_at_any_operation_of_the_first_backup_leaves_none_or_a_whole_one() -> None:
-    disk = Disk()
-    disk.append(40)
+    disk = Disk(40)
 
     def look(after: Disk) -> None:
         try:
@@ -348,9 +330,7 @@ def test_a_crash_at_any_operation_of_the_first_backup_leaves_none_or_a_whole_one
 
 
 def test_a_crash_at_any_operation_of_a_restore_leaves_a_whole_directory_or_one_that_no_start_takes() -> None:
-    disk = Disk()
-    disk.append(40)
-    manifest = disk.take()
+    disk, manifest = backed_up(40)
 
     def look(after: Disk) -> None:
         there = after.fs.list_directory("/restored") if after.fs.exists("/restored") else []
@@ -369,9 +349,7 @@ def test_a_crash_at_any_operation_of_a_restore_leaves_a_whole_directory_or_one_t
 
 
 def test_a_full_disk_while_a_backup_is_taken_leaves_the_last_one_and_says_so() -> None:
-    disk = Disk()
-    disk.append(100)
-    first = disk.take()
+    disk, first = backed_up(100)
     disk.append(100)
     disk.fs.limit_free_bytes(50_000)
     with pytest.raises((DestinationError, BackupError), match="make room there"):
