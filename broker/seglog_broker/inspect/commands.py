@@ -30,8 +30,8 @@ EXIT_INTERRUPTED: Final = 130
 # --- seglogd check ----------------------------------------------------------------------------------------------------
 
 
-def main_check(argv: Sequence[str]) -> int:
-    """``seglogd check DIRECTORY``: check a directory and print the findings."""
+def check_parser() -> argparse.ArgumentParser:
+    """The parser of `seglogd check`, whose arguments docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd check",
         description="Check a log directory while no broker runs on it: every batch, checksum, index and small file. "
@@ -50,6 +50,12 @@ def main_check(argv: Sequence[str]) -> int:
         "lift read-only marks of partitions whose batches are all valid; no record is dropped",
     )
     add_config_options(parser)
+    return parser
+
+
+def main_check(argv: Sequence[str]) -> int:
+    """``seglogd check DIRECTORY``: check a directory and print the findings."""
+    parser = check_parser()
     program, arguments = parser.prog, parser.parse_args(argv)
     try:
         config = load_config(arguments.config, arguments.set)
@@ -86,8 +92,8 @@ def main_check(argv: Sequence[str]) -> int:
 # --- seglogd dump -----------------------------------------------------------------------------------------------------
 
 
-def main_dump(argv: Sequence[str]) -> int:
-    """``seglogd dump PATH...``: print the contents of the paths."""
+def dump_parser() -> argparse.ArgumentParser:
+    """The parser of `seglogd dump`, whose arguments docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd dump",
         description="Show the contents of a log directory, a partition, or single files of seglog or Kafka. "
@@ -105,6 +111,12 @@ def main_dump(argv: Sequence[str]) -> int:
         help="compare index entries with the log; for directories also check every checksum",
     )
     parser.add_argument("--quick", action="store_true", help="directories: count nothing, read no .log file")
+    return parser
+
+
+def main_dump(argv: Sequence[str]) -> int:
+    """``seglogd dump PATH...``: print the contents of the paths."""
+    parser = dump_parser()
     arguments = parser.parse_args(argv)
     options = DumpOptions(records=arguments.records, verify=arguments.verify, count=not arguments.quick)
     codes = {EXIT_OK}

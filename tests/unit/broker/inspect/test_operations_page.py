@@ -12,8 +12,7 @@ import pytest
 from seglog_broker import __main__ as daemon
 from seglog_broker.config import load_config
 from seglog_broker.inspect import facts
-from seglog_broker.inspect.check import command as check
-from seglog_broker.inspect.dump import command as dump
+from seglog_broker.inspect.commands import check_parser, dump_parser
 from seglog_broker.inspect.findings import Code
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -65,7 +64,7 @@ def test_the_page_shows_what_is_printed(
         assert capsys.readouterr().out == shown, command
 
 
-@pytest.mark.parametrize("parser", [dump.make_parser(), check.make_parser()], ids=lambda parser: parser.prog)
+@pytest.mark.parametrize("parser", [dump_parser(), check_parser()], ids=lambda parser: parser.prog)
 def test_the_page_names_every_option(parser: argparse.ArgumentParser) -> None:
     section = PAGE if parser.prog == "seglogd dump" else CHECKING
     for action in parser._actions:
