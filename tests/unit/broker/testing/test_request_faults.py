@@ -43,6 +43,12 @@ def kit(request: pytest.FixtureRequest) -> WireKit:
     return wire
 
 
+async def answer(peer: WirePeer, frame: bytes) -> int | None:
+    """The value of the reply to the one request of ``frame``; None for an error."""
+    await peer.send(frame)
+    return (await peer.receive()).value
+
+
 def frame_of(peer: WirePeer, kind: str) -> bytes:
     return {"append": peer.append, "fetch": lambda: peer.fetch(0), "query": peer.query}[kind]()
 
@@ -81,12 +87,10 @@ async def test_the_failure_of_an_append_is_answered_in_its_place(kit: WireKit) -
     """It does not overtake the appends before it, which wait for the disk, nor do those behind it."""
     async with faulty_wire(kit) as (served, faults):
         peer = await served.connect()
-        await peer.send(peer.append())
-        assert (await peer.receive()).value == 0
+        assert await answer(peer, peer.append()) == 0
         faults.fail_next(APIS[kit.name]["append"], ERRORS[kit.name], topic="another")
         failing(faults, kit, "append", topic=TOPIC)
-        await peer.send(peer.append("os"))
-        assert (await peer.receive()).value is None
+        assert await answer(peer, peer.append("os")) is None
         failing(faults, kit, "append", topic=TOPIC)
         faults.delay(0)
         await peer.send(peer.append(), peer.append("disk"), peer.append("os"))
@@ -99,12 +103,10 @@ async def test_faults_of_one_api_are_met_in_their_order(kit: WireKit) -> None:
     async with faulty_wire(kit) as (served, faults):
         first, second = failing(faults, kit, "query"), failing(faults, kit, "query")
         peer = await served.connect()
-        await peer.send(peer.query())
-        assert (await peer.receive()).value is None
+        assert await answer(peer, peer.query()) is None
         assert (first.met, second.met) == (1, 0)
         faults.heal()
-        await peer.send(peer.query())
-        assert (await peer.receive()).value == 0
+        assert await answer(peer, peer.query()) == 0
         assert faults.pending == []
 
 
@@ -129,8 +131,7 @@ async def test_delayed_requests_are_served_later_and_in_order(kit: WireKit, auto
         assert fault is not None
         began = trio.current_time()
         await slow.send(slow.append(), slow.append(), slow.query())
-        await other.send(other.query())
-        assert (await other.receive()).value == 0
+        assert await answer(other, other.query()) == 0
         assert trio.current_time() - began < 1
         got = await slow.receive_all(3)
         if not kit.is_ordered:
@@ -178,8 +179,7 @@ async def test_a_request_may_be_late_and_fail(kit: WireKit, autojump_clock: Mock
         failing(faults, kit, "append")
         peer = await served.connect()
         began = trio.current_time()
-        await peer.send(peer.append())
-        assert (await peer.receive()).value is None
+        assert await answer(peer, peer.append()) is None
         assert trio.current_time() - began >= 2
 
 
@@ -190,8 +190,7 @@ async def test_a_request_may_be_late_and_fail(kit: WireKit, autojump_clock: Mock
 async def test_of_an_append_whose_ack_is_lost_the_records_are_there(kit: WireKit, ack: Ack) -> None:
     async with faulty_wire(kit) as (served, faults):
         peer = await served.connect()
-        await peer.send(peer.append(ack))
-        assert (await peer.receive()).value == 0
+        assert await answer(peer, peer.append(ack)) == 0
         fault = faults.lose_next_ack(TOPIC)
         faults.lose_next_ack("another")
         await peer.send(peer.query(), peer.append("none"), peer.append(ack), peer.append(ack))
@@ -203,8 +202,7 @@ async def test_of_an_append_whose_ack_is_lost_the_records_are_there(kit: WireKit
         if ack == "disk":
             assert partition.log.durable_end_offset >= 3
         other = await served.connect()
-        await other.send(other.append(ack))
-        assert (await other.receive()).value == partition.log.log_end_offset - 1
+        assert await answer(other, other.append(ack)) == partition.log.log_end_offset - 1
         assert len(faults.pending) == 1
 
 
@@ -219,15 +217,13 @@ async def test_open_connections_are_reset_and_others_come(kit: WireKit) -> None:
                 await peer.stream.receive_some()
         await served.until_closed()
         again = await served.connect()
-        await again.send(again.query())
-        assert (await again.receive()).value == 0
+        assert await answer(again, again.query()) == 0
 
 
 async def test_connections_of_one_client_are_cut(kit: WireKit) -> None:
     async with faulty_wire(kit) as (served, faults):
         peer = await served.connect()
-        await peer.send(peer.query())
-        assert (await peer.receive()).value == 0
+        assert await answer(peer, peer.query()) == 0
         assert faults.cut_connections("nobody") == 0
         assert faults.cut_connections({"kafka": "test", "native": ""}[kit.name]) == 1
         await served.until_closed()
@@ -248,8 +244,7 @@ async def test_new_connections_are_refused_until_that_is_lifted(kit: WireKit) ->
         await served.until_closed()
         faults.refuse(False)
         again = await served.connect()
-        await again.send(again.query())
-        assert (await again.receive()).value == 0
+        assert await answer(again, again.query()) == 0
 
 
 async def test_large_requests_meet_faults_and_give_their_memory_back(kit: WireKit, autojump_clock: MockClock) -> None:
@@ -258,8 +253,7 @@ async def test_large_requests_meet_faults_and_give_their_memory_back(kit: WireKi
     async with faulty_wire(kit) as (served, faults):
         peer = await served.connect()
         faults.delay(1, times=1)
-        await peer.send(peer.append("disk", large))
-        assert (await peer.receive()).value == 0
+        assert await answer(peer, peer.append("disk", large)) == 0
         failing(faults, kit, "append")
         await peer.send(peer.append("disk", large), peer.append("os", large))
         assert [response.value for response in await peer.receive_all(2)] == [None, 1]
