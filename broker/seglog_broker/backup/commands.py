@@ -78,8 +78,8 @@ def _backup(program: str, arguments: argparse.Namespace) -> int:
     path = arguments.directory.rstrip("/") or "/"
     if "://" not in arguments.to and Path(arguments.to).resolve().is_relative_to(Path(path).resolve()):
         raise BackupError(f"{arguments.to} lies in {path}, which has room for partitions alone: name another place")
-    progress = Progress("backing up")
-    with opened_store(fs, arguments, arguments.to) as store:
+    progress = _Progress("backing up")
+    with _opened_store(fs, arguments, arguments.to) as store:
         with open_source(fs, clock, path, config) as source:
             manifest, removed = take_backup(
                 fs,
@@ -94,9 +94,9 @@ def _backup(program: str, arguments: argparse.Namespace) -> int:
         progress.end()
     copied = sum(part.size for file in manifest.files for part in file.parts if manifest.id in part.name)
     gone = f", {removed} older removed" if removed else ""
-    what = f"{contents_of(manifest)}, of which {size_text(copied)} are new"
+    what = f"{_contents_of(manifest)}, of which {size_text(copied)} are new"
     print_lines([f"{manifest.id}: {what}, in {progress.seconds:.1f} s{gone}"])
-    tell_problems(program, manifest.problems)
+    _tell_problems(program, manifest.problems)
     return EXIT_PROBLEMS if manifest.problems else EXIT_OK
 
 
@@ -129,40 +129,37 @@ def main_restore(argv: Sequence[str]) -> int:
 
 def _restore(program: str, arguments: argparse.Namespace) -> int:
     fs, config = PosixFileSystem(), load_config(arguments.config, arguments.set)
-    with opened_store(fs, arguments, arguments.backup_place) as store:
+    with _opened_store(fs, arguments, arguments.backup_place) as store:
         if arguments.list:
-            return list_backups(program, store)
+            return _list(program, store)
         path = arguments.to.rstrip("/") or "/"
         manifest = store.find(arguments.backup)
-        progress = Progress("restoring", manifest.size)
+        progress = _Progress("restoring", manifest.size)
         restore(fs, manifest, store.destination, path, filenames.new_id(uuid.uuid4()), progress)
         progress.end()
-    reading = Progress("reading", manifest.size)
+    reading = _Progress("reading", manifest.size)
     differences = compare(fs, SystemClock(), config, path, manifest, reading)
     reading.end()
-    what = f"{contents_of(manifest)}, restored and read in {progress.seconds:.1f} s"
+    what = f"{_contents_of(manifest)}, restored and read in {progress.seconds:.1f} s"
     print_lines([f"{path} is the log directory of {manifest.id}: {what}"])
-    tell_problems(program, [*manifest.problems, *differences])
+    _tell_problems(program, [*manifest.problems, *differences])
     return EXIT_PROBLEMS if differences else EXIT_OK
 
 
-def list_backups(program: str, store: BackupStore) -> int:
+def _list(program: str, store: BackupStore) -> int:
     """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
     code = EXIT_OK
     for backup in store.finished_ids():
         try:
-            print_lines([described(store.read(backup))])
+            manifest = store.read(backup)
         except BackupError as error:
             complain(program, str(error))
             code = EXIT_PROBLEMS
+            continue
+        partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
+        problems = counted(len(manifest.problems), "problem")
+        print_lines([f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{problems}"])
     return code
-
-
-def described(manifest: Manifest) -> str:
-    """One line about a backup."""
-    partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
-    problems = counted(len(manifest.problems), "problem")
-    return f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{problems}"
 
 
 # --- seglogd verify ---------------------------------------------------------------------------------------------------
@@ -186,18 +183,18 @@ def _verify(program: str, arguments: argparse.Namespace) -> int:
     if arguments.scratch is not None and not Path(arguments.scratch).is_dir():
         raise BackupError(f"{arguments.scratch} is no directory: --scratch names one in which the copy can be made")
     with (
-        opened_store(fs, arguments, arguments.backup_place) as store,
+        _opened_store(fs, arguments, arguments.backup_place) as store,
         tempfile.TemporaryDirectory(prefix="seglog-verify-", dir=arguments.scratch) as scratch,
     ):
         manifest = store.find(arguments.backup)
         path = str(Path(scratch) / "data")
-        progress = Progress("verifying", 2 * manifest.size)
+        progress = _Progress("verifying", 2 * manifest.size)
         restore(fs, manifest, store.destination, path, filenames.new_id(uuid.uuid4()), progress)
         differences = compare(fs, SystemClock(), config, path, manifest, progress)
         progress.end()
     if not differences:
-        print_lines([f"{manifest.id} is sound: {contents_of(manifest)}, in {progress.seconds:.1f} s"])
-    tell_problems(program, [*manifest.problems, *differences])
+        print_lines([f"{manifest.id} is sound: {_contents_of(manifest)}, in {progress.seconds:.1f} s"])
+    _tell_problems(program, [*manifest.problems, *differences])
     return EXIT_FAILED if differences else EXIT_OK
 
 
@@ -296,25 +293,25 @@ def _run(program: str, work: Callable[[str, argparse.Namespace], int], arguments
 
 
 @contextmanager
-def opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Iterator[BackupStore]:
+def _opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Iterator[BackupStore]:
     """The backups at ``where``, until the block ends."""
     with closing(destination_of(fs, arguments, where)) as destination:
         yield BackupStore(destination)
 
 
-def contents_of(manifest: Manifest) -> str:
+def _contents_of(manifest: Manifest) -> str:
     """What a backup holds: ``5 records of 1 partition, 1.2 KiB``."""
     records, partitions = counted(manifest.records, "record"), counted(len(manifest.logs), "partition")
     return f"{records} of {partitions}, {size_text(manifest.size)}"
 
 
-def tell_problems(program: str, problems: Sequence[str]) -> None:
+def _tell_problems(program: str, problems: Sequence[str]) -> None:
     """Print the problems on standard error."""
     for problem in problems:
         complain(program, problem)
 
 
-class Progress:
+class _Progress:
     """Shows on standard error how much is done, in a terminal. Call it with bytes that are done."""
 
     def __init__(self, doing: str, size: int | None = None) -> None:
