@@ -15,6 +15,7 @@ import base64
 import binascii
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -89,21 +90,15 @@ def read_key_file(path: str) -> BackupKey:
         raise KeyFileError(f"the key file {path} cannot be read: {error.strerror}") from error
     if mode & 0o077:
         raise KeyFileError(f"the key file {path} can be read by others than its owner: chmod 600 {path}")
-    key = data if len(data) == KEY_BYTES else _from_base64(data)
-    if key is None:
+    if len(data) != KEY_BYTES:
+        with suppress(binascii.Error):
+            data = base64.b64decode(data.strip(), validate=True)
+    if len(data) != KEY_BYTES:
         raise KeyFileError(
             f"the key file {path} has no key in it: it needs {KEY_BYTES} bytes, or one line with their base64, as "
             "`seglogd backup-key FILE` writes it"
         )
-    return BackupKey(key)
-
-
-def _from_base64(data: bytes) -> bytes | None:
-    try:
-        key = base64.b64decode(data.strip(), validate=True)
-    except binascii.Error:
-        return None
-    return key if len(key) == KEY_BYTES else None
+    return BackupKey(data)
 
 
 MAGIC: Final = b"seglog encrypted 1\n"
