@@ -1,6 +1,7 @@
 """Loads the state of a coordinator from its topic after a start, in turns with the requests that are served."""
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import trio
@@ -39,28 +40,20 @@ log = get_logger()
 ReplayT = TypeVar("ReplayT", bound=Replay)
 
 
+@dataclass(eq=False)
 class StateLoader(Generic[ReplayT]):
     """Which partitions of a coordinator's topic are loaded, and the task that loads them, one after the other."""
 
-    def __init__(
-        self,
-        topic: StateTopic,
-        table: PartitionTable,
-        recoveries: Recoveries,
-        scheduler: Scheduler,
-        offload: Offload,
-        make_replay: Callable[[], ReplayT],
-        keep: Callable[[ReplayT], Awaitable[None]],
-    ) -> None:
-        """``keep`` takes over what a partition added up to. Requests about its keys are refused until it returns."""
-        self._topic = topic
-        self._table = table
-        self._recoveries = recoveries
-        self._scheduler = scheduler
-        self._offload = offload
-        self._make_replay = make_replay
-        self._keep = keep
-        partitions = range(topic.partitions) if topic.exists else ()
+    _topic: StateTopic
+    _table: PartitionTable
+    _recoveries: Recoveries
+    _scheduler: Scheduler
+    _offload: Offload
+    _make_replay: Callable[[], ReplayT]
+    _keep: Callable[[ReplayT], Awaitable[None]]  # of a partition; requests about its keys are refused until it returns
+
+    def __post_init__(self) -> None:
+        partitions = range(self._topic.partitions) if self._topic.exists else ()
         self._unloaded: dict[int, trio.Event] = {number: trio.Event() for number in partitions}
         self._failed: dict[int, str] = {}  # partition -> why it cannot be loaded
 

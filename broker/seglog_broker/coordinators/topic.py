@@ -8,6 +8,7 @@ these are durable.
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -111,30 +112,21 @@ class _Write(NamedTuple):
     """The batch that has its records; without records the last one of no transaction before it, for the partition."""
 
 
+@dataclass(eq=False)
 class StateTopic:
     """The topic of a coordinator, created when something is first written."""
 
-    def __init__(
-        self,
-        settings: Callable[[], TopicSettings],
-        append: Callable[..., PendingAppends],
-        create_topic: Callable[..., Awaitable[Any]],
-        table: PartitionTable,
-        registry: TopicRegistry,
-        config: LiveConfig,
-        clock: Clock,
-        scheduler: Scheduler,
-    ) -> None:
-        """``append`` and ``create_topic`` are those of AppendService and TopicService."""
-        self.name: Final = settings().name
-        self._settings = settings
-        self._append_batches = append
-        self._create_topic = create_topic
-        self._table = table
-        self._registry = registry
-        self._config = config
-        self._clock = clock
-        self._scheduler = scheduler
+    _settings: Callable[[], TopicSettings]
+    _append_batches: Callable[..., PendingAppends]  # as AppendService does
+    _create_topic: Callable[..., Awaitable[Any]]  # as TopicService does
+    _table: PartitionTable
+    _registry: TopicRegistry
+    _config: LiveConfig
+    _clock: Clock
+    _scheduler: Scheduler
+
+    def __post_init__(self) -> None:
+        self.name = self._settings().name
         self._queue: deque[_Write] = deque()
         self._wanted = trio.Event()
         self._rest = trio.CancelScope()

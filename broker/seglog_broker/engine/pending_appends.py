@@ -1,6 +1,7 @@
 """Appends in progress: they are checked and written in the order of their requests, and wait for their ack."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -76,19 +77,6 @@ class _Gathered:
     is the recompression that it asks for. ``looks_at_records`` is whether there is either.
     """
 
-    __slots__ = (
-        "batches",
-        "config",
-        "headers",
-        "is_stamped",
-        "looks_at_records",
-        "now",
-        "partition",
-        "results",
-        "rules",
-        "wanted",
-    )
-
     def __init__(self) -> None:
         self.now = 0
         self.config = TopicConfig()
@@ -139,26 +127,18 @@ def _records_cost(header: BatchHeader) -> float:
     return budget.BATCH + min(budget.TURN, header.size * budget.TURN / RECORDS_IN_LINE_BYTES)
 
 
+@dataclass(eq=False)
 class AppendContext:
     """The parts of the broker that appends use."""
 
-    __slots__ = ("clock", "directory", "flush_wanted", "gathered", "metrics", "table", "waits")
+    table: PartitionTable
+    directory: LogDirectory
+    clock: Clock
+    waits: AppendWaits
+    flush_wanted: FlushSignal
+    metrics: Metrics
 
-    def __init__(
-        self,
-        table: PartitionTable,
-        directory: LogDirectory,
-        clock: Clock,
-        waits: AppendWaits,
-        flush_wanted: FlushSignal,
-        metrics: Metrics,
-    ) -> None:
-        self.table = table
-        self.directory = directory
-        self.clock = clock
-        self.waits = waits
-        self.flush_wanted = flush_wanted
-        self.metrics = metrics
+    def __post_init__(self) -> None:
         self.gathered = _Gathered()  # for all, because it is empty whenever an append pauses
 
 

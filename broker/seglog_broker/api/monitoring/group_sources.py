@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
 from seglog_broker.api.monitoring.kept_rows import KeptRows
 from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, Sample, Source, select
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
-from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.groups.service.service import GroupFacts, GroupService
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Scheduler
@@ -70,9 +71,6 @@ class _Some(NamedTuple):
         return cls(some, committed, [one.partition.log.offsets for one in some])
 
 
-Values = Callable[[_Some], Sequence[float | None]]
-
-
 class Measured(NamedTuple):
     """What was found of the record at an offset, at ``at_ms``; all times are ms of the wall clock."""
 
@@ -83,24 +81,19 @@ class Measured(NamedTuple):
     """When retention may delete it; None: time does not."""
 
 
+@dataclass(eq=False)
 class GroupSources:
     """Reads groups and their offsets; ``measure`` finds what takes longer than a scrape may."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        groups: GroupService,
-        table: PartitionTable,
-        clock: Clock,
-        scheduler: Scheduler,
-        measure_lag: Callable[[LagRequest], Awaitable[LagReply]],
-    ) -> None:
-        self._config = config
-        self._groups = groups
-        self._table = table
-        self._clock = clock
-        self._scheduler = scheduler
-        self._measure_lag = measure_lag
+    _config: LiveConfig
+    _groups: GroupService
+    _table: PartitionTable
+    _clock: Clock
+    _scheduler: Scheduler
+    _measure_lag: Callable[[LagRequest], Awaitable[LagReply]]
+
+    def __post_init__(self) -> None:
+        config, groups = self._config, self._groups
         self._largest: list[str] | None = None  # groups by lag, as last measured; None: not yet
         self._count = 0  # groups then
         self._measured: dict[tuple[str, str, int], Measured] = {}
@@ -108,7 +101,7 @@ class GroupSources:
             lambda: self._rows_of(self.shown()),
             _Some.of,
             lambda: (
-                table.changes,
+                self._table.changes,
                 groups.offset_changes,
                 groups.count_at_most,
                 config.current.seglog_metrics_groups_max,
@@ -118,14 +111,17 @@ class GroupSources:
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
+        shown = self._shown_rows.source
         return {
-            "seglog_group_members": self._members,
-            "seglog_group_state": self._states,
-            "seglog_group_rebalances_total": self._rebalances,
-            "seglog_group_committed_offset": self._of_shown(_offsets),
-            "seglog_group_lag": self._of_shown(_lags),
-            "seglog_group_lag_seconds": self._of_shown(self._lags_seconds),
-            "seglog_group_time_to_loss_seconds": self._of_shown(self._times_to_loss),
+            "seglog_group_members": lambda: (Sample((name,), facts.members) for name, facts in self._facts()),
+            "seglog_group_state": lambda: (Sample((name, facts.state), 1) for name, facts in self._facts()),
+            "seglog_group_rebalances_total": lambda: (
+                Sample((name,), facts.rebalances) for name, facts in self._facts()
+            ),
+            "seglog_group_committed_offset": shown(_offsets),
+            "seglog_group_lag": shown(_lags),
+            "seglog_group_lag_seconds": shown(lambda some: _by_lag(some, 0.0, self._lag_seconds)),
+            "seglog_group_time_to_loss_seconds": shown(lambda some: _by_lag(some, math.inf, self._time_to_loss)),
             "seglog_groups_left_out": self._left_out,
         }
 
@@ -141,32 +137,14 @@ class GroupSources:
                 return [name for name in names if len(name) <= NAME_CHARACTERS_MAX]
         return [] if self._largest is None else [name for name in self._largest if groups.has(name)][:limit]
 
-    def _of_shown(self, values: Values) -> Source:
-        return lambda: self._shown_rows.columns(values)
-
     def _rows_of(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, str, str], Committing] | None]:
         for name in names:
             yield None
             for found in self._committing(name):
                 yield None if found is None else ((name, found.key[0], str(found.key[1])), found)
 
-    def _members(self) -> Iterator[Sample]:
-        for name in self.shown():
-            yield Sample((name,), self._groups.facts(name).members)
-
-    def _states(self) -> Iterator[Sample]:
-        for name in self.shown():
-            yield Sample((name, self._groups.facts(name).state), 1)
-
-    def _rebalances(self) -> Iterator[Sample]:
-        for name in self.shown():
-            yield Sample((name,), self._groups.facts(name).rebalances)
-
-    def _lags_seconds(self, some: _Some) -> Sequence[float | None]:
-        return _by_lag(some, 0.0, self._lag_seconds)
-
-    def _times_to_loss(self, some: _Some) -> Sequence[float | None]:
-        return _by_lag(some, math.inf, self._time_to_loss)
+    def _facts(self) -> Iterator[tuple[str, GroupFacts]]:
+        return ((name, self._groups.facts(name)) for name in self.shown())
 
     def _lag_seconds(self, place: Place) -> float | None:
         """Of an offset with a lag."""

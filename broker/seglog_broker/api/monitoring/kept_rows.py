@@ -5,9 +5,10 @@ before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Column
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Column, Source
 
 ROWS_MAX: Final = 100
 """Rows that have their values at a time: with their lines, some 150 µs."""
@@ -21,25 +22,26 @@ class _Block(NamedTuple, Generic[SomeT]):
     some: SomeT
 
 
+@dataclass(eq=False)
 class KeptRows(Generic[ReadT, SomeT]):
-    """The rows of some families, kept for as long as ``stamp`` returns the same; at most SAMPLES_MAX of them."""
+    """The rows of some families, kept for as long as ``stamp`` returns the same; at most SAMPLES_MAX of them.
 
-    def __init__(
-        self,
-        find: Callable[[], Iterable[tuple[tuple[str, ...], ReadT] | None]],
-        arrange: Callable[[Sequence[ReadT]], SomeT],
-        stamp: Callable[[], object],
-    ) -> None:
-        """``find`` yields the labels of each row, with what its values are read from; None where there is none.
+    ``find`` yields the labels of each row, with what its values are read from, None where there is none; others may run
+    between two of them, and what they change must change the ``stamp``. ``arrange`` puts what some rows are read from
+    beside each other, so that the values of a family come from one list.
+    """
 
-        Others may run between two of them; what they change must change the ``stamp``. ``arrange`` puts what some rows
-        are read from beside each other, so that the values of a family come from one list.
-        """
-        self._find = find
-        self._arrange = arrange
-        self._stamp = stamp
+    _find: Callable[[], Iterable[tuple[tuple[str, ...], ReadT] | None]]
+    _arrange: Callable[[Sequence[ReadT]], SomeT]
+    _stamp: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self._kept: Sequence[_Block[SomeT]] = ()
         self._kept_at: object = None
+
+    def source(self, values: Callable[[SomeT], Sequence[float | None]]) -> Source:
+        """The source of a family, see ``columns``."""
+        return lambda: self.columns(values)
 
     def columns(self, values: Callable[[SomeT], Sequence[float | None]]) -> Iterator[Column | None]:
         """The values of a family for all rows, some at a time; None after other work that took time."""

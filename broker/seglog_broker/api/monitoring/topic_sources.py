@@ -1,7 +1,8 @@
 """The families that have samples of topics and their partitions."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -37,36 +38,34 @@ class _Some(NamedTuple):
         return cls(partitions, [log.offsets for log in logs], [log.segments for log in logs])
 
 
-Values = Callable[[_Some], Sequence[float | None]]
-
-
+@dataclass(eq=False)
 class TopicSources:
     """Reads the partitions in service; ``measure`` finds what takes longer than a scrape may."""
 
-    def __init__(
-        self, config: LiveConfig, registry: TopicRegistry, table: PartitionTable, scheduler: Scheduler
-    ) -> None:
-        self._config = config
-        self._registry = registry
-        self._table = table
-        self._scheduler = scheduler
+    _config: LiveConfig
+    _registry: TopicRegistry
+    _table: PartitionTable
+    _scheduler: Scheduler
+
+    def __post_init__(self) -> None:
         self._largest: list[str] | None = None  # topics by size, as last measured; None: not yet
         self._dirty_ratios: dict[tuple[str, int], float] = {}
         self._shown_rows = KeptRows(
             lambda: self._partitions_of(self.shown()),
             _Some.of,
-            lambda: (table.changes, config.current.seglog_metrics_topics_max, self._largest),
+            lambda: (self._table.changes, self._config.current.seglog_metrics_topics_max, self._largest),
         )
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
+        shown = self._shown_rows.source
         return {
-            "seglog_partition_size_bytes": self._of_shown(_sizes),
-            "seglog_partition_segments": self._of_shown(lambda some: [len(one.bases) for one in some.segments]),
-            "seglog_partition_log_start_offset": self._of_shown(_log_starts),
-            "seglog_partition_log_end_offset": self._of_shown(_log_ends),
-            "seglog_partition_durable_offset": self._of_shown(lambda some: [one.durable_end for one in some.offsets]),
-            "seglog_partition_dirty_ratio": self._of_shown(self._dirty_ratios_of),
+            "seglog_partition_size_bytes": shown(_sizes),
+            "seglog_partition_segments": shown(lambda some: [len(one.bases) for one in some.segments]),
+            "seglog_partition_log_start_offset": shown(_log_starts),
+            "seglog_partition_log_end_offset": shown(_log_ends),
+            "seglog_partition_durable_offset": shown(lambda some: [one.durable_end for one in some.offsets]),
+            "seglog_partition_dirty_ratio": shown(self._dirty_ratios_of),
             "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
             "seglog_topics_left_out": self._left_out,
         }
@@ -81,9 +80,6 @@ class TopicSources:
         if self._largest is None:
             return []
         return [name for name in self._largest if name in topics][:limit]
-
-    def _of_shown(self, values: Values) -> Source:
-        return lambda: self._shown_rows.columns(values)
 
     def _numbers(self, name: str) -> Iterable[int]:
         """Those of the partitions of a topic; none where it has been deleted."""

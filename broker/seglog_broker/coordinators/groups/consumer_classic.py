@@ -5,7 +5,7 @@ It is never the leader. Its generation is its member epoch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
 
 from seglog_broker.coordinators.groups.classic_members import protocols_by_name
 from seglog_broker.coordinators.groups.consumer_core import JOIN, SYNC, ConsumerCore
@@ -32,13 +32,13 @@ from seglog_protocol.errors import (
 from seglog_protocol.steps import Steps
 
 
+@dataclass(eq=False)
 class ClassicMembership:
     """The requests of a ClassicGroup, for the classic members of a group of the consumer protocol."""
 
-    def __init__(self, core: ConsumerCore, outbox: Outbox, new_id: Callable[[], str]) -> None:
-        self._core: Final = core
-        self._outbox: Final = outbox
-        self._new_id: Final = new_id
+    _core: ConsumerCore
+    _outbox: Outbox
+    _new_id: Callable[[], str]
 
     def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
         """Add a member, or reconcile one towards its target assignment; ``answer`` gets a JoinResult."""

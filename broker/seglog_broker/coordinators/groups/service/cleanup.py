@@ -1,6 +1,7 @@
 """Cleans up committed offsets, in sweeps: those beyond the end of their log, of deleted topics, and expired ones."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -41,6 +42,7 @@ class _Clamped(NamedTuple):
     now: CommittedOffset
 
 
+@dataclass(eq=False)
 class OffsetClamp:
     """Compares each offset that is loaded with the end of its log, once, before the offset is answered.
 
@@ -48,19 +50,13 @@ class OffsetClamp:
     beyond the log end when it came. Such an offset is set back to the log end.
     """
 
-    def __init__(
-        self,
-        offsets: OffsetService,
-        topic: StateTopic,
-        table: PartitionTable,
-        recoveries: Recoveries,
-        scheduler: Scheduler,
-    ) -> None:
-        self._offsets = offsets
-        self._topic = topic
-        self._table = table
-        self._recoveries = recoveries
-        self._scheduler = scheduler
+    _offsets: OffsetService
+    _topic: StateTopic
+    _table: PartitionTable
+    _recoveries: Recoveries
+    _scheduler: Scheduler
+
+    def __post_init__(self) -> None:
         self._to_compare: dict[str, dict[Key, CommittedOffset]] = {}
         self._more = trio.Event()
         self._lines = SweepLines(log.warning, "committed_offsets_clamped", "groups", "partitions")
@@ -332,21 +328,16 @@ class SweepLines:
         self._counts = 0, 0
 
 
+@dataclass(eq=False)
 class Sweep:
     """A sweep over all coordinator keys, in turns with other tasks."""
 
-    def __init__(
-        self,
-        keys: Callable[[], Iterable[str]],
-        clean: Callable[[str], Awaitable[None]],
-        scheduler: Scheduler,
-        lines: SweepLines | None = None,
-    ) -> None:
-        """``clean`` removes what is over of one key. It may raise SeglogError; the next sweep tries again."""
-        self._keys = keys
-        self._clean = clean
-        self._scheduler = scheduler
-        self._lines = lines
+    _keys: Callable[[], Iterable[str]]
+    _clean: Callable[[str], Awaitable[None]]  # of one key; it may raise SeglogError, and the next sweep tries again
+    _scheduler: Scheduler
+    _lines: SweepLines | None = None
+
+    def __post_init__(self) -> None:
         self._wanted = trio.Event()
 
     def want(self) -> None:

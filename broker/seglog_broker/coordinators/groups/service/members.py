@@ -1,6 +1,7 @@
 """Requests of members of groups, by either protocol."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -34,25 +35,20 @@ MEMBERS_A_TURN: Final = budget.items_of(cost=10)
 """Memberships that end before other tasks run."""
 
 
+@dataclass(eq=False)
 class MemberService:
     """Serves members: they join, send heartbeats and leave.
 
     A caller may be cancelled while it waits; what is decided stays.
     """
 
-    def __init__(
-        self,
-        machines: GroupMachines,
-        scheduler: Scheduler,
-        check: Callable[[str], None],
-        match: Callable[[str], Awaitable[Matching]],
-    ) -> None:
-        """``check`` raises what any request about a group would raise; ``match`` matches a regular expression."""
-        self._match: Final = match
-        self._machines: Final = machines
-        self._runtime: Final = machines.runtime
-        self._scheduler: Final = scheduler
-        self._check: Final = check
+    _machines: GroupMachines
+    _scheduler: Scheduler
+    _check: Callable[[str], None]  # raises what any request about a group would raise
+    _match: Callable[[str], Awaitable[Matching]]  # a regular expression
+
+    def __post_init__(self) -> None:
+        self._runtime = self._machines.runtime
 
     # --- The classic protocol -----------------------------------------------------------------------------------------
 

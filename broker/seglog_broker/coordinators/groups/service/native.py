@@ -1,6 +1,7 @@
 """Requests of the native protocol about groups, and their replies."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
@@ -29,13 +30,13 @@ LISTED_MAX: Final = 1_000
 DEFAULT_CLIENT_ID: Final = "seglog"
 
 
+@dataclass(eq=False)
 class NativeGroups:
     """Answers native requests about groups."""
 
-    def __init__(self, groups: GroupService, clock: Clock, turn: Callable[[], Awaitable[None]]) -> None:
-        self._groups = groups
-        self._clock = clock
-        self._turn = turn
+    _groups: GroupService
+    _clock: Clock
+    _turn: Callable[[], Awaitable[None]]
 
     async def answer(self, request: messages.Request, host: str) -> messages.Message | None:
         """The reply to a request about groups from ``host``; None to any other. Raises GroupError."""

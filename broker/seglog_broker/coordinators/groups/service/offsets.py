@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -54,34 +55,27 @@ _NOTHING: Final[dict[Key, CommittedOffset]] = {}
 _READER_OF_ANOTHER: Final = "what was read belongs to the former one: read the new one with a new consumer"
 
 
+@dataclass(eq=False)
 class OffsetService:
     """The committed offsets of all groups."""
 
-    def __init__(
-        self,
-        runtime: CoordinatorRuntime[Group],
-        topic: StateTopic,
-        table: PartitionTable,
-        config: LiveConfig,
-        scheduler: Scheduler,
-        check: Callable[[str], None],
-    ) -> None:
-        """``check`` raises the error of any request about a group at the moment."""
+    _runtime: CoordinatorRuntime[Group]
+    _topic: StateTopic
+    _table: PartitionTable
+    _config: LiveConfig
+    _scheduler: Scheduler
+    _check_group: Callable[[str], None]  # raises the error of any request about a group at the moment
+
+    def __post_init__(self) -> None:
         self.committed = CommittedOffsets()
         self.unsettled: dict[str, dict[Key, CommittedOffset]] = {}
         """By group: offsets that are not answered yet. The logs of some are being recovered, and may end before them;
         others were set back, and are answered when that is durable."""
         self._memory = Budget(
-            "seglog.offsets.memory.bytes", "committed offsets", lambda: config.current.seglog_offsets_memory_bytes
+            "seglog.offsets.memory.bytes", "committed offsets", lambda: self._config.current.seglog_offsets_memory_bytes
         )
-        self.transactions = TransactionalOffsets(self.committed, topic, scheduler, self.is_gone)
+        self.transactions = TransactionalOffsets(self.committed, self._topic, self._scheduler, self.is_gone)
         self._under_way: Counter[tuple[str, Key]] = Counter()  # commits that are being written
-        self._runtime = runtime
-        self._topic = topic
-        self._table = table
-        self._config = config
-        self._scheduler = scheduler
-        self._check_group = check
         self._warned: set[tuple[str, Key]] = set()  # of commits beyond the log end
         self._warned_from = 0.0  # loop time
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,18 +20,16 @@ _Writer = tuple[int, int]
 """A producer id, and a partition of the topic."""
 
 
+@dataclass(slots=True, eq=False)
 class _Commit:
     """Offsets of a group that are being written; ``is_commit`` is how their transaction has ended, None if it is open.
 
     It may end before: the marker is behind them in the log, but is called back for earlier.
     """
 
-    __slots__ = ("group", "is_commit", "stored")
-
-    def __init__(self, group: str, stored: Sequence[tuple[Key, CommittedOffset]]) -> None:
-        self.group = group
-        self.stored = stored
-        self.is_commit: bool | None = None
+    group: str
+    stored: Sequence[tuple[Key, CommittedOffset]]
+    is_commit: bool | None = None
 
 
 class Ended(NamedTuple):
@@ -43,21 +42,16 @@ class Ended(NamedTuple):
     has_orphans: bool
 
 
+@dataclass(eq=False)
 class TransactionalOffsets:
     """The commits of transactions that are being written, and what becomes of those that are durable."""
 
-    def __init__(
-        self,
-        committed: CommittedOffsets,
-        topic: StateTopic,
-        scheduler: Scheduler,
-        is_gone: Callable[[str, CommittedOffset], bool],
-    ) -> None:
-        """``is_gone`` tells whether the topic of an offset was deleted."""
-        self._is_gone = is_gone
-        self._committed = committed
-        self._topic = topic
-        self._scheduler = scheduler
+    _committed: CommittedOffsets
+    _topic: StateTopic
+    _scheduler: Scheduler
+    _is_gone: Callable[[str, CommittedOffset], bool]  # whether the topic of an offset was deleted
+
+    def __post_init__(self) -> None:
         self._writing: dict[_Writer, dict[_Commit, None]] = {}
         self._keys: Counter[tuple[str, Key]] = Counter()  # of what is being written
 

@@ -1,6 +1,7 @@
 """The memory of transactional ids, which has a limit: idle ids are forgotten, after a time or to make room."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -85,25 +86,18 @@ CROWDED_SECONDS: Final = 1.0
 log = get_logger()
 
 
+@dataclass(eq=False)
 class IdExpiry:
     """Forgets idle transactional ids, after ``transactional.id.expiration.ms``.
 
     Nothing that was sent before can count afterwards: a producer that comes back gets another producer id.
     """
 
-    def __init__(
-        self,
-        runtime: CoordinatorRuntime[TransactionalId],
-        memory: TransactionMemory,
-        config: LiveConfig,
-        clock_trust: ClockTrust,
-        scheduler: Scheduler,
-    ) -> None:
-        self._runtime: Final = runtime
-        self._memory: Final = memory
-        self._config: Final = config
-        self._clock_trust: Final = clock_trust
-        self._scheduler: Final = scheduler
+    _runtime: CoordinatorRuntime[TransactionalId]
+    _memory: TransactionMemory
+    _config: LiveConfig
+    _clock_trust: ClockTrust
+    _scheduler: Scheduler
 
     async def run(self) -> None:
         """Search every ``transaction.remove.expired.transaction.cleanup.interval.ms``, and when memory is crowded."""

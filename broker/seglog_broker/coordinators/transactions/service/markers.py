@@ -6,6 +6,7 @@ after RETRY_SECONDS, then after twice that, and so on; others do not wait for it
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -46,41 +47,33 @@ MARKERS_A_ROUND: Final = 1_000
 log = get_logger()
 
 
+@dataclass(slots=True, eq=False)
 class _Work:
     """The partitions of a transaction that have no durable marker yet."""
 
-    __slots__ = ("coordinator_epoch", "due", "ending", "error", "left", "retry_seconds", "why_held_up")
-
-    def __init__(self, ending: Ending, coordinator_epoch: int) -> None:
-        self.ending = ending
-        self.coordinator_epoch = coordinator_epoch
-        self.left: list[Key] = [(topic, number) for topic, numbers in ending.partitions.items() for number in numbers]
-        self.due = 0.0  # the loop's time
-        self.retry_seconds = RETRY_SECONDS
-        self.why_held_up: SeglogError | None = None  # as of the last round that has ended
-        self.error: SeglogError | None = None  # of the round under way
+    ending: Ending
+    coordinator_epoch: int
+    left: list[Key]
+    due: float = 0.0  # the loop's time
+    retry_seconds: float = RETRY_SECONDS
+    why_held_up: SeglogError | None = None  # as of the last round that has ended
+    error: SeglogError | None = None  # of the round under way
 
 
+@dataclass(eq=False)
 class MarkerWriter:
     """Writes the markers of endings that are added, and returns those that have all of them."""
 
-    def __init__(
-        self,
-        table: PartitionTable,
-        handles: HandlePool,
-        idle_writers: IdleWriters,
-        scheduler: Scheduler,
-        groups: GroupService,
-    ) -> None:
-        """``groups`` commits or drops what a transaction holds when a marker stands in ``__consumer_offsets``."""
-        self._table: Final = table
-        self._handles: Final = handles
-        self._idle_writers: Final = idle_writers
-        self._scheduler: Final = scheduler
-        self._groups: Final = groups
-        self._works: Final[dict[str, _Work]] = {}  # by transactional id
+    _table: PartitionTable
+    _handles: HandlePool
+    _idle_writers: IdleWriters
+    _scheduler: Scheduler
+    _groups: GroupService  # commits or drops what a transaction holds when a marker stands in ``__consumer_offsets``
+
+    def __post_init__(self) -> None:
+        self._works: dict[str, _Work] = {}  # by transactional id
         self._wanted = trio.Event()
-        self.rounds: Final = trio.Lock()
+        self.rounds = trio.Lock()
         """Held while markers are written: none is written while another task holds it."""
 
     def add(self, ending: Ending, coordinator_epoch: int) -> None:
@@ -88,7 +81,8 @@ class MarkerWriter:
         known = self._works.get(ending.transactional_id)
         if known is not None and known.ending.number == ending.number:
             return
-        self._works[ending.transactional_id] = _Work(ending, coordinator_epoch)
+        left = [(topic, number) for topic, numbers in ending.partitions.items() for number in numbers]
+        self._works[ending.transactional_id] = _Work(ending, coordinator_epoch, left)
         self._wanted.set()
 
     def held_up(self, transactional_id: str) -> SeglogError | None:

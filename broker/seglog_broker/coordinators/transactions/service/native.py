@@ -1,6 +1,7 @@
 """Requests of the native protocol about transactions, and their replies."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -37,20 +38,14 @@ TIMEOUT_MS: Final = 60_000
 """How long a transaction may take where the client does not say: as with Kafka's producers."""
 
 
+@dataclass(eq=False)
 class NativeTransactions:
     """Answers native requests about transactions."""
 
-    def __init__(
-        self,
-        transactions: TransactionService,
-        table: PartitionTable,
-        clock: Clock,
-        turn: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._transactions = transactions
-        self._table = table
-        self._clock = clock
-        self._turn = turn
+    _transactions: TransactionService
+    _table: PartitionTable
+    _clock: Clock
+    _turn: Callable[[], Awaitable[None]]
 
     async def answer(self, request: messages.Request) -> messages.Message | None:
         """The reply to a request about transactions; None to any other. Raises TransactionError and its like."""
