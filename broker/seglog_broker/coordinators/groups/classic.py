@@ -3,8 +3,7 @@
 Rules and names are those of Kafka's group coordinator.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from seglog_broker.coordinators.groups.classic_members import ClassicMember, protocols_by_name, tombstone
@@ -23,7 +22,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
     member_id_required,
 )
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_broker.texts import counted
 from seglog_protocol.errors import (
     GroupError,
@@ -33,14 +32,13 @@ from seglog_protocol.errors import (
     NonEmptyGroupError,
     UnknownMemberError,
 )
-from seglog_protocol.kafka.messages import GroupMetadataValue
 from seglog_protocol.steps import Steps, no_steps
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """Time that a new member may wait for its first generation. It sends no heartbeats yet, so nothing else ends it."""
 
 
-class ClassicGroup(StateMachine):
+class ClassicGroup(ClassicPhases):
     """A classic group.
 
     - Every ``answer`` that is given to ``join`` or ``sync`` stands exactly once in ``outbox.replies``, now or later.
@@ -59,10 +57,8 @@ class ClassicGroup(StateMachine):
     """For members of the consumer protocol, once it is upgraded."""
 
     def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], new_id: Callable[[], str]) -> None:
-        super().__init__(group_id, outbox)
-        self._limits = limits
+        super().__init__(group_id, outbox, limits)
         self._new_id = new_id
-        self._phases = ClassicPhases(group_id, outbox, limits)
 
     @property
     def classic(self) -> "ClassicGroup":
@@ -73,56 +69,17 @@ class ClassicGroup(StateMachine):
         """Have ``upgrade`` put a group that takes members of the consumer protocol in its place."""
         return upgrade(self)
 
-    def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
-        """Take the place of a group of the consumer protocol, whose members all have to rejoin."""
-        self._phases.adopt(members, generation, now)
-
-    def replay(self, record: Record) -> Steps[None]:
-        """As ``StateMachine.replay``."""
-        if isinstance(record.value, GroupMetadataValue):
-            self._phases.replay(record.value)
-        yield from ()
-
-    def restored(self, now: Now) -> None:
-        """As ``StateMachine.restored``: sessions of members begin."""
-        self._phases.restored(now)
-
     # --- What it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def generation(self) -> int:
-        """The last one that was handed out; 0 before the first."""
-        return self._phases.generation
-
-    @property
-    def state(self) -> ClassicState:
-        """The phase of its rebalance."""
-        return self._phases.state
-
-    @property
-    def protocol_type(self) -> str:
-        """The protocol type of its members, or of the last ones; empty if it never had any."""
-        return self._phases.protocol_type
-
-    @property
-    def protocol(self) -> str | None:
-        """The assignor of the generation; None if that has no members."""
-        return self._phases.protocol
-
-    @property
-    def leader(self) -> str:
-        """The id of the member that assigns; empty if there is none."""
-        return self._phases.leader
 
     @property
     def members(self) -> Mapping[str, ClassicMember]:
         """Its members by their ids, to be read only."""
-        return MappingProxyType(self._phases.members.by_id)
+        return self._members.by_id
 
     @property
     def is_empty(self) -> bool:
         """True if it has no members, and no rebalance under way."""
-        return self._phases.state is ClassicState.EMPTY
+        return self.state is ClassicState.EMPTY
 
     @property
     def is_unused(self) -> bool:
@@ -132,53 +89,34 @@ class ClassicGroup(StateMachine):
     @property
     def empty_since_ms(self) -> int | None:
         """Wall time (ms) at which it became empty; None while it has members, or if that is not known."""
-        return self._phases.state_since_ms if self.is_empty and self._phases.state_since_ms >= 0 else None
-
-    @property
-    def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of the last generation read; None if their metadata is of an unknown format."""
-        return self._phases.subscribed_topics
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes of the budget for members."""
-        return self._phases.size
+        return self.state_since_ms if self.is_empty and self.state_since_ms >= 0 else None
 
     def size_of(self, member_id: str) -> int | None:
         """Bytes that a member takes of the budget for members; None if it is not in the group."""
-        member = self._phases.members.by_id.get(member_id)
+        member = self._members.by_id.get(member_id)
         return None if member is None else member.size
 
     def end_join(self, answer: Answer, now: Now) -> None:
         """A join that waits has lost its connection: where no generation was ever handed out, the member goes, too."""
-        if self._phases.generation == 0:
-            for member in [member for member in self._phases.members if member.join_answer is answer]:
-                self._phases.remove(member, self._phases.left(member.member_id))
-                self._phases.rebalance_or_complete(now)
-            self._phases.end_if_unused()
-
-    @property
-    def deadline_ms(self) -> int | None:
-        """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
-        return self._phases.deadline_ms
+        if self.generation == 0:
+            for member in [member for member in self._members if member.join_answer is answer]:
+                self.remove(member, self.left(member.member_id))
+                self.rebalance_or_complete(now)
+            self.end_if_unused()
 
     def described_as_classic(self, now: Now) -> GroupDescription:
-        """The answer of ``describe`` for a classic client."""
-        return self.describe(now)
-
-    def describe(self, now: Now) -> GroupDescription:
         """For admins. As in Kafka, the protocol and the members' metadata stand in it while it is Stable."""
-        protocol = (self._phases.protocol or "") if self._phases.state is ClassicState.STABLE else ""
+        protocol = (self.protocol or "") if self.state is ClassicState.STABLE else ""
         return GroupDescription(
             self.key,
             "classic",
-            self._phases.state.value,
-            self._phases.generation,
-            self._phases.protocol_type,
+            self.state.value,
+            self.generation,
+            self.protocol_type,
             protocol,
-            self._phases.leader,
+            self.leader,
             Each(
-                self._phases.members,
+                self._members,
                 lambda member: MemberDescription(
                     member.member_id,
                     member.instance_id,
@@ -199,7 +137,7 @@ class ClassicGroup(StateMachine):
         try:
             self._join(request, answer, now)
         except GroupError as error:
-            self._phases.reply(answer, JoinResult(request.member_id, error=error))
+            self.reply(answer, JoinResult(request.member_id, error=error))
         return no_steps()
 
     def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
@@ -207,20 +145,20 @@ class ClassicGroup(StateMachine):
         try:
             self._sync(request, answer, now)
         except GroupError as error:
-            self._phases.reply(answer, SyncResult(error=error))
+            self.reply(answer, SyncResult(error=error))
         return no_steps()
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
         """Restart a member's session timer. Raises the GroupError that tells it what to do."""
         member = self._find(member_id, generation, instance_id)
-        self._phases.note_life(member, now)
-        if self._phases.state is ClassicState.PREPARING_REBALANCE:
-            raise self._phases.rebalance_in_progress()
+        self.note_life(member, now)
+        if self.state is ClassicState.PREPARING_REBALANCE:
+            raise self.rebalance_in_progress()
 
     def leave(self, members: Sequence[LeavingMember], now: Now) -> list[LeaveResult]:
         """End memberships; one result for each, in order."""
         results = []
-        count = len(self._phases.members)
+        count = len(self._members)
         for leaving in members:
             error: GroupError | None = None
             try:
@@ -228,10 +166,10 @@ class ClassicGroup(StateMachine):
             except GroupError as refused:
                 error = refused
             results.append(LeaveResult(leaving.member_id, leaving.instance_id, error))
-        if len(self._phases.members) < count:
-            self._phases.rebalance_or_complete(now)
+        if len(self._members) < count:
+            self.rebalance_or_complete(now)
         else:
-            self._phases.complete_join_if_all(now)
+            self.complete_join_if_all(now)
         return results
 
     def check_commit(
@@ -250,15 +188,15 @@ class ClassicGroup(StateMachine):
                 return None
             raise UnknownMemberError(
                 f"group {self.key!r} has live members, and only they may commit: stop them first; members:"
-                f" {self._phases.members.text()}",
+                f" {self._members.text()}",
                 group=self.key,
             )
         member = self._find(member_id, generation, instance_id)
         if in_transaction:
             return None
-        self._phases.note_life(member, now)
-        if self._phases.state is ClassicState.COMPLETING_REBALANCE:
-            raise self._phases.rebalance_in_progress()
+        self.note_life(member, now)
+        if self.state is ClassicState.COMPLETING_REBALANCE:
+            raise self.rebalance_in_progress()
         return None
 
     def check_fetch(self, member_id: str, generation: int, instance_id: str | None) -> None:
@@ -267,45 +205,36 @@ class ClassicGroup(StateMachine):
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""
         if not self.is_empty:
-            raise NonEmptyGroupError.of(self.key, self._phases.members.names())
+            raise NonEmptyGroupError.of(self.key, self._members.names())
 
     def delete(self) -> None:
         """Append the tombstone of the group. Nothing may be asked of it any more."""
         self.outbox.records.append(tombstone(self.key))
 
-    # --- Time, and what goes wrong outside ----------------------------------------------------------------------------
-
-    def advance(self, now: Now) -> None:
-        """Do what is due: sessions that end, and members that the group does not wait for any longer."""
-        self._phases.advance(now)
+    # --- Without a request of a member ----------------------------------------------------------------------------
 
     def end_session(self, member_id: str, now: Now) -> None:
         """End a member's session before its deadline. Raises UnknownMemberError."""
-        self._phases.end_session(self._phases.members.find(member_id, None).member_id, now)
+        self._end_session(self._members.find(member_id, None).member_id, now)
 
     def rebalance(self, now: Now) -> None:
         """Have all members rejoin, if there are any, as if another one had joined."""
-        if self._phases.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
-            self._phases.prepare_rebalance(now)
-
-    def write_failed(self, now: Now) -> None:
-        """As ``StateMachine.write_failed``: members have to rejoin."""
-        self._phases.write_failed(now)
+        if self.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
+            self.prepare_rebalance(now)
 
     def refuse_waits(self) -> None:
         """Answer all requests that wait: their members have to rejoin."""
-        for member in self._phases.members:
-            self._phases.refuse_waits(member, self._phases.rebalance_in_progress())
+        for member in self._members:
+            self._refuse_waits(member, self.rebalance_in_progress())
 
     # --- Joining ------------------------------------------------------------------------------------------------------
 
     def _join(self, request: JoinRequest, answer: Answer, now: Now) -> None:
-        phases = self._phases
         limits = self._limits()
         request.check(self.key, limits)
         member_id, instance_id = request.member_id, request.instance_id
         member: ClassicMember | None = None
-        if member_id in phases.pending:
+        if member_id in self.pending:
             if instance_id is not None:
                 raise UnknownMemberError(
                     f"group {self.key!r} gave the id {member_id!r} to a member without an instance id: rejoin with an"
@@ -314,9 +243,9 @@ class ClassicGroup(StateMachine):
                     member_id=member_id,
                 )
         elif member_id:
-            member = phases.members.find(member_id, instance_id)
+            member = self._members.find(member_id, instance_id)
         elif instance_id is not None:
-            member = phases.members.of_instance(instance_id)
+            member = self._members.of_instance(instance_id)
         self._check_size(request, member, limits, now)
         protocols = protocols_by_name(request.protocols)
         self._check_protocols(request, protocols)
@@ -329,21 +258,20 @@ class ClassicGroup(StateMachine):
             self._add_member(member_id or request.new_member_id(self._new_id()), request, protocols, answer, now)
         else:
             member_id = request.new_member_id(self._new_id())
-            phases.add_pending(member_id, now.monotonic_ms + request.session_timeout_ms)
-            phases.reply(answer, member_id_required(self.key, member_id))
+            self.add_pending(member_id, now.monotonic_ms + request.session_timeout_ms)
+            self.reply(answer, member_id_required(self.key, member_id))
 
     def _check_size(self, request: JoinRequest, member: ClassicMember | None, limits: Limits, now: Now) -> None:
         """Raise GroupMaxSizeError for a member too many.
 
         While members join, those count that have, so that a group which became too large loses the last to join.
         """
-        phases = self._phases
         if self.is_empty:
             return
-        if phases.state is ClassicState.PREPARING_REBALANCE:
-            is_in, count = member is not None and member.join_answer is not None, phases.members.joined
+        if self.state is ClassicState.PREPARING_REBALANCE:
+            is_in, count = member is not None and member.join_answer is not None, self._members.joined
         else:
-            is_in, count = member is not None, len(phases.members)
+            is_in, count = member is not None, len(self._members)
         if is_in or count < limits.max_size:
             return
         error = GroupMaxSizeError(
@@ -352,42 +280,40 @@ class ClassicGroup(StateMachine):
             group=self.key,
         )
         if member is not None and request.member_id:
-            phases.remove(member, error)
-            phases.complete_join_if_all(now)
-        elif request.member_id in phases.pending:
-            phases.drop_pending(request.member_id)
-            phases.complete_join_if_all(now)
+            self.remove(member, error)
+            self.complete_join_if_all(now)
+        elif request.member_id in self.pending:
+            self.drop_pending(request.member_id)
+            self.complete_join_if_all(now)
         raise error
 
     def _check_protocols(self, request: JoinRequest, protocols: Mapping[str, bytes]) -> None:
         """Raise InconsistentGroupProtocolError for a member that the others have nothing in common with."""
-        phases = self._phases
         if not protocols or not request.protocol_type:
             raise InconsistentGroupProtocolError(
                 f"a member of group {self.key!r} has to name a protocol type and at least one protocol", group=self.key
             )
-        if not phases.members:
+        if not self._members:
             return
         problem = None
-        if request.protocol_type != phases.protocol_type:
+        if request.protocol_type != self.protocol_type:
             problem = (
-                f"is of the protocol type {phases.protocol_type!r}, not {request.protocol_type!r}: use another group"
+                f"is of the protocol type {self.protocol_type!r}, not {request.protocol_type!r}: use another group"
             )
-        elif not phases.members.share_one_of(protocols):
+        elif not self._members.share_one_of(protocols):
             problem = f"has members that support none of {', '.join(protocols)}: give all of them a common assignor"
         if problem is not None:
             raise InconsistentGroupProtocolError(
-                f"group {self.key!r} {problem}; members: {phases.members.text()}", group=self.key
+                f"group {self.key!r} {problem}; members: {self._members.text()}", group=self.key
             )
 
     def _add_member(
         self, member_id: str, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
     ) -> None:
-        phases = self._phases
-        if not phases.members:
-            phases.protocol_type = request.protocol_type
-        phases.drop_pending(member_id)
-        phases.members.add(
+        if not self._members:
+            self.protocol_type = request.protocol_type
+        self.drop_pending(member_id)
+        self._members.add(
             ClassicMember(
                 member_id,
                 request.instance_id,
@@ -401,90 +327,82 @@ class ClassicGroup(StateMachine):
                 join_answer=answer,
             )
         )
-        phases.sessions.set(member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
-        phases.newcomers = True
-        phases.rebalance_or_complete(now)
+        self.sessions.set(member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.newcomers = True
+        self.rebalance_or_complete(now)
 
     def _rejoin(
         self, member: ClassicMember, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
     ) -> None:
         """A member joins again: it lost the answer to its last request, takes part in a rebalance, or wants one."""
-        phases = self._phases
-        leads_stable_group = phases.state is ClassicState.STABLE and member.member_id == phases.leader
-        if (
-            phases.state is ClassicState.PREPARING_REBALANCE
-            or leads_stable_group
-            or not member.supports_only(protocols)
-        ):
+        leads_stable_group = self.state is ClassicState.STABLE and member.member_id == self.leader
+        if self.state is ClassicState.PREPARING_REBALANCE or leads_stable_group or not member.supports_only(protocols):
             self._update_and_wait(member, request, protocols, answer, now)
-            phases.rebalance_or_complete(now)
+            self.rebalance_or_complete(now)
         else:
-            phases.note_life(member, now)
-            phases.reply(answer, phases.join_result(member))
+            self.note_life(member, now)
+            self.reply(answer, self.join_result(member))
 
     def _update_and_wait(
         self, member: ClassicMember, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
     ) -> None:
-        phases = self._phases
-        phases.members.set_protocols(member, protocols)
+        self._members.set_protocols(member, protocols)
         member.client_id, member.client_host = request.client_id, request.client_host
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.join_timeout_ms
         member.last_seen_ms = now.monotonic_ms
-        older = phases.members.set_join_answer(member, answer)
+        older = self._members.set_join_answer(member, answer)
         if older is not None:
-            error = phases.asked_again(member.member_id)
-            phases.reply(older, JoinResult(member.member_id, error=error))
+            error = self.asked_again(member.member_id)
+            self.reply(older, JoinResult(member.member_id, error=error))
         if member.is_new:
-            phases.sessions.set(member.member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+            self.sessions.set(member.member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         else:
-            phases.sessions.discard(member.member_id)
+            self.sessions.discard(member.member_id)
 
     def _replace_static_member(
         self, member: ClassicMember, request: JoinRequest, protocols: Mapping[str, bytes], answer: Answer, now: Now
     ) -> None:
         """The consumer of a static member was started again: it gets a new id, and who has the old one is fenced."""
-        phases = self._phases
-        leader_before, new_id = phases.leader, request.new_member_id(self._new_id())
-        phases.refuse_waits(member, phases.members.fenced(member.member_id, member.instance_id or ""))
-        phases.rename(member, new_id)
+        leader_before, new_id = self.leader, request.new_member_id(self._new_id())
+        self._refuse_waits(member, self._members.fenced(member.member_id, member.instance_id or ""))
+        self.rename(member, new_id)
         self._update_and_wait(member, request, protocols, answer, now)
-        if phases.state is not ClassicState.STABLE or phases.members.select_protocol() != phases.protocol:
-            phases.rebalance_or_complete(now)
+        if self.state is not ClassicState.STABLE or self._members.select_protocol() != self.protocol:
+            self.rebalance_or_complete(now)
             return
-        phases.members.set_join_answer(member, None)
-        phases.end_wait(member, now)
-        phases.write_members(now)
+        self._members.set_join_answer(member, None)
+        self.end_wait(member, now)
+        self.write_members(now)
         if request.may_skip_assignment:
-            is_leader = new_id == phases.leader
-            phases.reply(answer, phases.join_result(member)._replace(skip_assignment=is_leader))
+            is_leader = new_id == self.leader
+            self.reply(answer, self.join_result(member)._replace(skip_assignment=is_leader))
         else:  # it must not take itself for the leader, or it would assign
-            phases.reply(answer, phases.join_result(member)._replace(leader=leader_before, members=()))
+            self.reply(answer, self.join_result(member)._replace(leader=leader_before, members=()))
 
     # --- Assignments, and members that leave --------------------------------------------------------------------------
 
     def _sync(self, request: SyncRequest, answer: Answer, now: Now) -> None:
-        phases = self._phases
         member = self._find(request.member_id, request.generation, request.instance_id)
         self._check_synced_protocol(request)
-        if phases.state is ClassicState.PREPARING_REBALANCE:
-            phases.note_life(member, now)
-            raise self._phases.rebalance_in_progress()
-        phases.unsynced.discard(member.member_id)
+        if self.state is ClassicState.PREPARING_REBALANCE:
+            self.note_life(member, now)
+            raise self.rebalance_in_progress()
+        self.unsynced.discard(member.member_id)
         member.last_seen_ms = now.monotonic_ms
-        if phases.state is ClassicState.STABLE:
-            phases.end_wait(member, now)
-            phases.reply(answer, phases.sync_result(member))
+        if self.state is ClassicState.STABLE:
+            self.end_wait(member, now)
+            self.reply(answer, self.sync_result(member))
             return
         if member.sync_answer is not None:
-            phases.reply(member.sync_answer, SyncResult(error=phases.asked_again(member.member_id)))
+            self.reply(member.sync_answer, SyncResult(error=self.asked_again(member.member_id)))
         member.sync_answer = answer
-        phases.sessions.discard(member.member_id)
-        if member.member_id == phases.leader:
-            phases.assign(request.assignments, now)
+        self.sessions.discard(member.member_id)
+        if member.member_id == self.leader:
+            self.assign(request.assignments, now)
 
     def _check_synced_protocol(self, request: SyncRequest) -> None:
-        protocol_type, protocol = self._phases.protocol_type, self._phases.protocol
+        protocol_type, protocol = self.protocol_type, self.protocol
         if request.protocol_type not in (None, protocol_type) or request.protocol not in (None, protocol):
             raise InconsistentGroupProtocolError(
                 f"this generation of group {self.key!r} has the protocol {protocol!r} of type {protocol_type!r}, not"
@@ -493,20 +411,19 @@ class ClassicGroup(StateMachine):
             )
 
     def _leave(self, leaving: LeavingMember) -> None:
-        phases = self._phases
-        if leaving.member_id in phases.pending:
-            phases.drop_pending(leaving.member_id)
+        if leaving.member_id in self.pending:
+            self.drop_pending(leaving.member_id)
             return
         member_id = leaving.member_id
         if not member_id and leaving.instance_id is not None:
-            member_id = phases.members.id_of_instance.get(leaving.instance_id, "")
-        member = phases.members.find(member_id, leaving.instance_id)
-        phases.remove(member, phases.left(member_id))
+            member_id = self._members.id_of_instance.get(leaving.instance_id, "")
+        member = self._members.find(member_id, leaving.instance_id)
+        self.remove(member, self.left(member_id))
 
     def _find(self, member_id: str, generation: int, instance_id: str | None) -> ClassicMember:
         """The member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
-        member = self._phases.members.find(member_id, instance_id)
-        if generation != self._phases.generation:
+        member = self._members.find(member_id, instance_id)
+        if generation != self.generation:
             raise IllegalGenerationError(
                 f"group {self.key!r} is at generation {self.generation}, member {member_id!r} at {generation}: join"
                 " again",

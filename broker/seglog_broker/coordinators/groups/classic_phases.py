@@ -26,9 +26,10 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
     warn_of_silence,
 )
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_protocol.errors import GroupError, RebalanceInProgressError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataValue
+from seglog_protocol.steps import Steps
 
 _NOBODY_JOINED_PAUSE_MIN_MS: Final = 1_000
 """Time before the next look for joined members, where only static members are left and none has joined."""
@@ -43,7 +44,7 @@ class ClassicState(StrEnum):
     STABLE = "Stable"
 
 
-class ClassicPhases:
+class ClassicPhases(StateMachine):
     """The state of a classic group, with its records and replies. The group decides who may be a member.
 
     Records carry the generation, its members with their assignments, its protocol and leader, and when it began: a
@@ -52,17 +53,16 @@ class ClassicPhases:
     """
 
     def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits]) -> None:
-        self._group_id = group_id
-        self._outbox = outbox
+        super().__init__(group_id, outbox)
         self._limits = limits
         self.state = ClassicState.EMPTY
         self.state_since_ms = -1
         """Wall time (ms) at which the state began; -1: not known."""
-        self.generation = 0
-        self.protocol_type = ""
-        self.protocol: str | None = None
-        self.leader = ""
-        self.members = ClassicMembers(group_id)
+        self.generation = 0  # the last one that was handed out; 0 before the first
+        self.protocol_type = ""  # of the members, or of the last ones; empty if there never were any
+        self.protocol: str | None = None  # the assignor of the generation; None if that has no members
+        self.leader = ""  # the id of the member that assigns; empty if there is none
+        self._members = ClassicMembers(group_id)
         self.pending: set[str] = set()
         """Ids that were given to consumers, which have not joined with them yet: ``add_pending``, ``drop_pending``."""
         self._pending_size = 0
@@ -73,12 +73,13 @@ class ClassicPhases:
         self.newcomers = False
         """True if new members came since the initial delay began, or was prolonged."""
         self.subscribed_topics: frozenset[str] | None = frozenset()
+        """The topics that the members of the last generation read; None if their metadata is of an unknown format."""
         self._subscribed_size = 0
         self._join_deadline_ms: int | None = None
         self._sync_deadline_ms = 0  # counts while a member is unsynced
         self._initial_delay_end_ms: int | None = None  # while a group that was empty waits for more members
 
-    def replay(self, value: GroupMetadataValue) -> None:
+    def _replay(self, value: GroupMetadataValue) -> None:
         """Change what records carry, as a record says.
 
         The record of a generation that waits for its assignment has no members: these are in memory only.
@@ -87,15 +88,15 @@ class ClassicPhases:
         self.protocol_type = value.protocol_type
         self.state_since_ms = value.current_state_timestamp
         for written in value.members:
-            member = self.members.by_id.get(written.member_id)
+            member = self._members.by_id.get(written.member_id)
             if member is not None:
-                self.members.set_assignment(member, bytes(written.assignment))
-            elif written.group_instance_id not in self.members.id_of_instance:
-                self.members.add(restored_member(written, value.protocol or ""))
+                self._members.set_assignment(member, bytes(written.assignment))
+            elif written.group_instance_id not in self._members.id_of_instance:
+                self._members.add(restored_member(written, value.protocol or ""))
         if value.members:
             self.state = ClassicState.STABLE
             self.protocol, self.leader = value.protocol or "", value.leader or ""
-        elif self.members:
+        elif self._members:
             self.state = ClassicState.COMPLETING_REBALANCE
         else:
             self.state = ClassicState.EMPTY
@@ -104,43 +105,49 @@ class ClassicPhases:
 
     def _decide(self, generation: int, assignments: Mapping[str, bytes] | None, now: Now) -> None:
         """Decide the record of a generation, with all members and their assignments, or without members."""
-        members = () if assignments is None else self.members
+        members = () if assignments is None else self._members
         record = metadata_record(
-            self._group_id, self.protocol_type, generation, self.protocol, self.leader, members, assignments or {}, now
+            self.key, self.protocol_type, generation, self.protocol, self.leader, members, assignments or {}, now
         )
-        self._outbox.records.append(record)
+        self.outbox.records.append(record)
         assert isinstance(record.value, GroupMetadataValue)
-        self.replay(record.value)
+        self._replay(record.value)
 
     def write_members(self, now: Now) -> None:
         """Decide the record of this generation again: a member has another id."""
-        self._decide(self.generation, {member.member_id: member.assignment for member in self.members}, now)
+        self._decide(self.generation, {member.member_id: member.assignment for member in self._members}, now)
+
+    def replay(self, record: Record) -> Steps[None]:
+        """As ``StateMachine.replay``."""
+        if isinstance(record.value, GroupMetadataValue):
+            self._replay(record.value)
+        yield from ()
 
     def restored(self, now: Now) -> None:
-        """Begin the sessions of members that come from the log."""
-        for member in self.members:
+        """As ``StateMachine.restored``: sessions of members begin."""
+        for member in self._members:
             self.end_wait(member, now)
-        if len(self.members) > self._limits().max_size:
+        if len(self._members) > self._limits().max_size:
             self.prepare_rebalance(now)  # those who join too late are turned away
 
-    def adopt(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
-        """Take over members of ``generation``, with their assignments, and begin a rebalance."""
+    def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
+        """Take the place of a group of the consumer protocol, whose members, of ``generation``, all have to rejoin."""
         self.protocol_type = CONSUMER_PROTOCOL_TYPE
         for member in members:
-            self.members.add(member)
+            self._members.add(member)
             self.end_wait(member, now)
-        if not self.members:
+        if not self._members:
             self._decide(generation, None, now)
             return
-        self.leader = next(iter(self.members)).member_id
-        self.protocol = self.members.select_protocol()
-        self._decide(generation, {member.member_id: member.assignment for member in self.members}, now)
+        self.leader = next(iter(self._members)).member_id
+        self.protocol = self._members.select_protocol()
+        self._decide(generation, {member.member_id: member.assignment for member in self._members}, now)
         self.prepare_rebalance(now)
 
     @property
     def size(self) -> int:
         """Bytes that the group takes of the budget for members."""
-        return GROUP_BYTES + len(self._group_id) + self.members.size + self._pending_size + self._subscribed_size
+        return GROUP_BYTES + len(self.key) + self._members.size + self._pending_size + self._subscribed_size
 
     # --- A rebalance --------------------------------------------------------------------------------------------------
 
@@ -155,8 +162,8 @@ class ClassicPhases:
         """Begin a rebalance: all members have to rejoin. Those that wait for an assignment are answered with that."""
         was_empty = self.state is ClassicState.EMPTY
         if self.state is ClassicState.COMPLETING_REBALANCE:
-            for member in self.members:
-                self.members.set_assignment(member, b"")
+            for member in self._members:
+                self._members.set_assignment(member, b"")
                 if member.sync_answer is not None:
                     self.reply(member.sync_answer, SyncResult(error=self.rebalance_in_progress()))
                     member.sync_answer = None
@@ -164,7 +171,7 @@ class ClassicPhases:
                         self.end_wait(member, now)
         self.unsynced.clear()
         self.state, self.state_since_ms = ClassicState.PREPARING_REBALANCE, now.wall_ms
-        timeout_ms = self.members.rebalance_timeout_ms()
+        timeout_ms = self._members.rebalance_timeout_ms()
         if was_empty:
             delay_ms = min(self._limits().initial_rebalance_delay_ms, timeout_ms)
             if delay_ms <= 0:
@@ -179,7 +186,7 @@ class ClassicPhases:
 
     def end_if_unused(self) -> None:
         """End the rebalance where no member is left and no generation was ever completed."""
-        if self.generation == 0 and not self.members and not self.pending:
+        if self.generation == 0 and not self._members and not self.pending:
             self.state, self.state_since_ms = ClassicState.EMPTY, -1
             self._join_deadline_ms = self._initial_delay_end_ms = None
 
@@ -187,8 +194,8 @@ class ClassicPhases:
         """End the join phase if it waits for no member, nor for the end of the initial delay."""
         if self.state is not ClassicState.PREPARING_REBALANCE or self._initial_delay_end_ms is not None:
             return
-        count = len(self.members)
-        if not count or (self.members.joined == count and not self.pending):
+        count = len(self._members)
+        if not count or (self._members.joined == count and not self.pending):
             self._complete_join(now)
 
     def _end_join_phase(self, now: Now) -> None:
@@ -203,26 +210,26 @@ class ClassicPhases:
     def _complete_join(self, now: Now) -> None:
         """Hand out the next generation. Dynamic members that did not join are dropped, static ones keep their place."""
         self._join_deadline_ms = self._initial_delay_end_ms = None
-        if self.members.joined < len(self.members):
-            for member in list(self.members):
+        if self._members.joined < len(self._members):
+            for member in list(self._members):
                 if member.join_answer is None and member.instance_id is None:
                     self._remove_late(member, "join")
-        if self.members and not self.members.joined:
-            pause_ms = max(self.members.rebalance_timeout_ms(), _NOBODY_JOINED_PAUSE_MIN_MS)
+        if self._members and not self._members.joined:
+            pause_ms = max(self._members.rebalance_timeout_ms(), _NOBODY_JOINED_PAUSE_MIN_MS)
             self._join_deadline_ms = now.monotonic_ms + pause_ms
             return
-        if not self.members:
+        if not self._members:
             self._decide(self.generation + 1, None, now)
             return
-        leader = self.members.by_id.get(self.leader)
+        leader = self._members.by_id.get(self.leader)
         if leader is None or leader.join_answer is None:
-            self.leader = next(member.member_id for member in self.members if member.join_answer is not None)
-        self.protocol = self.members.select_protocol()
-        self.unsynced.update(self.members.by_id)
-        self._sync_deadline_ms = now.monotonic_ms + self.members.rebalance_timeout_ms()
+            self.leader = next(member.member_id for member in self._members if member.join_answer is not None)
+        self.protocol = self._members.select_protocol()
+        self.unsynced.update(self._members.by_id)
+        self._sync_deadline_ms = now.monotonic_ms + self._members.rebalance_timeout_ms()
         self._decide(self.generation + 1, None, now)
-        for member in self.members:
-            answer = self.members.set_join_answer(member, None)
+        for member in self._members:
+            answer = self._members.set_join_answer(member, None)
             if answer is not None:
                 member.is_new = False
                 self.end_wait(member, now)
@@ -231,33 +238,33 @@ class ClassicPhases:
     def assign(self, assignments: Mapping[str, bytes], now: Now) -> None:
         """The leader has assigned; who is not in ``assignments`` gets nothing."""
         self._decide(self.generation, assignments, now)
-        for member in self.members:
+        for member in self._members:
             if member.sync_answer is not None:
                 self.reply(member.sync_answer, self.sync_result(member))
                 member.sync_answer = None
                 self.end_wait(member, now)
 
     def _remove_unsynced(self, now: Now) -> None:
-        for member in [member for member in self.members if member.member_id in self.unsynced]:
+        for member in [member for member in self._members if member.member_id in self.unsynced]:
             self._remove_late(member, "sync")
         self.prepare_rebalance(now)
 
     def _remove_late(self, member: ClassicMember, request: str) -> None:
-        what = f"member {member.member_id!r} of group {self._group_id!r} did not {request} within the rebalance timeout"
+        what = f"member {member.member_id!r} of group {self.key!r} did not {request} within the rebalance timeout"
         self.remove(member, self.gone(what, member.member_id))
 
     def write_failed(self, now: Now) -> None:
-        """Begin a rebalance: the last generation, its assignments or its members are not durable."""
+        """As ``StateMachine.write_failed``: members have to rejoin, as their generation may not be durable."""
         if self.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
-            for member in self.members:
-                self.members.set_assignment(member, b"")
+            for member in self._members:
+                self._members.set_assignment(member, b"")
             self.prepare_rebalance(now)
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
     @property
     def deadline_ms(self) -> int | None:
-        """When ``advance`` has something to do; None: only after another request."""
+        """As ``StateMachine.deadline_ms``."""
         deadlines = (self.sessions.earliest(), self._group_deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -269,9 +276,9 @@ class ClassicPhases:
             if member_id is not None:
                 if member_id not in self.pending and told < TOLD_MAX:
                     told += 1
-                    member = self.members.by_id[member_id]
-                    warn_of_silence(self._group_id, member_id, member.client_id, member.session_timeout_ms)
-                self.end_session(member_id, now)
+                    member = self._members.by_id[member_id]
+                    warn_of_silence(self.key, member_id, member.client_id, member.session_timeout_ms)
+                self._end_session(member_id, now)
                 continue
             deadline = self._group_deadline_ms
             if deadline is None or deadline > now.monotonic_ms:
@@ -281,15 +288,15 @@ class ClassicPhases:
             else:
                 self._remove_unsynced(now)
 
-    def end_session(self, member_id: str, now: Now) -> None:
+    def _end_session(self, member_id: str, now: Now) -> None:
         """Remove a member, or an id that was given to a consumer, as if no heartbeat of it had come in time."""
         if member_id in self.pending:
             self.drop_pending(member_id)
             self.complete_join_if_all(now)
             return
-        member = self.members.by_id[member_id]
+        member = self._members.by_id[member_id]
         self.remove(
-            member, self.gone(f"the session of member {member_id!r} of group {self._group_id!r} timed out", member_id)
+            member, self.gone(f"the session of member {member_id!r} of group {self.key!r} timed out", member_id)
         )
         self.rebalance_or_complete(now)
 
@@ -315,8 +322,8 @@ class ClassicPhases:
 
     def remove(self, member: ClassicMember, error: GroupError) -> None:
         """Remove a member; requests of it that wait get ``error``. A new leader is chosen from those that join next."""
-        self.refuse_waits(member, error)
-        self.members.remove(member)
+        self._refuse_waits(member, error)
+        self._members.remove(member)
         self.sessions.discard(member.member_id)
         self.unsynced.discard(member.member_id)
         if self.leader == member.member_id:
@@ -324,33 +331,31 @@ class ClassicPhases:
 
     def rebalance_in_progress(self) -> RebalanceInProgressError:
         """The error for a member of the generation that ends."""
-        return RebalanceInProgressError(
-            f"group {self._group_id!r} makes a new generation: join it", group=self._group_id
-        )
+        return RebalanceInProgressError(f"group {self.key!r} makes a new generation: join it", group=self.key)
 
     def gone(self, what: str, member_id: str) -> UnknownMemberError:
         """The error for requests of a member that was removed; ``what`` happened to it."""
-        return UnknownMemberError(f"{what}: rejoin with an empty member id", group=self._group_id, member_id=member_id)
+        return UnknownMemberError(f"{what}: rejoin with an empty member id", group=self.key, member_id=member_id)
 
     def left(self, member_id: str) -> UnknownMemberError:
         """The error for a request that waits while its member leaves."""
-        return self.gone(f"member {member_id!r} has left group {self._group_id!r}", member_id)
+        return self.gone(f"member {member_id!r} has left group {self.key!r}", member_id)
 
     def asked_again(self, member_id: str) -> RebalanceInProgressError:
         """The error for a request that waits while the same member sends another one."""
         return RebalanceInProgressError(
-            f"member {member_id!r} of group {self._group_id!r} has asked again, and only its last request waits",
-            group=self._group_id,
+            f"member {member_id!r} of group {self.key!r} has asked again, and only its last request waits",
+            group=self.key,
         )
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
         """Give a member another id, and all that it had under the old one. It waits for nothing."""
         old_id, was_unsynced = member.member_id, member.member_id in self.unsynced
-        self.members.remove(member)
+        self._members.remove(member)
         self.sessions.discard(old_id)
         self.unsynced.discard(old_id)
         member.member_id, member.is_new = member_id, False
-        self.members.add(member)
+        self._members.add(member)
         if was_unsynced:
             self.unsynced.add(member_id)
         if old_id == self.leader:
@@ -369,9 +374,9 @@ class ClassicPhases:
             self._pending_size -= len(member_id) + MEMBER_BYTES
             self.sessions.discard(member_id)
 
-    def refuse_waits(self, member: ClassicMember, error: GroupError) -> None:
+    def _refuse_waits(self, member: ClassicMember, error: GroupError) -> None:
         """Answer the requests of a member that wait with ``error``."""
-        join_answer = self.members.set_join_answer(member, None)
+        join_answer = self._members.set_join_answer(member, None)
         if join_answer is not None:
             self.reply(join_answer, JoinResult(member.member_id, error=error))
         if member.sync_answer is not None:
@@ -385,7 +390,7 @@ class ClassicPhases:
         if member.member_id == self.leader:
             members = [
                 JoinedMember(other.member_id, other.instance_id, other.protocols[self.protocol])
-                for other in self.members
+                for other in self._members
             ]
         return JoinResult(member.member_id, self.generation, self.protocol_type, self.protocol, self.leader, members)
 
@@ -397,15 +402,15 @@ class ClassicPhases:
 
     def _read_subscriptions(self) -> None:
         """Note which topics the members read."""
-        if not self.members:
+        if not self._members:
             self.subscribed_topics = frozenset()
         elif self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             self.subscribed_topics = None
         else:
             protocol = self.protocol or ""
-            self.subscribed_topics = subscribed_topics(member.protocols[protocol] for member in self.members)
+            self.subscribed_topics = subscribed_topics(member.protocols[protocol] for member in self._members)
         self._subscribed_size = sum(len(name) + NAME_BYTES for name in self.subscribed_topics or ())
 
     def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
         """Decide the reply to a request."""
-        self._outbox.replies.append((answer, result))
+        self.outbox.replies.append((answer, result))

@@ -423,7 +423,7 @@ class ClassicGroupModel(RuleBasedStateMachine):
     def what_is_seen_of_the_group_is_consistent(self) -> None:
         group = self.group
         assert not self.outbox
-        described = group.describe(self.now)
+        described = group.described_as_classic(self.now)
         assert [member.member_id for member in described.members] == list(group.members)
         instances = [member.instance_id for member in group.members.values() if member.instance_id is not None]
         assert len(instances) == len(set(instances))

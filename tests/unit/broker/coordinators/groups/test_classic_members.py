@@ -133,7 +133,7 @@ def test_a_group_with_members_is_not_deleted_and_says_who_they_are() -> None:
 def test_a_stable_group_is_described_with_metadata_and_assignments(run: Coordinator) -> None:
     run.stable("blue")
     run.pass_time(1_500)
-    group = run.group.describe(run.now)
+    group = run.group.described_as_classic(run.now)
     assert group[:7] == ("workers", "classic", "Stable", 1, "consumer", "range", "blue-1")
     assert list(group.members) == [
         ("blue-1", "blue", "app", "/10.0.0.1", subscription("orders"), b"blue-1 has it", SESSION_MS, 1_500)
@@ -142,7 +142,7 @@ def test_a_stable_group_is_described_with_metadata_and_assignments(run: Coordina
 
 def test_while_members_join_it_is_described_without_metadata(single: Coordinator) -> None:
     single.join()
-    group = single.group.describe(single.now)
+    group = single.group.described_as_classic(single.now)
     assert (group.state, group.protocol) == ("PreparingRebalance", "")
     assert [(member.metadata, member.assignment) for member in group.members] == [(b"", b"app-1 has it"), (b"", b"")]
 
