@@ -21,9 +21,6 @@ class Deadlines:
         self._entries: dict[str, int] = {}  # key -> the time of its one entry that counts
         self._heap: list[tuple[int, str]] = []
 
-    def __len__(self) -> int:
-        return len(self._due)
-
     def __contains__(self, key: object) -> bool:
         return key in self._due
 

@@ -102,7 +102,7 @@ class GroupSources:
             _Some.of,
             lambda: (
                 self._table.changes,
-                groups.offset_changes,
+                groups.offsets.changes,
                 groups.count_at_most,
                 config.current.seglog_metrics_groups_max,
                 self._largest,
@@ -132,7 +132,7 @@ class GroupSources:
         groups, limit = self._groups, self._config.current.seglog_metrics_groups_max
         if groups.count_at_most <= 2 * limit:
             names = groups.names()
-            offsets = sum(len(groups.offsets_of(name)) for name in names)
+            offsets = sum(len(groups.offsets.of(name)) for name in names)
             if len(names) <= limit and offsets <= SAMPLES_MAX:
                 return [name for name in names if len(name) <= NAME_CHARACTERS_MAX]
         return [] if self._largest is None else [name for name in self._largest if groups.has(name)][:limit]
@@ -179,7 +179,7 @@ class GroupSources:
         lags: dict[str, int] = {}
         offsets: dict[str, int] = {}
         for name in self._groups.names():
-            committed = self._groups.offsets_of(name)
+            committed = self._groups.offsets.of(name)
             await turns.spend(GROUP_COST + OFFSET_COST * len(committed))
             lags[name] = sum(place.lag for place in self._places_of(name))
             offsets[name] = len(committed)
@@ -187,7 +187,7 @@ class GroupSources:
         self._count = len(lags)
         behind: list[Place] = []
         for name in self.shown():
-            await turns.spend(GROUP_COST + OFFSET_COST * len(self._groups.offsets_of(name)))
+            await turns.spend(GROUP_COST + OFFSET_COST * len(self._groups.offsets.of(name)))
             behind += [place for place in self._places_of(name) if place.lag]
         behind.sort(key=lambda place: place.key[1:])  # those of a partition are measured together
         measured: dict[tuple[str, str, int], Measured] = {}
@@ -202,7 +202,7 @@ class GroupSources:
 
     def _committing(self, group: str) -> Iterator[Committing | None]:
         """Each partition with a committed offset of a group, None where it cannot be read; others may run meanwhile."""
-        offsets = self._groups.offsets_of(group)
+        offsets = self._groups.offsets.of(group)
         for key in list(offsets):
             partition = self._table.find_readable(*key)
             yield None if partition is None else Committing(group, partition, key, offsets)

@@ -173,7 +173,7 @@ class CommittedOffsets:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Key, CommittedOffset]] = {}
-        self._pending = PendingOffsets()
+        self.pending = PendingOffsets()
         self._size = 0
         self.changes = 0
         """Grows whenever there is one for another group or partition, or no more for one; not with other commits."""
@@ -181,7 +181,7 @@ class CommittedOffsets:
     @property
     def size(self) -> int:
         """Bytes that they take of the budget for committed offsets, with those of open transactions."""
-        return self._size + self._pending.size
+        return self._size + self.pending.size
 
     def size_of(self, group: str, key: Key, committed: CommittedOffset) -> int:
         """Bytes that one takes, with its group if it is the first of that."""
@@ -209,7 +209,7 @@ class CommittedOffsets:
 
     def put(self, group: str, key: Key, committed: CommittedOffset) -> None:
         """Note a commit outside of transactions."""
-        self._pending.supersede(group, key)
+        self.pending.supersede(group, key)
         self._put(group, key, committed)
 
     def _put(self, group: str, key: Key, committed: CommittedOffset) -> None:
@@ -220,18 +220,18 @@ class CommittedOffsets:
     def add(self, loaded: "CommittedOffsets") -> None:
         """Take over what was loaded, of groups that have committed nothing here."""
         self._by_group.update(loaded._by_group)  # noqa: SLF001 - its own class
-        self._pending.add(loaded._pending)  # noqa: SLF001
+        self.pending.add(loaded.pending)
         self.changes += 1
         self._size += loaded._size  # noqa: SLF001
 
     def drop(self, group: str, key: Key) -> None:
         """Remove a committed offset, if there is one, also those of open transactions. The group stays."""
-        self._pending.drop(group, key)
+        self.pending.drop(group, key)
         self.changes += self._remove(group, key)
 
     def end(self, group: str) -> None:
         """Remove a group that has no committed offset, not even one of a transaction."""
-        if self._by_group.get(group) == _NOTHING and not self._pending.of(group):
+        if self._by_group.get(group) == _NOTHING and not self.pending.of(group):
             del self._by_group[group]
             self.changes += 1
             self._size -= GROUP_BYTES + len(group)
@@ -250,26 +250,18 @@ class CommittedOffsets:
             self._by_group[group] = {}
             self._size += GROUP_BYTES + len(group)
             self.changes += 1
-        self._pending.hold(producer_id, group, key, pending)
+        self.pending.hold(producer_id, group, key, pending)
 
     def is_unstable(self, group: str, key: Key) -> bool:
         """True if an open transaction has committed an offset here, which may or may not come to count."""
-        return key in self._pending.of(group)
-
-    def unstable(self, group: str) -> Collection[Key]:
-        """The partitions for which open transactions have committed something."""
-        return self._pending.of(group)
-
-    def pending_groups(self, producer_id: int) -> list[str]:
-        """The groups for which the open transaction of a producer has committed something."""
-        return self._pending.groups_of(producer_id)
+        return key in self.pending.of(group)
 
     def end_transaction(self, producer_id: int, group: str, *, is_commit: bool) -> Iterator[tuple[Key, Pending] | None]:
         """End what a transaction has committed for a group, one with each step: what counts from now on, or None."""
-        while (key := self._pending.first_of(producer_id, group)) is not None:
+        while (key := self.pending.first_of(producer_id, group)) is not None:
             if is_commit:
-                self._pending.supersede(group, key, before=producer_id)
-            pending = self._pending.take(producer_id, group, key)
+                self.pending.supersede(group, key, before=producer_id)
+            pending = self.pending.take(producer_id, group, key)
             assert pending is not None, "it was the first one"
             if is_commit and pending.counts:
                 self._put(group, key, pending.committed)

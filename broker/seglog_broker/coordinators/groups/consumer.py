@@ -118,13 +118,8 @@ class ConsumerGroup(StateMachine):
     # --- What it is ---------------------------------------------------------------------------------------------------
 
     @property
-    def group_epoch(self) -> int:
-        """The group epoch of the latest change; 0 before the first."""
-        return self._state.group_epoch
-
-    @property
     def generation(self) -> int:
-        """The group epoch, under the name that it has in classic groups."""
+        """The group epoch of the latest change, under the name that it has in classic groups; 0 before the first."""
         return self._state.group_epoch
 
     @property
@@ -160,7 +155,7 @@ class ConsumerGroup(StateMachine):
     @property
     def subscribed_topics(self) -> AbstractSet[str]:
         """The names of the topics that its members read, whether they exist or not."""
-        return self._state.all_topics()
+        return self._state.name_sets.all_names
 
     @property
     def size(self) -> int:

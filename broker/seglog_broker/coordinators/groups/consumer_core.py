@@ -264,7 +264,7 @@ class ConsumerCore:
         found: dict[str, TopicSize] = {}
         total = 0
         pace = Pace()
-        for name in list(state.all_topics()):
+        for name in list(state.name_sets.all_names):
             topic = self.topics.find(name)
             if topic is not None:
                 found[name] = topic

@@ -7,7 +7,7 @@ version 0, so that is how it is read where later fields do not matter.
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka import messages, write_message, write_message_in_pieces
 from seglog_protocol.kafka.compiler import message_reader, message_reader_in_pieces
@@ -16,6 +16,19 @@ from seglog_protocol.steps import Pace, Steps, finished, steps_of
 
 _VERSION: Final = Layout(">h")
 _NEWEST_SUBSCRIPTION: Final = 3
+
+
+def _read(name: str, newest: int, data: bytes) -> Steps[Any]:
+    """A message of one of the versions up to ``newest``, or read as that one; None if it is malformed."""
+    try:
+        (version,) = _VERSION.unpack_from(data)
+        if version < 0:
+            return None
+        read = message_reader_in_pieces(name, min(version, newest))
+        return (yield from steps_of(read(memoryview(data), _VERSION.size)))[0]
+    except (StructError, Malformed):
+        return None
+
 
 # --- Assignments ------------------------------------------------------------------------------------------------------
 
@@ -29,12 +42,8 @@ def read_assignment(assignment: bytes) -> Steps[dict[str, list[int]] | None]:
     """The partitions of an assignment by topic; None if it is malformed. Empty bytes assign nothing."""
     if not assignment:
         return {}
-    try:
-        if _VERSION.unpack_from(assignment)[0] < 0:
-            return None
-        read = message_reader_in_pieces("ConsumerProtocolAssignment", 0)
-        message, _ = yield from steps_of(read(memoryview(assignment), _VERSION.size))
-    except (StructError, Malformed):
+    message = yield from _read("ConsumerProtocolAssignment", 0, assignment)
+    if message is None:
         return None
     found: dict[str, list[int]] = {}
     pace = Pace()
@@ -91,13 +100,8 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 def read_subscription(subscription: bytes) -> Steps[ClassicSubscription | None]:
     """A subscription; None if it is malformed. One of an unknown version is read as the newest that is known."""
-    try:
-        (version,) = _VERSION.unpack_from(subscription)
-        if version < 0:
-            return None
-        read = message_reader_in_pieces("ConsumerProtocolSubscription", min(version, _NEWEST_SUBSCRIPTION))
-        message, _ = yield from steps_of(read(memoryview(subscription), _VERSION.size))
-    except (StructError, Malformed):
+    message = yield from _read("ConsumerProtocolSubscription", _NEWEST_SUBSCRIPTION, subscription)
+    if message is None:
         return None
     owned = {partitions.topic: partitions.partitions for partitions in message.owned_partitions}
     return ClassicSubscription(frozenset(message.topics), owned, message.rack_id)

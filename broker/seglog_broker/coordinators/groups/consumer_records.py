@@ -105,6 +105,12 @@ def key_struct(group_id: str, key: RecordKey) -> Message:
             return messages.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=key.name)
 
 
+def name_in(key: Any) -> str:
+    """The member id or the regular expression in a key; "" where its type has none."""
+    name: str = getattr(key, "member_id", "") or getattr(key, "regular_expression", "")
+    return name
+
+
 def make_record(group_id: str, key: RecordKey, value: Value, in_order: Callable[[frozenset[str]], list[str]]) -> Record:
     """A record as it is written; ``in_order`` sorts the names of topics of a subscription."""
     written: Message | None = None
@@ -130,12 +136,10 @@ def make_record(group_id: str, key: RecordKey, value: Value, in_order: Callable[
 
 def read_record(record: Record) -> Steps[tuple[RecordKey, Value] | None]:
     """Key and value of a record from the log; None for one of another type."""
-    key: Any = record.key
     try:
         kind = RecordType(record.key_version)
     except ValueError:
         return None
-    name: str = getattr(key, "member_id", "") or getattr(key, "regular_expression", "")
     value: Value = None
     match record.value:
         case messages.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash):
@@ -152,7 +156,7 @@ def read_record(record: Record) -> Steps[tuple[RecordKey, Value] | None]:
             value = MatchedTopics(frozenset(topics), matched_ms)
         case messages.ConsumerGroupPartitionMetadataValue():
             value = NOTHING  # it matters that there is a record
-    return RecordKey(kind, name), value
+    return RecordKey(kind, name_in(record.key)), value
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
@@ -234,12 +238,13 @@ def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> 
     """The inverse of ``progress_value``."""
     since: dict[tuple[bytes, int], int] = {}
     pace = Pace()
-    for topics in (value.assigned_partitions, value.partitions_pending_revocation):
-        for topic in topics:
-            topic_id = bytes(topic.topic_id)
-            since.update([((topic_id, number), epoch) for number, epoch in _with_epochs(topic, value.member_epoch)])
-            if pace.is_due(1 + len(topic.partitions)):
-                yield
+    for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
+        topic_id, numbers, epochs = bytes(topic.topic_id), topic.partitions, topic.assignment_epochs
+        if epochs is None or len(epochs) != len(numbers):
+            epochs = [value.member_epoch] * len(numbers)  # records before Kafka 4.2 lack them
+        since.update(zip([(topic_id, number) for number in numbers], epochs, strict=True))
+        if pace.is_due(1 + len(numbers)):
+            yield
     return Progress(
         value.member_epoch,
         value.previous_member_epoch,
@@ -250,30 +255,16 @@ def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> 
     )
 
 
-def _with_epochs(
-    topic: messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions, member_epoch: int
-) -> Iterable[tuple[int, int]]:
-    """Partitions, each with the epoch when it was assigned: the member's in records before Kafka 4.2, which lack it."""
-    epochs = topic.assignment_epochs
-    if epochs is None or len(epochs) != len(topic.partitions):
-        epochs = [member_epoch] * len(topic.partitions)
-    return zip(topic.partitions, epochs, strict=True)
-
-
 def topics_in(record: Record) -> int:
     """The number of topics in a record."""
-    match record.value:
-        case messages.ConsumerGroupMemberMetadataValue(subscribed_topic_names=topics):
-            return len(topics)
-        case messages.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics):
-            return len(topics)
-        case messages.ConsumerGroupCurrentMemberAssignmentValue(
-            assigned_partitions=has, partitions_pending_revocation=revoking
-        ):
-            return len(has) + len(revoking)
-        case messages.ConsumerGroupRegularExpressionValue(topics=topics):
-            return len(topics)
-    return 0
+    fields = (
+        "subscribed_topic_names",
+        "topic_partitions",
+        "assigned_partitions",
+        "partitions_pending_revocation",
+        "topics",
+    )
+    return sum(len(getattr(record.value, field, ())) for field in fields)
 
 
 def target_value(assignment: Assignment) -> messages.ConsumerGroupTargetAssignmentMemberValue:

@@ -159,10 +159,6 @@ class ConsumerState:
         matched = self.matched.get(subscription.regex)
         return subscription.topics | matched.topics if matched is not None else subscription.topics
 
-    def all_topics(self) -> AbstractSet[str]:
-        """The names of the topics that any member reads, now and whenever they are looked at."""
-        return self.name_sets.all_names
-
     def is_used(self, regex: str) -> bool:
         """True if a member subscribes by this expression."""
         return any(member.subscription.regex == regex for member in self.members.values())

@@ -67,7 +67,7 @@ def downgraded(group: ConsumerGroup, made: ClassicGroup, topics: Topics, now: No
     All its members, if it has any, use the classic protocol (``may_be_classic``).
     """
     members = [_classic_member(member, topics, now) for member in group.members]
-    made.downgrade(members, group.group_epoch, now)
+    made.downgrade(members, group.generation, now)
     return made
 
 

@@ -13,6 +13,7 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     Key,
     Pending,
 )
+from seglog_broker.coordinators.groups.consumer_records import name_in
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes, id_text
 from seglog_broker.coordinators.records import VERSION, RecordKind, Replay
 from seglog_broker.coordinators.state_machine import Record
@@ -38,12 +39,6 @@ KINDS: Final = {
     8: RecordKind("ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue", 0),
     16: RecordKind("ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue", 0),
 }
-
-_ABOUT_MEMBERS: Final = (
-    messages.ConsumerGroupMemberMetadataKey,
-    messages.ConsumerGroupTargetAssignmentMemberKey,
-    messages.ConsumerGroupCurrentMemberAssignmentKey,
-)
 
 
 def encode_commit(group: str, key: Key, committed: CommittedOffset) -> tuple[bytes, bytes]:
@@ -95,7 +90,7 @@ class GroupReplay(Replay):
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> Steps[None]:
         """As ``Replay.end_transaction``."""
         pace = Pace()
-        for group in self.offsets.pending_groups(producer_id):
+        for group in self.offsets.pending.groups_of(producer_id):
             for _ in self.offsets.end_transaction(producer_id, group, is_commit=is_commit):
                 if pace.is_due():
                     yield
@@ -114,11 +109,7 @@ class GroupReplay(Replay):
             self._apply_of_consumer_group(key, record)
 
     def _apply_of_consumer_group(self, key: Any, record: Record) -> None:
-        about = ""
-        if isinstance(key, _ABOUT_MEMBERS):
-            about = key.member_id
-        elif isinstance(key, messages.ConsumerGroupRegularExpressionKey):
-            about = key.regular_expression
+        about = name_in(key)
         kept = self.consumer.setdefault(key.group_id, {})
         kept.pop((record.key_version, about), None)  # a later record comes after those of others
         if record.value is not None:

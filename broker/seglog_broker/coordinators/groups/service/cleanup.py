@@ -273,7 +273,7 @@ class OffsetExpiry:
             )
         if (
             self._offsets.committed.of(group)
-            or self._offsets.committed.unstable(group)
+            or self._offsets.committed.pending.of(group)
             or not (known is None or known.is_empty)
         ):
             return False

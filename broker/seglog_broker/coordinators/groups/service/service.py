@@ -1,13 +1,12 @@
 """The group coordinator: the requests that listeners serve about groups, and the tasks behind them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import trio
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.coordinator_runtime import Waiting
-from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
 from seglog_broker.coordinators.groups.records import GroupReplay
@@ -115,6 +114,8 @@ class GroupService:
         self.memory = self._machines.memory
         self._matching = TopicMatching(self._runtime.machines, self._topics, scheduler)
         self._offsets = OffsetService(self._runtime, self._topic, table, config, scheduler, self.check)
+        self.offsets: Final = self._offsets.committed
+        """Those of all groups, not to be changed."""
         self.commit = self._offsets.commit
         self.committed = self._offsets.look_up
         self.committed_topics = self._offsets.topics_of
@@ -279,18 +280,9 @@ class GroupService:
         """All groups that are loaded."""
         return list({**self._runtime.machines, **dict.fromkeys(self._offsets.committed)})
 
-    @property
-    def offset_changes(self) -> int:
-        """Grows whenever ``offsets_of`` has another partition of a group, or one less."""
-        return self._offsets.committed.changes
-
     def has(self, group: str) -> bool:
         """Whether there is such a group."""
         return group in self._runtime.machines or group in self._offsets.committed
-
-    def offsets_of(self, group: str) -> Mapping[Key, CommittedOffset]:
-        """The committed offsets of a group; not to be changed."""
-        return self._offsets.committed.of(group)
 
     def facts(self, group: str) -> GroupFacts:
         """What there is to tell of a group at any time; of one that is no more, as of one without members."""
@@ -365,6 +357,6 @@ class GroupService:
             known.check_delete()
         removed = self._runtime.remove(group)
         committed = self._offsets.committed
-        await self._offsets.forget(group, list({**committed.of(group), **dict.fromkeys(committed.unstable(group))}))
+        await self._offsets.forget(group, list({**committed.of(group), **dict.fromkeys(committed.pending.of(group))}))
         await removed.wait()
         self._offsets.committed.end(group)

@@ -91,7 +91,7 @@ class TransactionalOffsets:
         loaded: dict[str, dict[Key, CommittedOffset]] = {}
         has_orphans = False
         count = 0
-        for group in self._committed.pending_groups(producer_id):
+        for group in self._committed.pending.groups_of(producer_id):
             if self._topic.partition_of(group) != partition:
                 continue
             for counting in self._committed.end_transaction(producer_id, group, is_commit=is_commit):

@@ -46,7 +46,7 @@ def test_the_first_member_gets_everything_with_its_first_heartbeat(run: Consumer
     told = run.beat("a")
     assert (told.member_id, told.member_epoch, told.heartbeat_interval_ms) == ("a", 1, 5_000)
     assert_told(run, told.assignment, ALL)
-    assert (run.group.state, run.group.group_epoch, run.group.generation) == ("Stable", 1, 1)
+    assert (run.group.state, run.group.generation) == ("Stable", 1)
     assert not run.group.is_unused
     assert run.group.subscribed_topics == {"orders"}
 
@@ -99,7 +99,7 @@ def test_the_last_one_that_leaves_leaves_an_empty_group_with_its_epoch(run: Cons
     assert run.group.empty_since_ms is None
     run.now_ms = 700
     run.beat("a", -1)
-    assert (run.group.state, run.group.group_epoch, run.group.is_empty) == ("Empty", 2, True)
+    assert (run.group.state, run.group.generation, run.group.is_empty) == ("Empty", 2, True)
     assert run.group.empty_since_ms == WALL_MS + 700
     assert run.group.deadline_ms is None
     assert run.beat("b").member_epoch == 3, "epochs never go back"
@@ -203,15 +203,15 @@ def test_a_static_member_that_will_be_back_keeps_its_place_under_another_id(run:
         for member, name in (("a", "left"), ("b", "right")):
             has = next(m for m in run.group.members if m.member_id == member).progress.assigned
             epochs[member] = run.beat(member, epochs[member], instance_id=name, owned=has).member_epoch
-    before, had = run.group.group_epoch, run.has("b")
+    before, had = run.group.generation, run.has("b")
     away = run.beat("b", -2, instance_id="right")
     assert (away.member_id, away.member_epoch) == ("b", -2)
     run.pass_time(SESSION_MS - 1)
     run.beat("a", epochs["a"], instance_id="left")
-    assert run.group.group_epoch == before
+    assert run.group.generation == before
     back = run.beat("c", instance_id="right")
     assert_told(run, back.assignment, had)
-    assert (back.member_epoch, run.group.group_epoch, run.group.state) == (before, before, "Stable")
+    assert (back.member_epoch, run.group.generation, run.group.state) == (before, before, "Stable")
     with pytest.raises(errors.FencedInstanceError, match=r"was replaced by c \(10.0.0.1\)"):
         run.beat("b", before, instance_id="right")
 
@@ -280,7 +280,7 @@ def test_other_topics_change_nothing(run: ConsumerCoordinator) -> None:
     run.topics.make("other", 3)
     written = len(run.log)
     assert run.beat("a", 1).member_epoch == 1
-    assert (run.group.group_epoch, len(run.log)) == (1, written)
+    assert (run.group.generation, len(run.log)) == (1, written)
 
 
 # --- Regular expressions ----------------------------------------------------------------------------------------------

@@ -168,13 +168,13 @@ class ConsumerGroupModel(RuleBasedStateMachine):
                 regex=consumer.regex,
                 matching=self.topics.matching(consumer.regex),
             )
-        before = self.group.group_epoch
+        before = self.group.generation
         consumer.waits = True
         try:
             result = finished(self.group.heartbeat(request, self.now))
         except GroupError as error:
             assert not self.outbox, "a request that is refused changes nothing"
-            assert self.group.group_epoch == before
+            assert self.group.generation == before
             consumer.hear_nothing()
             if not loses_answer and error.code in {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID"}:
                 consumer.lose()
@@ -354,7 +354,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         assert self.group.state == ("Stable" if inside else "Empty")
         for consumer in inside:
             assert consumer.reads == consumer.told
-            assert consumer.epoch == members[consumer.member_id].epoch == self.group.group_epoch
+            assert consumer.epoch == members[consumer.member_id].epoch == self.group.generation
         self.check_shares(inside)
         if running:  # else nothing may have been written since a write failed: its records come with the next ones
             restored = self.new_group(Outbox())
@@ -387,7 +387,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
     @invariant()
     def the_group_epoch_is_not_before_one_that_was_told(self) -> None:
-        assert self.group.group_epoch >= self.epoch_told
+        assert self.group.generation >= self.epoch_told
 
 
 def _is_taken(check: CommitCheck, partition: Partition) -> bool:

@@ -71,7 +71,7 @@ async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable
     topic.end(FAILED)
     runtime.remove("g")
     assert {key for key, value in topic.records[-1] if value is None} == set(written)
-    assert back.generation == group.group_epoch
+    assert back.generation == group.generation
 
 
 def join_alone(machines: GroupMachines, host: str) -> None:
