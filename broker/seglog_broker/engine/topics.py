@@ -318,24 +318,9 @@ class TopicService:
                 wanted.pop(key, None)
             return wanted
 
-        return await self._alter(request.topic, changed, request.config, request.partitions)
+        return await self.alter_config(request.topic, changed, request.config, request.partitions)
 
     async def alter_config(
-        self,
-        topic: str,
-        changed: Callable[[Mapping[str, str]], Mapping[str, messages.ConfigValue]],
-        names: Collection[str],
-        *,
-        validate_only: bool = False,
-    ) -> messages.AlterTopicReply:
-        """As ``alter``: ``changed`` makes of a topic's own settings those that it is to have, and may raise.
-
-        No other alteration comes between. The reply has the warnings about ``names``. With ``validate_only`` nothing
-        is changed, and the reply is that of the change.
-        """
-        return await self._alter(topic, changed, names, validate_only=validate_only)
-
-    async def _alter(
         self,
         name: str,
         changed: Callable[[Mapping[str, str]], Mapping[str, messages.ConfigValue]],
@@ -344,6 +329,11 @@ class TopicService:
         *,
         validate_only: bool = False,
     ) -> messages.AlterTopicReply:
+        """As ``alter``: ``changed`` makes of a topic's own settings those that it is to have, and may raise.
+
+        No other alteration comes between. The reply has the warnings about ``names``. With ``validate_only`` nothing
+        is changed, and the reply is that of the change.
+        """
         async with self._lock:
             topic = self._table.topic(name)
             config, warnings = self._config.current.validate_topic_config(changed(topic.config))
@@ -378,12 +368,24 @@ class TopicService:
         return altered
 
     async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], T]) -> T:
-        """Do the work of a creation and return ``finish`` of its error. Left-over directories are removed later."""
-        error = await self._make_files(creation)
+        """Do the work of a creation and return ``finish`` of its error. Left-over directories are removed later.
+
+        Files are made in a thread, logs are opened some in a turn of the loop. A change of the configuration alone is
+        made on a full disk too: it may be the retention that frees space.
+        """
+        run = creation.run if creation.makes_partitions else partial(self._directory.space.with_ballast, creation.run)
+        error: OSError | None = None
         made: list[Partition] = []
         try:
-            if error is None:
-                error = await self._open_logs(creation, made)
+            try:
+                with trio.CancelScope(shield=True):  # a topic is created as a whole, or not at all
+                    await self._offload.maintenance(run)
+                    for key, partition_log in self._directory.topics.opening(creation):
+                        made.append(self._table.partition_of(key, partition_log))
+                        if len(made) % LOGS_A_TURN == 0:
+                            await self._scheduler.turn()
+            except OSError as failure:
+                error = failure
             finished = finish(error)
         except errors.DiskFullError as full:
             raise self._directory.space.refusal_now(full.message) from full.__cause__
@@ -392,34 +394,6 @@ class TopicService:
             return finished
         finally:
             self.remove_later(self._directory.topics.take_half_made())
-
-    async def _make_files(self, creation: TopicCreation) -> OSError | None:
-        """Do the work of a creation in a thread. Returns its error, or None; the caller cleans up.
-
-        A change of the configuration alone is made on a full disk too: it may be the retention that frees space.
-        """
-        run = creation.run if creation.makes_partitions else partial(self._directory.space.with_ballast, creation.run)
-        with trio.CancelScope(shield=True):  # a topic is created as a whole, or not at all
-            try:
-                await self._offload.maintenance(run)
-            except OSError as error:
-                return error
-        return None
-
-    async def _open_logs(self, creation: TopicCreation, made: list[Partition]) -> OSError | None:
-        """Open the logs of new partitions, which are added to ``made``, some in a turn of the loop.
-
-        Returns an error as ``_make_files`` does.
-        """
-        with trio.CancelScope(shield=True):
-            try:
-                for key, partition_log in self._directory.topics.opening(creation):
-                    made.append(self._table.partition_of(key, partition_log))
-                    if len(made) % LOGS_A_TURN == 0:
-                        await self._scheduler.turn()
-            except OSError as error:
-                return error
-        return None
 
     def _topic_key(self, name: str) -> str:
         """The key for a name or a synonym. Raises InvalidConfigError with the nearest name if there is none."""
