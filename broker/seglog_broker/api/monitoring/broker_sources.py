@@ -67,10 +67,10 @@ class BrokerSources:
 
     def _of_the_process(self) -> dict[str, Source]:
         return {
-            "seglog_build_info": self._build_info,
+            "seglog_build_info": lambda: (Sample((VERSION, self.build, sys.version.split()[0]), 1),),
             "seglog_start_time_seconds": one(lambda: self.started_ms / 1000),
             "seglog_uptime_seconds": one(lambda: max(0, self.clock.now_ms() - self.started_ms) / 1000),
-            "seglog_problems": self._problems,
+            "seglog_problems": lambda: total(problem is not None for problem in self.problems.found()),
             "seglog_process_cpu_seconds_total": one(time.process_time),
             "seglog_process_resident_memory_bytes": _resident_memory,
             "seglog_log_lines_lost_total": one(logs.lines_lost),
@@ -109,16 +109,6 @@ class BrokerSources:
             "seglog_certificate_expiry_timestamp_seconds": self._certificate_end,
         }
 
-    def _build_info(self) -> Iterator[Sample]:
-        yield Sample((VERSION, self.build, sys.version.split()[0]), 1)
-
-    def _problems(self) -> Iterator[Sample | None]:
-        count = 0
-        for problem in self.problems.found():
-            count += problem is not None
-            yield None
-        yield Sample((), count)
-
     def _partitions_by_state(self) -> Iterator[Sample | None]:
         read_only = len(self.views)
         served = 0
@@ -140,11 +130,8 @@ class BrokerSources:
         yield Sample((), max(0.0, next_ms - self.clock.now_ms()) / 1000)
 
     def _damaged_ranges(self) -> Iterator[Sample | None]:
-        count = 0
-        for part in self.partitions.in_parts():
-            count += sum([len(partition.log.state_file.state.damaged) for partition in part])
-            yield None
-        yield Sample((), count)
+        parts = self.partitions.in_parts()
+        return total(sum([len(partition.log.state_file.state.damaged) for partition in part]) for part in parts)
 
     def _certificate_end(self) -> Iterator[Sample]:
         if self.tls is not None:
@@ -162,6 +149,15 @@ def _resident_memory() -> Iterator[Sample]:
 def one(value: Callable[[], float]) -> Source:
     """The source of a family without labels."""
     return lambda: (Sample((), value()),)
+
+
+def total(counts: Iterable[int]) -> Iterator[Sample | None]:
+    """The sum of ``counts``, after a pause behind each of them."""
+    value = 0
+    for count in counts:
+        value += count
+        yield None
+    yield Sample((), value)
 
 
 def by_label(counts: Mapping[str, float]) -> Source:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from seglog_broker.api.monitoring.broker_sources import by_label, one
-from seglog_broker.api.monitoring.samples import Sample, Source
+from seglog_broker.api.monitoring.broker_sources import by_label, one, total
+from seglog_broker.api.monitoring.samples import Source
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.partitions.partition import Problem
@@ -33,8 +33,8 @@ class TransactionSources:
             "seglog_transactions_ended_total": by_label(transactions.open.ended),
             "seglog_transaction_markers_waiting": one(lambda: transactions.markers.waiting),
             "seglog_transactions_held_up": one(lambda: len(transactions.markers.all_held_up())),
-            "seglog_transactions_hanging": self._hanging,
-            "seglog_partitions_held_back": self._held_back,
+            "seglog_transactions_hanging": lambda: total(found is not None for found in transactions.hanging()),
+            "seglog_partitions_held_back": lambda: total(transactions.open.held_back()),
         }
 
     def problems(self) -> Iterator[Problem | None]:
@@ -53,20 +53,6 @@ class TransactionSources:
                 if told > TOLD_MAX:
                     return
             yield None if found is None else Problem("transaction", _in_words(found))
-
-    def _hanging(self) -> Iterator[Sample | None]:
-        count = 0
-        for found in self._transactions.hanging():
-            count += found is not None
-            yield None
-        yield Sample((), count)
-
-    def _held_back(self) -> Iterator[Sample | None]:
-        count = 0
-        for part in self._transactions.open.held_back():
-            count += part
-            yield None
-        yield Sample((), count)
 
 
 def _in_words(found: Hanging) -> str:
