@@ -7,6 +7,7 @@ cleanly.
 
 import os
 import resource
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -51,30 +52,28 @@ def raise_limit(config: BrokerConfig) -> list[str]:
     ]
 
 
+def _soft_limit() -> int:
+    """The process's limit of descriptors, or a number beyond any where it has none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
 def connections_max(config: BrokerConfig) -> int:
     """``seglog.connections.max``, or fewer if descriptors do not suffice."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return config.seglog_connections_max
-    left = soft - handles_max(config) - RESERVED
+    left = _soft_limit() - handles_max(config) - RESERVED
     return min(config.seglog_connections_max, max(CONNECTIONS_MIN, left))
 
 
 def handles_max(config: BrokerConfig) -> int:
     """``seglog.handles.max``, or fewer if descriptors do not suffice; CONNECTIONS_MIN are left for connections."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return config.seglog_handles_max
+    soft = _soft_limit()
     share = max(HANDLES_OF_FEW, soft // HANDLES_SHARE)
     return min(config.seglog_handles_max, share, max(HANDLES_MIN, soft - RESERVED - CONNECTIONS_MIN))
 
 
 def handles_excess_max(config: BrokerConfig) -> int:
     """How many more segment files and index maps may be opened while all are in use."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return EXCESS_MAX
-    return min(EXCESS_MAX, max(EXCESS_MIN, soft - OTHERS_MIN - handles_max(config)))
+    return min(EXCESS_MAX, max(EXCESS_MIN, _soft_limit() - OTHERS_MIN - handles_max(config)))
 
 
 class StopReserve:
@@ -85,8 +84,7 @@ class StopReserve:
 
     def __init__(self) -> None:
         """Reserve ``STOP_RESERVE``, but at most an eighth of the limit."""
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        count = STOP_RESERVE if soft == resource.RLIM_INFINITY else min(STOP_RESERVE, soft // 8)
+        count = min(STOP_RESERVE, _soft_limit() // 8)
         self._descriptors: list[int] = []
         with suppress(OSError):
             for _ in range(count):

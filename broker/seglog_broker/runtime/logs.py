@@ -23,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TextIO
 
 import structlog
@@ -187,15 +188,13 @@ SUMMED: Final[Mapping[str, tuple[str, ...]]] = {
 _Kind = tuple[str, ...]
 
 
+@dataclass(slots=True)
 class _Window:
-    __slots__ = ("began", "facts", "level", "lines", "more")
-
-    def __init__(self, began: float, level: str, facts: dict[str, object]) -> None:
-        self.began = began
-        self.level = level
-        self.facts = facts  # that all lines of the kind have in common
-        self.lines = 0
-        self.more = 0
+    began: float
+    level: str
+    facts: dict[str, object]  # that all lines of the kind have in common
+    lines: int = 0
+    more: int = 0
 
 
 class LogSums:

@@ -23,8 +23,6 @@ UNKNOWN: Final = "unknown"
 class ApiMetrics:
     """Counts of the requests of one api on one listener."""
 
-    __slots__ = ("api", "errors", "request_bytes", "requests", "response_bytes", "seconds")
-
     def __init__(self, api: str) -> None:
         """``api`` is the name of Kafka's ApiKey, such as ``Produce``, or that of a native api, such as ``append``."""
         self.api = api
@@ -52,16 +50,6 @@ class ApiMetrics:
 
 class ListenerMetrics:
     """Counts of one listener. Its names of apis are those of its protocol, which bounds them."""
-
-    __slots__ = (
-        "apis",
-        "authentication_failures",
-        "authentications",
-        "connections",
-        "connections_accepted",
-        "errors",
-        "name",
-    )
 
     def __init__(self, name: str) -> None:
         """``name`` is the label ``listener``."""
