@@ -34,7 +34,7 @@ from seglog_protocol.errors import (
     TopicExistsError,
 )
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
-from seglog_protocol.record_batch import HEADER_SIZE
+from seglog_protocol.record_batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 BATCH_BYTES: Final = 256 * 1024
 """Bytes after which a batch takes no more writes, unless its topic takes less; one write is never divided."""
@@ -90,13 +90,10 @@ class _Batch:
         self.partition = partition
         self.transaction = transaction
         self.error: SeglogError | None = None
-        if transaction is None:
-            self.builder = BatchBuilder(base_sequence=0)
-        else:
-            producer_id, epoch = transaction
-            self.builder = BatchBuilder(
-                producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
-            )
+        producer_id, epoch = transaction or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self.builder = BatchBuilder(
+            producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=transaction is not None
+        )
 
 
 class _Write(NamedTuple):

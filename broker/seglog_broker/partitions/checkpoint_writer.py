@@ -157,7 +157,7 @@ async def save_state(partition: Partition, offload: Offload) -> None:
     if partition.log.state_file.needs_nothing:
         return
     async with partition.maintenance:
-        await _save_state(partition, offload, _just_run)
+        await _save_state(partition, offload, lambda work: work())
 
 
 async def _save_state(partition: Partition, offload: Offload, run: Callable[[Callable[[], None]], None]) -> None:
@@ -171,7 +171,3 @@ async def _save_state(partition: Partition, offload: Offload, run: Callable[[Cal
         written = True
     finally:
         partition.log.state_file.finish(written=written)
-
-
-def _just_run(work: Callable[[], None]) -> None:
-    work()

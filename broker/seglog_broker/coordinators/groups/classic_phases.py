@@ -244,11 +244,6 @@ class ClassicPhases(StateMachine):
                 member.sync_answer = None
                 self.end_wait(member, now)
 
-    def _remove_unsynced(self, now: Now) -> None:
-        for member in [member for member in self._members if member.member_id in self.unsynced]:
-            self._remove_late(member, "sync")
-        self.prepare_rebalance(now)
-
     def _remove_late(self, member: ClassicMember, request: str) -> None:
         what = f"member {member.member_id!r} of group {self.key!r} did not {request} within the rebalance timeout"
         self.remove(member, self.gone(what, member.member_id))
@@ -286,7 +281,9 @@ class ClassicPhases(StateMachine):
             if self.state is ClassicState.PREPARING_REBALANCE:
                 self._end_join_phase(now)
             else:
-                self._remove_unsynced(now)
+                for member in [member for member in self._members if member.member_id in self.unsynced]:
+                    self._remove_late(member, "sync")
+                self.prepare_rebalance(now)
 
     def _end_session(self, member_id: str, now: Now) -> None:
         """Remove a member, or an id that was given to a consumer, as if no heartbeat of it had come in time."""

@@ -268,7 +268,7 @@ class ConsumerCore:
             topic = self.topics.find(name)
             if topic is not None:
                 found[name] = topic
-                total += hash_of_topic(topic)
+                total += hash((int.from_bytes(topic.topic_id), topic.partitions))  # the same in every process
             if pace.is_due():
                 yield
         if state.group_epoch != epoch:
@@ -356,8 +356,3 @@ class ConsumerCore:
 
 def _named(member: Member) -> str:
     return members_text([(member.member_id, member.subscription.client_host)])
-
-
-def hash_of_topic(topic: TopicSize) -> int:
-    """A number for a topic with its size, the same in every process. The sum of all is the hash of many."""
-    return hash((int.from_bytes(topic.topic_id), topic.partitions))
