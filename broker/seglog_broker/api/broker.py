@@ -139,30 +139,21 @@ class Broker:
         commits = GroupCommit(fs, offload, self.metrics, lambda: directory.lock.is_in_place)
         self.partitions = PartitionTable(directory, self.recoveries, self.views, self.metrics, commits)
         self.scheduler = Scheduler(directory.handles, fs, offload, self.metrics)
+        self.common = common = (self.live_config, fs, clock, offload, self.scheduler)
+        """For every ``Service``."""
         self.idle_writers = IdleWriters(self.partitions, directory.handles)
         self.checkpoints = CheckpointWriter(directory, fs, offload, self.metrics)
         self.deletions = PendingDeletions()
         self.expiry = SegmentExpiry(
-            directory,
-            fs,
-            clock,
-            self.clock_trust,
-            offload,
-            self.scheduler,
-            self.checkpoints,
-            self.deletions,
-            self.metrics,
+            *common, directory, self.clock_trust, self.checkpoints, self.deletions, self.metrics
         )
 
         topics = TopicService(
+            *common,
             self.partitions,
             directory,
             self.recoveries,
             self.views,
-            self.live_config,
-            fs,
-            offload,
-            self.scheduler,
             self.checkpoints,
             self.deletions,
             self.expiry,
@@ -184,7 +175,7 @@ class Broker:
             self.retention_schedule,
             self.deletions,
             self.scheduler,
-            CompactionPreviews(self.live_config, fs, offload, self.scheduler, self.cleaning_pace),
+            CompactionPreviews(*common, self.cleaning_pace),
         )
         # The methods of the services under the names of the requests, so that a call goes directly to its service.
         self.turn = self.scheduler.turn
@@ -209,9 +200,9 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
-        self.users = UserService(directory.accounts, self.live_config, directory.space, offload, self.scheduler)
+        self.users = UserService(*common, directory.accounts, directory.space)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
-        dynamic = DynamicConfigs(self.live_config, directory, fs, offload, self.scheduler, self.reconfigured)
+        dynamic = DynamicConfigs(*common, directory, self.reconfigured)
         self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
         self.describer = BrokerDescriber(self.live_config, clock, offload)
         self.record_deletions = topics.record_deletions
@@ -221,19 +212,11 @@ class Broker:
         ).truncate
         self.init_producer = ProducerIdService(directory, self.recoveries, offload).init_producer
         self.groups = GroupService(
-            appends,
-            topics,
-            self.partitions,
-            directory,
-            self.recoveries,
-            self.live_config,
-            clock,
-            self.clock_trust,
-            self.scheduler,
-            offload,
+            common, appends, topics, self.partitions, directory, self.recoveries, self.clock_trust
         )
         self._native_groups = NativeGroups(self.groups, clock, self.turn)
         self.transactions = TransactionService(
+            common,
             appends,
             topics,
             self.groups,
@@ -242,11 +225,7 @@ class Broker:
             directory,
             self.recoveries,
             self.idle_writers,
-            self.live_config,
-            clock,
             self.clock_trust,
-            self.scheduler,
-            offload,
         )
         self._native_transactions = NativeTransactions(self.transactions, self.partitions, clock, self.turn)
         topics.note_changes(self.groups.note_topic)
@@ -257,8 +236,7 @@ class Broker:
         )
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(
-            self.live_config,
-            clock,
+            *common,
             self.clock_trust,
             directory,
             self.partitions,
@@ -275,14 +253,9 @@ class Broker:
             BUILD,
             self._started_ms,
         )
-        of_topics = TopicSources(self.live_config, directory.registry, self.partitions, self.scheduler)
+        of_topics = TopicSources(*common, directory.registry, self.partitions)
         of_groups = GroupSources(
-            self.live_config,
-            self.groups,
-            self.partitions,
-            clock,
-            self.scheduler,
-            partial(measure_lag, self._explain, self.partitions),
+            *common, self.groups, self.partitions, partial(measure_lag, self._explain, self.partitions)
         )
         self.monitoring = Monitoring(
             {**of_broker.sources(), **of_transactions.sources(), **of_topics.sources(), **of_groups.sources()}

@@ -12,12 +12,9 @@ from typing import Final, NamedTuple
 import trio
 
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.scheduler import Scheduler
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.storage.compaction.job import CleaningJob, SegmentLoss
 from seglog_broker.storage.io.clock import Pace
-from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
@@ -40,13 +37,9 @@ class _LastRun(NamedTuple):
 
 
 @dataclass(eq=False)
-class CompactionPreviews:
+class CompactionPreviews(Service):
     """Makes dry runs of compaction, one at a time, at the rate of compaction (``pace``)."""
 
-    _config: LiveConfig
-    _fs: FileSystem
-    _offload: Offload
-    _scheduler: Scheduler
     _pace: Pace
 
     def __post_init__(self) -> None:

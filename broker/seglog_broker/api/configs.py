@@ -40,13 +40,12 @@ from seglog_broker.config.values import Value, split_list
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
-from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
+from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
@@ -58,14 +57,10 @@ _NOT_KEPT: Final = "the settings could not be kept"
 
 
 @dataclass(eq=False)
-class DynamicConfigs:
+class DynamicConfigs(Service):
     """The settings made at run time. ``reconfigured`` are the steps that put them in force."""
 
-    _live: LiveConfig
     _directory: LogDirectory
-    _fs: FileSystem
-    _offload: Offload
-    _scheduler: Scheduler
     _reconfigured: Reconfigured
 
     async def alter(self, changed: Callable[[DynamicConfig], DynamicConfig], *, validate_only: bool = False) -> bool:
@@ -76,7 +71,7 @@ class DynamicConfigs:
         Raises InvalidConfigError for values that contradict each other, StorageError when the settings cannot be kept:
         then the former ones stay.
         """
-        live = self._live
+        live = self._config
         async with live.lock:
             altered = changed(live.dynamic)
             with_dynamic(live.static, altered)

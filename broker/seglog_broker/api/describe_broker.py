@@ -7,6 +7,7 @@ accounts there are is not told.
 import os
 import resource
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig, ServedListener, advertised_listener, join_address
@@ -41,15 +42,15 @@ class OpenedListener(NamedTuple):
     """Which of ``served_listeners`` it is; None for seglog's own."""
 
 
+@dataclass(eq=False)
 class BrokerDescriber:
     """Answers ``describe_broker``."""
 
-    def __init__(self, config: LiveConfig, clock: Clock, offload: Offload) -> None:
-        self._config = config
-        self._clock = clock
-        self._offload = offload
-        self.listening: Sequence[OpenedListener] = ()
-        """The sockets that listen, from the moment they do."""
+    _config: LiveConfig
+    _clock: Clock
+    _offload: Offload
+    listening: Sequence[OpenedListener] = ()
+    """The sockets that listen, from the moment they do."""
 
     async def describe(self) -> DescribeBrokerReply:
         """The reply; files and the file system are looked at in a thread, which may be slow."""

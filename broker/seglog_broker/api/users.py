@@ -8,10 +8,8 @@ from typing import Final
 import trio
 
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.access_warnings import needed_accounts
 from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, from_salted, why_not_prepared
 from seglog_broker.storage.directory.accounts import (
@@ -69,14 +67,11 @@ _NOT_KEPT: Final = "the accounts could not be kept"
 
 
 @dataclass(eq=False)
-class UserService:
+class UserService(Service):
     """Describes and changes accounts, for both wires."""
 
     _accounts: AccountStore
-    _config: LiveConfig
     _space: FreeSpace
-    _offload: Offload
-    _scheduler: Scheduler
 
     def __post_init__(self) -> None:
         self._lock = trio.Lock()

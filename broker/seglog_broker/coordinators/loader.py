@@ -12,9 +12,8 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import CorruptRecordError, PartitionOfflineError, SeglogError
 from seglog_protocol.record_batch import BatchHeader, iter_batches
@@ -41,14 +40,12 @@ ReplayT = TypeVar("ReplayT", bound=Replay)
 
 
 @dataclass(eq=False)
-class StateLoader(Generic[ReplayT]):
+class StateLoader(Service, Generic[ReplayT]):
     """Which partitions of a coordinator's topic are loaded, and the task that loads them, one after the other."""
 
     _topic: StateTopic
     _table: PartitionTable
     _recoveries: Recoveries
-    _scheduler: Scheduler
-    _offload: Offload
     _make_replay: Callable[[], ReplayT]
     _keep: Callable[[ReplayT], Awaitable[None]]  # of a partition; requests about its keys are refused until it returns
 

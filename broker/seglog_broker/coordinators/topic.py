@@ -19,11 +19,9 @@ from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.errors import (
     CoordinatorNotAvailableError,
@@ -110,7 +108,7 @@ class _Write(NamedTuple):
 
 
 @dataclass(eq=False)
-class StateTopic:
+class StateTopic(Service):
     """The topic of a coordinator, created when something is first written."""
 
     _settings: Callable[[], TopicSettings]
@@ -118,9 +116,6 @@ class StateTopic:
     _create_topic: Callable[..., Awaitable[Any]]  # as TopicService does
     _table: PartitionTable
     _registry: TopicRegistry
-    _config: LiveConfig
-    _clock: Clock
-    _scheduler: Scheduler
 
     def __post_init__(self) -> None:
         self.name = self._settings().name

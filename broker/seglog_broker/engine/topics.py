@@ -19,18 +19,15 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.topic_names import TopicNames
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.lasting import Lasting
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.topic_admin import TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
-from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_files import empty_directory, inodes_of
 from seglog_protocol import errors, messages
@@ -54,17 +51,13 @@ DELETED_A_TURN: Final = budget.items_of(cost=8)
 
 
 @dataclass(eq=False)
-class TopicService:
+class TopicService(Service):
     """Describes, creates, alters and deletes topics. Changes are made one at a time, with files written in threads."""
 
     _table: PartitionTable
     _directory: LogDirectory
     _recoveries: Recoveries
     _views: Views
-    _config: LiveConfig
-    _fs: FileSystem
-    _offload: Offload
-    _scheduler: Scheduler
     _checkpoints: CheckpointWriter
     _deletions: PendingDeletions
     _expiry: SegmentExpiry

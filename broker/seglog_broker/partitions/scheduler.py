@@ -11,8 +11,10 @@ from typing import Final, TypeVar
 
 import trio
 
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
@@ -145,3 +147,18 @@ class Scheduler:
                 partition_log.segments.note_sizes(sizes)
                 if len(sizes) < len(paths):
                     return  # likewise
+
+
+@dataclass(eq=False)
+class Service:
+    """A part of the broker, with what nearly every part uses."""
+
+    _config: LiveConfig
+    _fs: FileSystem
+    _clock: Clock
+    _offload: Offload
+    _scheduler: Scheduler
+
+
+Common = tuple[LiveConfig, FileSystem, Clock, Offload, Scheduler]
+"""The fields of a ``Service``."""

@@ -19,13 +19,10 @@ from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletion, PendingDeletions
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
 from seglog_broker.storage.log.roll_policy import RollReason
@@ -102,15 +99,11 @@ class _Dropped(NamedTuple):
 
 
 @dataclass(eq=False)
-class SegmentExpiry:
+class SegmentExpiry(Service):
     """Removes segments that retention does not keep from their logs."""
 
     _directory: LogDirectory
-    _fs: FileSystem
-    _clock: Clock
     _clock_trust: ClockTrust
-    _offload: Offload
-    _scheduler: Scheduler
     _checkpoints: CheckpointWriter
     _deletions: PendingDeletions
     _metrics: Metrics

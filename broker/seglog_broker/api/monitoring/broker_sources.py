@@ -19,26 +19,23 @@ from seglog_broker.api.monitoring.samples import Buckets, Sample, Source
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries, Views
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import connections_max, handles_max
 from seglog_broker.runtime.histogram import Histogram
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import ApiMetrics, ListenerMetrics, Metrics
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.version import VERSION
 
 
 @dataclass(eq=False)
-class BrokerSources:
+class BrokerSources(Service):
     """Reads the state of a broker, whenever it is asked; ``sources`` are its families by name."""
 
-    config: LiveConfig
-    clock: Clock
     clock_trust: ClockTrust
     directory: LogDirectory
     partitions: PartitionTable
@@ -69,7 +66,7 @@ class BrokerSources:
         return {
             "seglog_build_info": lambda: (Sample((VERSION, self.build, sys.version.split()[0]), 1),),
             "seglog_start_time_seconds": one(lambda: self.started_ms / 1000),
-            "seglog_uptime_seconds": one(lambda: max(0, self.clock.now_ms() - self.started_ms) / 1000),
+            "seglog_uptime_seconds": one(lambda: max(0, self._clock.now_ms() - self.started_ms) / 1000),
             "seglog_problems": lambda: total(problem is not None for problem in self.problems.found()),
             "seglog_process_cpu_seconds_total": one(time.process_time),
             "seglog_process_resident_memory_bytes": _resident_memory,
@@ -80,7 +77,7 @@ class BrokerSources:
         handles = self.directory.handles
         return {
             "seglog_fetches_waiting": one(lambda: self.fetches.waiting),
-            "seglog_connections_limit": one(lambda: connections_max(self.config.current)),
+            "seglog_connections_limit": one(lambda: connections_max(self._config.current)),
             "seglog_request_memory_bytes": one(lambda: self.request_memory.used),
             "seglog_request_memory_limit_bytes": one(lambda: self.request_memory.limit),
             "seglog_request_memory_waiting": one(lambda: self.request_memory.waiting),
@@ -88,7 +85,7 @@ class BrokerSources:
             "seglog_response_memory_bytes": one(lambda: self.response_memory.used),
             "seglog_answers_waiting": one(lambda: len(self.transfers)),
             "seglog_open_files": one(lambda: handles.open_count),
-            "seglog_open_files_limit": one(lambda: handles_max(self.config.current)),
+            "seglog_open_files_limit": one(lambda: handles_max(self._config.current)),
         }
 
     def _of_the_directory(self) -> dict[str, Source]:
@@ -127,7 +124,7 @@ class BrokerSources:
             moments = [partition.next_expiry_ms for partition in part]
             next_ms = min([next_ms, *(moment for moment in moments if moment is not None)])
             yield None
-        yield Sample((), max(0.0, next_ms - self.clock.now_ms()) / 1000)
+        yield Sample((), max(0.0, next_ms - self._clock.now_ms()) / 1000)
 
     def _damaged_ranges(self) -> Iterator[Sample | None]:
         parts = self.partitions.in_parts()

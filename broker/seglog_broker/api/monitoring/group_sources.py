@@ -12,10 +12,8 @@ from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset,
 from seglog_broker.coordinators.groups.service.service import GroupFacts, GroupService
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest
 
@@ -82,14 +80,11 @@ class Measured(NamedTuple):
 
 
 @dataclass(eq=False)
-class GroupSources:
+class GroupSources(Service):
     """Reads groups and their offsets; ``measure`` finds what takes longer than a scrape may."""
 
-    _config: LiveConfig
     _groups: GroupService
     _table: PartitionTable
-    _clock: Clock
-    _scheduler: Scheduler
     _measure_lag: Callable[[LagRequest], Awaitable[LagReply]]
 
     def __post_init__(self) -> None:

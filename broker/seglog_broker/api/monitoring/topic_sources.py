@@ -10,9 +10,8 @@ from seglog_broker.api.monitoring.kept_rows import KeptRows
 from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Sample, Source, select
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.segment_list import SegmentList
@@ -39,13 +38,11 @@ class _Some(NamedTuple):
 
 
 @dataclass(eq=False)
-class TopicSources:
+class TopicSources(Service):
     """Reads the partitions in service; ``measure`` finds what takes longer than a scrape may."""
 
-    _config: LiveConfig
     _registry: TopicRegistry
     _table: PartitionTable
-    _scheduler: Scheduler
 
     def __post_init__(self) -> None:
         self._largest: list[str] | None = None  # topics by size, as last measured; None: not yet

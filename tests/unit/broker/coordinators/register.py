@@ -88,21 +88,18 @@ class Registers:
     """The coordinator: all that it adds to the runtime."""
 
     def __init__(self, broker: Broker, clock: ManualClock) -> None:
+        offload: Offload = InlineOffload()
+        common = broker.live_config, broker.fs, clock, offload, broker.scheduler
         self.topic = StateTopic(
+            *common,
             lambda: TopicSettings(TRANSACTIONS_TOPIC, "register", 2, {"cleanup.policy": "compact"}),
             broker.append,
             broker.create_topic,
             broker.partitions,
             broker.directory.registry,
-            broker.live_config,
-            clock,
-            broker.scheduler,
         )
         self.runtime: CoordinatorRuntime[Register] = CoordinatorRuntime(self.topic, clock, broker.scheduler)
-        offload: Offload = InlineOffload()
-        self.loader = StateLoader(
-            self.topic, broker.partitions, broker.recoveries, broker.scheduler, offload, RegisterReplay, self._keep
-        )
+        self.loader = StateLoader(*common, self.topic, broker.partitions, broker.recoveries, RegisterReplay, self._keep)
         self.sweep = Sweep(lambda: self.runtime.machines, self._drop_zero, broker.scheduler)
 
     async def _keep(self, replay: RegisterReplay) -> None:

@@ -19,9 +19,8 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Scheduler, Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.texts import time_text
 from seglog_protocol.errors import SeglogError
 
@@ -186,27 +185,24 @@ class OrphanedOffsets:
         self._topic.append(group, tombstones, partial(_note_corrected, group))
 
 
-class OffsetExpiry:
+@dataclass(eq=False)
+class OffsetExpiry(Service):
     """Deletes committed offsets that have expired, and then groups that have nothing left. Warns before it does.
 
     ``offsets.retention.minutes`` and the groups' members decide what has expired (``Retention``).
     """
 
-    def __init__(
-        self,
-        runtime: CoordinatorRuntime[Group],
-        offsets: OffsetService,
-        config: LiveConfig,
-        clock_trust: ClockTrust,
-        scheduler: Scheduler,
-    ) -> None:
-        self._runtime = runtime
-        self._offsets = offsets
-        self._config = config
-        self._clock_trust = clock_trust
+    _runtime: CoordinatorRuntime[Group]
+    _offsets: OffsetService
+    _clock_trust: ClockTrust
+
+    def __post_init__(self) -> None:
         self._warned: dict[str, int] = {}  # group -> the moment that the log named
         self._deletes = True
-        self._sweep = Sweep(lambda: {*runtime.machines, *runtime.owed, *offsets.committed}, self._clean, scheduler)
+        runtime, offsets = self._runtime, self._offsets
+        self._sweep = Sweep(
+            lambda: {*runtime.machines, *runtime.owed, *offsets.committed}, self._clean, self._scheduler
+        )
 
     async def run(self) -> None:
         """Sweep every ``offsets.retention.check.interval.ms``, until cancelled.

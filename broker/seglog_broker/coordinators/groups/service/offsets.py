@@ -29,8 +29,7 @@ from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
-from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.partitions.scheduler import Service
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     GroupSubscribedError,
@@ -56,14 +55,12 @@ _READER_OF_ANOTHER: Final = "what was read belongs to the former one: read the n
 
 
 @dataclass(eq=False)
-class OffsetService:
+class OffsetService(Service):
     """The committed offsets of all groups."""
 
     _runtime: CoordinatorRuntime[Group]
     _topic: StateTopic
     _table: PartitionTable
-    _config: LiveConfig
-    _scheduler: Scheduler
     _check_group: Callable[[str], None]  # raises the error of any request about a group at the moment
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
 """The group coordinator: the requests that listeners serve about groups, and the tasks behind them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
@@ -23,12 +23,10 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
@@ -54,8 +52,9 @@ GROUPS_A_TURN: Final = budget.items_of(cost=40)
 log = get_logger()
 
 
-def offsets_topic_settings(config: BrokerConfig) -> TopicSettings:
+def offsets_topic_settings(live: LiveConfig) -> TopicSettings:
     """``__consumer_offsets`` as it is created."""
+    config = live.current
     return TopicSettings(
         OFFSETS_TOPIC,
         "group",
@@ -85,35 +84,25 @@ class GroupService:
 
     def __init__(
         self,
+        common: Common,
         appends: AppendService,
         topics: TopicService,
         table: PartitionTable,
         directory: LogDirectory,
         recoveries: Recoveries,
-        config: LiveConfig,
-        clock: Clock,
         clock_trust: ClockTrust,
-        scheduler: Scheduler,
-        offload: Offload,
     ) -> None:
+        config, _, clock, _, scheduler = common
         self._scheduler = scheduler
-        self._topic = StateTopic(
-            lambda: offsets_topic_settings(config.current),
-            appends.append,
-            topics.create,
-            table,
-            directory.registry,
-            config,
-            clock,
-            scheduler,
-        )
+        settings = partial(offsets_topic_settings, config)
+        self._topic = StateTopic(*common, settings, appends.append, topics.create, table, directory.registry)
         self._topics = RegistryTopics(directory.registry)
         self._topic_ids = {name: topic.id for name, topic in directory.registry.topics.items()}
         self._machines = GroupMachines(self._topic, self._topics, config, clock, scheduler)
         self._runtime = self._machines.runtime
         self.memory = self._machines.memory
         self._matching = TopicMatching(self._runtime.machines, self._topics, scheduler)
-        self._offsets = OffsetService(self._runtime, self._topic, table, config, scheduler, self.check)
+        self._offsets = OffsetService(*common, self._runtime, self._topic, table, self.check)
         self.offsets: Final = self._offsets.committed
         """Those of all groups, not to be changed."""
         self.commit = self._offsets.commit
@@ -121,9 +110,9 @@ class GroupService:
         self.committed_topics = self._offsets.topics_of
         self._orphans = OrphanedOffsets(self._offsets, self._topic, scheduler)
         self._clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, scheduler)
-        self._expiry = OffsetExpiry(self._runtime, self._offsets, config, clock_trust, scheduler)
+        self._expiry = OffsetExpiry(*common, self._runtime, self._offsets, clock_trust)
         self._loader = StateLoader(
-            self._topic, table, recoveries, scheduler, offload, lambda: GroupReplay(self._topic_ids), self._keep
+            *common, self._topic, table, recoveries, lambda: GroupReplay(self._topic_ids), self._keep
         )
         members = MemberService(self._machines, scheduler, self.check_named, self._matching.match_all)
         self.join = members.join

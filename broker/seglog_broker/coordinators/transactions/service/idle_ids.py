@@ -10,9 +10,8 @@ from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, W
 from seglog_broker.coordinators.transactions.machine import TransactionalId
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 
 KEY: Final = "seglog.transactions.memory.bytes"
@@ -87,7 +86,7 @@ log = get_logger()
 
 
 @dataclass(eq=False)
-class IdExpiry:
+class IdExpiry(Service):
     """Forgets idle transactional ids, after ``transactional.id.expiration.ms``.
 
     Nothing that was sent before can count afterwards: a producer that comes back gets another producer id.
@@ -95,9 +94,7 @@ class IdExpiry:
 
     _runtime: CoordinatorRuntime[TransactionalId]
     _memory: TransactionMemory
-    _config: LiveConfig
     _clock_trust: ClockTrust
-    _scheduler: Scheduler
 
     async def run(self) -> None:
         """Search every ``transaction.remove.expired.transaction.cleanup.interval.ms``, and when memory is crowded."""

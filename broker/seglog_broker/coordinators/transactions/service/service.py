@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.service.service import GroupService
@@ -40,12 +39,10 @@ from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadingError,
@@ -72,8 +69,9 @@ LISTED_COST: Final = 4
 log = get_logger()
 
 
-def transactions_topic_settings(config: BrokerConfig) -> TopicSettings:
+def transactions_topic_settings(live: LiveConfig) -> TopicSettings:
     """``__transaction_state`` as it is created."""
+    config = live.current
     return TopicSettings(
         TRANSACTIONS_TOPIC,
         "transactional id",
@@ -117,6 +115,7 @@ class TransactionService:
 
     def __init__(
         self,
+        common: Common,
         appends: AppendService,
         topics: TopicService,
         groups: GroupService,
@@ -125,34 +124,21 @@ class TransactionService:
         directory: LogDirectory,
         recoveries: Recoveries,
         idle_writers: IdleWriters,
-        config: LiveConfig,
-        clock: Clock,
         clock_trust: ClockTrust,
-        scheduler: Scheduler,
-        offload: Offload,
     ) -> None:
         self._groups = groups
         self._new_producer_id = new_producer_id
         self._table = table
-        self._config = config
-        self._clock = clock
-        self._scheduler = scheduler
-        self._topic = StateTopic(
-            lambda: transactions_topic_settings(config.current),
-            appends.append,
-            topics.create,
-            table,
-            directory.registry,
-            config,
-            clock,
-            scheduler,
-        )
+        config, _, clock, _, scheduler = common
+        self._config, self._clock, self._scheduler = config, clock, scheduler
+        settings = partial(transactions_topic_settings, config)
+        self._topic = StateTopic(*common, settings, appends.append, topics.create, table, directory.registry)
         self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes)
         self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
             self._topic, clock, scheduler, carry_out=self._follow, note_size=self.memory.note
         )
-        self.expiry = IdExpiry(self._runtime, self.memory, config, clock_trust, scheduler)
-        self._loader = StateLoader(self._topic, table, recoveries, scheduler, offload, TransactionReplay, self._keep)
+        self.expiry = IdExpiry(*common, self._runtime, self.memory, clock_trust)
+        self._loader = StateLoader(*common, self._topic, table, recoveries, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
         self.open = OpenTransactions(table)
         self.markers = MarkerWriter(table, directory.handles, idle_writers, scheduler, groups)
