@@ -51,45 +51,24 @@ from seglog_protocol.version import VERSION
 def compaction_of(b: Broker) -> Compaction:
     """The task that compacts the partitions of a broker."""
     return Compaction(
-        b.partitions,
-        b.expiry,
-        b.deletions,
-        b.checkpoints,
-        b.clock_trust,
-        b.fs,
-        b.offload,
-        b.scheduler,
-        b.metrics,
-        b.live_config,
-        b.cleaning_pace,
+        *b.common, b.partitions, b.expiry, b.deletions, b.checkpoints, b.clock_trust, b.metrics, b.cleaning_pace
     )
 
 
 def scrub_of(b: Broker) -> Scrub:
     """The task that scrubs the partitions of a broker."""
-    return Scrub(b.partitions, b.directory, b.fs, b.clock, b.offload, b.scheduler, b.metrics, b.live_config)
+    return Scrub(*b.common, b.partitions, b.directory, b.metrics)
 
 
 def snapshot_maker_of(b: Broker) -> SnapshotMaker:
     """Makes snapshots of a broker's directory."""
-    return SnapshotMaker(
-        b.partitions, b.directory, b.recoveries, b.fs, b.offload, b.scheduler, b.transactions.commits_held
-    )
+    return SnapshotMaker(*b.common, b.partitions, b.directory, b.recoveries, b.transactions.commits_held)
 
 
 TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
     "recovery": lambda b: CrashRecovery(
-        b.recoveries,
-        b.partitions,
-        b.views,
-        b.directory,
-        b.checkpoints,
-        b.fs,
-        b.clock,
-        b.offload,
-        b.metrics,
-        b.live_config,
+        *b.common, b.recoveries, b.partitions, b.views, b.directory, b.checkpoints, b.metrics
     ).run(),
     "hole search": lambda b: run_hole_search(b.partitions, b.recoveries, b.fs, b.offload),
     "checkpoints": lambda b: durability.run_checkpoints(
@@ -103,7 +82,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "deletions": lambda b: expiry.run_deletions(b.deletions, b.directory, b.offload, b.remove_later),
     "flushes": lambda b: durability.run_background_flushes(b.partitions, b.flush_wanted),
     "free space": lambda b: resources.FreeSpaceWatch(
-        b.directory, b.checkpoints, b.deletions, b.record_deletions, b.transfers, b.offload, b.live_config
+        *b.common, b.directory, b.checkpoints, b.deletions, b.record_deletions, b.transfers
     ).run(),
     "directory watch": lambda b: resources.run_directory_watch(b.directory.lock, b.directory.path),
     "idle writers": lambda b: resources.run_idle_writers(b.idle_writers),

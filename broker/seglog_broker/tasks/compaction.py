@@ -24,16 +24,13 @@ from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap, discard_cleaned
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.io.clock import Pace
-from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.workers.messages import WorkerError
@@ -54,7 +51,7 @@ _DOUBLINGS_MAX: Final = 30
 
 
 @dataclass(eq=False)
-class Compaction:
+class Compaction(Service):
     """The rounds of compaction of one broker, with the failures of each partition and when it may be tried again."""
 
     partitions: PartitionTable
@@ -62,11 +59,7 @@ class Compaction:
     deletions: PendingDeletions
     checkpoints: CheckpointWriter
     clock_trust: ClockTrust
-    fs: FileSystem
-    offload: Offload
-    scheduler: Scheduler
     metrics: Metrics
-    config: LiveConfig
     pace: Pace
 
     def __post_init__(self) -> None:
@@ -77,7 +70,7 @@ class Compaction:
 
     async def run(self) -> None:
         """Compact partitions when it is due; the first round is ``log.initial.task.delay.ms`` after the start."""
-        config = self.config.current
+        config = self._config.current
         if not config.log_cleaner_enable or not config.log_cleaner_threads:
             log.warning("compaction_disabled", consequence="compacted topics grow for ever")
             return
@@ -114,7 +107,7 @@ class Compaction:
 
     @property
     def _backoff(self) -> float:
-        return self.config.current.log_cleaner_backoff_ms / 1000
+        return self._config.current.log_cleaner_backoff_ms / 1000
 
     async def _choose(self) -> Partition | None:
         """The partition with the highest dirty ratio among those whose compaction is due; None if none is."""
@@ -126,7 +119,7 @@ class Compaction:
                 if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                     continue
                 try:
-                    cleanable = await self.scheduler.retry_after_cold_read(partition.log.cleaning.find_cleanable)
+                    cleanable = await self._scheduler.retry_after_cold_read(partition.log.cleaning.find_cleanable)
                 except (OSError, StorageError) as error:
                     self._boundary.note_failure(partition, error)
                     continue
@@ -144,20 +137,20 @@ class Compaction:
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
         async with partition.maintenance:  # no truncation or retention is removing segments
-            cleanable = await self.scheduler.retry_after_cold_read(partition_log.cleaning.find_cleanable)
+            cleanable = await self._scheduler.retry_after_cold_read(partition_log.cleaning.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
-            await self.offload.maintenance(discard_cleaned, self.fs, partition_log.directory)
-            await self.scheduler.verify_transaction_indexes(partition_log)  # by which records are dropped
+            await self._offload.maintenance(discard_cleaned, self._fs, partition_log.directory)
+            await self._scheduler.verify_transaction_indexes(partition_log)  # by which records are dropped
             partition.tell_mended_indexes()
-            job = partition_log.cleaning.plan_cleaning(cleanable, self.config.current)
+            job = partition_log.cleaning.plan_cleaning(cleanable, self._config.current)
             job = replace(job, now_ms=min(job.now_ms, self.clock_trust.now_ms()))  # tombstones are dropped by age
         began = trio.current_time()
         try:
-            result = await self.offload.clean(self.fs, job)
+            result = await self._offload.clean(self._fs, job)
         except WorkerError as error:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
-        rate = self.config.current.log_cleaner_io_max_bytes_per_second
+        rate = self._config.current.log_cleaner_io_max_bytes_per_second
         self.metrics.compaction_read_bytes += result.bytes_read
         self.metrics.compaction_written_bytes += result.bytes_written
         self.pace.note(result.bytes_read + result.bytes_written, began, rate)
@@ -165,7 +158,7 @@ class Compaction:
         await wait_durable(partition, cleanable.until_offset)
         # Saved before any record is dropped: a hole without a reason would be reported as a loss.
         partition_log.cleaning.note_compacted(result.first_dirty)
-        await save_state(partition, self.offload)
+        await save_state(partition, self._offload)
         for group in result.groups:
             if not self._is_wanted(partition):
                 return
@@ -175,7 +168,7 @@ class Compaction:
         self.metrics.compactions["done"] += 1
         self._log_result(partition, result)
         try:
-            await save_state(partition, self.offload)  # before the checkpoints: it has when tombstones are due
+            await save_state(partition, self._offload)  # before the checkpoints: it has when tombstones are due
         except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
             log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=why(error))
         else:
@@ -191,11 +184,11 @@ class Compaction:
 
     async def _swap(self, partition: Partition, group: CleanedGroup) -> None:
         """Put one group of cleaned segments in place. A cancellation waits until the log and its files agree."""
-        swap = SegmentSwap(self.fs, partition.log.directory, group.sources)
+        swap = SegmentSwap(self._fs, partition.log.directory, group.sources)
         known = any(damage.segment in group.sources for damage in partition.log.state.damaged)
         with trio.CancelScope(shield=True):
             async with partition.maintenance:
-                await self.offload.maintenance(swap.promote)
+                await self._offload.maintenance(swap.promote)
                 try:
                     deleted = partition.log.cleaning.install_cleaned(swap, group.damaged)
                 except StorageError:
@@ -204,7 +197,7 @@ class Compaction:
                     raise
                 await self._settle(partition, swap, deleted)
             if known or group.damaged:
-                await save_state(partition, self.offload)  # its damaged ranges have positions in the new files
+                await save_state(partition, self._offload)  # its damaged ranges have positions in the new files
         await trio.lowlevel.checkpoint()
 
     async def _settle(self, partition: Partition, swap: SegmentSwap, deleted: DeletedSegments) -> None:
@@ -214,7 +207,7 @@ class Compaction:
 
         removal: Callable[[], int] = remove
         try:
-            await self.offload.maintenance(swap.settle)
+            await self._offload.maintenance(swap.settle)
             removal = deleted.remove
         finally:
             what = f"{len(deleted.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
@@ -225,7 +218,7 @@ class Compaction:
         if partition.is_deleted or partition in self._half_done:
             return
         try:
-            await self.offload.maintenance(discard_cleaned, self.fs, partition.log.directory)
+            await self._offload.maintenance(discard_cleaned, self._fs, partition.log.directory)
         except OSError as error:
             log.warning("compaction_left_files", directory=partition.log.directory, reason=why(error))
 

@@ -18,12 +18,9 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries, Recovery, Views, log_recovered
-from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.storage.log.recovery_job import ReadOnlyView, RecoveryOutcome
@@ -56,7 +53,7 @@ PROGRESS_SECONDS: Final = 10.0
 
 
 @dataclass(eq=False)
-class CrashRecovery:
+class CrashRecovery(Service):
     """Recovers all partitions of ``recoveries``."""
 
     recoveries: Recoveries
@@ -64,11 +61,7 @@ class CrashRecovery:
     views: Views
     directory: LogDirectory
     checkpoints: CheckpointWriter
-    fs: FileSystem
-    clock: Clock
-    offload: Offload
     metrics: Metrics
-    config: LiveConfig
 
     async def run(self) -> None:
         """Recover all partitions, and return."""
@@ -76,7 +69,7 @@ class CrashRecovery:
         if not recoveries:
             return
         began = trio.current_time()
-        processes = min(self.config.current.num_recovery_threads_per_data_dir, len(recoveries))
+        processes = min(self._config.current.num_recovery_threads_per_data_dir, len(recoveries))
         log.info("recovery_started", partitions=len(recoveries), bytes=recoveries.bytes, processes=processes)
         async with trio.open_nursery() as outer:
             outer.start_soon(self._watch_room)
@@ -94,7 +87,7 @@ class CrashRecovery:
     async def _recover_many(self) -> None:
         """Recover partitions with one worker process, until none is left."""
         descriptors = self.directory.lock.worker_descriptors
-        async with self.offload.recoverer(self.fs, self.clock, descriptors) as recoverer:
+        async with self._offload.recoverer(self._fs, self._clock, descriptors) as recoverer:
             while (recovery := await self.recoveries.next()) is not None:
                 scope = self.recoveries.begin(recovery)
                 try:
@@ -148,13 +141,13 @@ class CrashRecovery:
         is_first_time = recovery.lacked_room is None
         space = self.directory.space
         try:
-            room = await self.offload.maintenance(space.measure)
+            room = await self._offload.maintenance(space.measure)
         except OSError:
             room = Room(0, None)
         self.recoveries.postpone(recovery, reason, room)
         if space.ballast:  # frees space for this
             with suppress(OSError):
-                await self.offload.maintenance(space.give_up_ballast)
+                await self._offload.maintenance(space.give_up_ballast)
                 log.warning("ballast_removed", bytes=space.marks.ballast)
         if is_first_time:
             facts = {"topic": recovery.topic, "partition": recovery.partition, "reason": reason}
@@ -166,7 +159,7 @@ class CrashRecovery:
         config = self.directory.partitions.config_of(self.directory.registry.topics[recovery.topic])
         try:
             # In a thread, although it computes as well: a process could not return the view.
-            view = await self.offload.cold_read(ReadOnlyView, self.fs, self.clock, recovery.job, config)
+            view = await self._offload.cold_read(ReadOnlyView, self._fs, self._clock, recovery.job, config)
         except (OSError, SeglogError) as error:
             log.warning("partition_not_readable", topic=recovery.topic, partition=recovery.partition, reason=why(error))
         else:
@@ -181,7 +174,7 @@ class CrashRecovery:
             if not recoveries.postponed or recoveries.room is None:
                 continue
             try:
-                room = await self.offload.maintenance(space.measure)
+                room = await self._offload.maintenance(space.measure)
             except OSError:
                 continue
             before = recoveries.room

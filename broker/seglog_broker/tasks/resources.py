@@ -13,9 +13,8 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.pending_deletions import PendingDeletions
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.lasting import Lasting
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
@@ -46,7 +45,7 @@ IDLE_WRITERS_SECONDS: Final = 0.5
 
 
 @dataclass(eq=False)
-class FreeSpaceWatch:
+class FreeSpaceWatch(Service):
     """The task that measures free space: logs when a full disk begins and ends, and acts on it.
 
     On a full disk it removes the ballast, has waiting deletions done at once, and disconnects readers that keep removed
@@ -58,8 +57,6 @@ class FreeSpaceWatch:
     deletions: PendingDeletions
     record_deletions: Callable[[], Awaitable[None]]  # of topics, for which the registry had no room
     transfers: Transfers
-    offload: Offload
-    config: LiveConfig
 
     def __post_init__(self) -> None:
         self._problems = Lasting()  # by what is made or measured
@@ -70,11 +67,11 @@ class FreeSpaceWatch:
         logged = SpaceLevel.ENOUGH
         tried: Room | None = None  # the free space with which unwritten files last found no room
         # Soon, because a full disk needs it; but not at once, because a start has more urgent writes.
-        delay = min(BALLAST_SECONDS_MAX, self.config.current.log_initial_task_delay_ms / 1000)
+        delay = min(BALLAST_SECONDS_MAX, self._config.current.log_initial_task_delay_ms / 1000)
         next_ballast = next_spares = trio.current_time() + delay
         while True:
             try:
-                space.update(*await self.offload.maintenance(space.measure))
+                space.update(*await self._offload.maintenance(space.measure))
             except OSError as error:
                 if self._problems.begins("space", why(error)):
                     log.warning("free_space_unknown", path=space.path, reason=why(error))
@@ -119,7 +116,7 @@ class FreeSpaceWatch:
         space = self.directory.space
         if space.ballast:
             try:
-                await self.offload.maintenance(space.give_up_ballast)
+                await self._offload.maintenance(space.give_up_ballast)
                 self._problems.ends("removal")
                 log.warning("ballast_removed", bytes=space.marks.ballast)
             except OSError as error:
@@ -132,7 +129,7 @@ class FreeSpaceWatch:
     async def _make_ballast(self) -> bool:
         space = self.directory.space
         try:
-            await self.offload.maintenance(space.make_ballast)
+            await self._offload.maintenance(space.make_ballast)
         except OSError as error:
             if self._problems.begins("ballast", why(error)):
                 log.warning("ballast_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)
@@ -143,7 +140,7 @@ class FreeSpaceWatch:
 
     async def _make_spares(self) -> None:
         try:
-            await self.offload.maintenance(self.directory.space.make_spares)
+            await self._offload.maintenance(self.directory.space.make_spares)
         except OSError as error:
             if self._problems.begins("spares", why(error)):
                 log.warning("spare_files_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)

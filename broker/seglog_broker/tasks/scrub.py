@@ -17,13 +17,10 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
@@ -39,49 +36,44 @@ log = get_logger()
 
 
 @dataclass(eq=False)
-class Scrub:
+class Scrub(Service):
     """The passes of one broker over its closed segments."""
 
     partitions: PartitionTable
     directory: LogDirectory
-    fs: FileSystem
-    clock: Clock
-    offload: Offload
-    scheduler: Scheduler
     metrics: Metrics
-    config: LiveConfig
 
     async def run(self) -> None:
         """One pass every ``seglog.scrub.interval.ms``; the first is ``log.initial.task.delay.ms`` after the start."""
         boundary = TaskBoundary("scrub")
-        may_begin = trio.current_time() + self.config.current.log_initial_task_delay_ms / 1000
+        may_begin = trio.current_time() + self._config.current.log_initial_task_delay_ms / 1000
         while True:
             if not self._bytes_per_second:
                 log.info("scrub_disabled", consequence="damage is found only when it is read")
             while not self._bytes_per_second:
-                await self.config.wait()
+                await self._config.wait()
             await trio.sleep_until(may_begin)
             began = trio.current_time()
             await self.scrub_all(boundary)
-            await self.config.sleep(lambda: self.config.current.seglog_scrub_interval_ms / 1000, since=began)
+            await self._config.sleep(lambda: self._config.current.seglog_scrub_interval_ms / 1000, since=began)
 
     @property
     def _bytes_per_second(self) -> int:
-        return self.config.current.seglog_scrub_bytes_per_second
+        return self._config.current.seglog_scrub_bytes_per_second
 
     async def scrub_all(self, boundary: TaskBoundary) -> None:
         """One pass over the closed segments of all partitions."""
         metrics, began = self.metrics, trio.current_time()
         before = metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings
         partitions = list(self.partitions.values())
-        async with self.offload.scrubber(self.fs) as scrubber:
+        async with self._offload.scrubber(self._fs) as scrubber:
             for number, partition in enumerate(partitions):
                 metrics.scrub_pass_ratio = number / len(partitions)
                 await trio.lowlevel.checkpoint()
                 await boundary.run(partition, partial(self._scrub_partition, scrubber))
         metrics.scrub_pass_ratio = 1.0
         metrics.scrub_passes += 1
-        metrics.scrub_last_pass_ms = self.clock.now_ms()
+        metrics.scrub_last_pass_ms = self._clock.now_ms()
         findings = metrics.scrub_findings - before[2]
         tell = log.info if findings else log.debug  # a pass without any is no news
         tell(
@@ -103,7 +95,7 @@ class Scrub:
             segment = partition.log.segments.at(base)
             if segment is not None and _next_base(partition, segment) is not None:
                 await self._scrub_segment(scrubber, partition, segment)
-        await self.scheduler.verify_transaction_indexes(partition.log)
+        await self._scheduler.verify_transaction_indexes(partition.log)
         partition.tell_mended_indexes()
 
     async def _scrub_segment(self, scrubber: Workers, partition: Partition, segment: Segment) -> None:
@@ -118,13 +110,13 @@ class Scrub:
             return
         # Meanwhile the segment may have been compacted or deleted, and another may have its name.
         if partition.is_deleted or _next_base(partition, segment) is None:
-            await self.offload.maintenance(_remove_rebuilt, self.fs, segment, result)
+            await self._offload.maintenance(_remove_rebuilt, self._fs, segment, result)
             return
         self.metrics.scrubbed_segments += 1
         self.metrics.scrubbed_bytes += result.measured.size
         self._apply(partition, segment, result)
         if result.damaged:
-            await save_state(partition, self.offload)
+            await save_state(partition, self._offload)
 
     def _job(self, partition: Partition, segment: Segment) -> ScrubJob:
         config, next_base = partition.log.config, _next_base(partition, segment)

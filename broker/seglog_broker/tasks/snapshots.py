@@ -25,9 +25,8 @@ from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget, unix_sockets
-from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.snapshot import NoSnapshotError, SnapshotOffsets, SnapshotWriter, encode_answer
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -54,15 +53,12 @@ log = get_logger()
 
 
 @dataclass(eq=False)
-class SnapshotMaker:
+class SnapshotMaker(Service):
     """Makes snapshots of the directory of a broker."""
 
     _partitions: PartitionTable
     _directory: LogDirectory
     _recoveries: Recoveries
-    _fs: FileSystem
-    _offload: Offload
-    _scheduler: Scheduler
     _commits_held: Callable[[], AbstractAsyncContextManager[None]]
 
     def writer(self) -> SnapshotWriter:
