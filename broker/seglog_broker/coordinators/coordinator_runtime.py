@@ -49,6 +49,13 @@ class Waiting(Generic[ResultT]):
             self._error = error
             self._answered.set()
 
+    def settle(self: "Waiting[None]", error: SeglogError | None) -> None:
+        """Let ``wait`` return, or raise ``error``: as a write tells how it has ended."""
+        if error is None:
+            self(None)
+        else:
+            self.fail(error)
+
     async def wait(self) -> ResultT:
         """The result, once there is one. Raises the error there is instead. May be cancelled."""
         await self._answered.wait()

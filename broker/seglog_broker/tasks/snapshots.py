@@ -14,7 +14,7 @@ lies in the log directory, until the connection ends. One snapshot at a time.
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -52,6 +52,17 @@ PASSES_MAX: Final = 4
 log = get_logger()
 
 
+@dataclass(slots=True)
+class _Snapshot:
+    """A snapshot in the making; ``frozen`` has the log end of each partition in it."""
+
+    writer: SnapshotWriter
+    topics: dict[str, Topic]
+    frozen: dict[Partition, int] = field(default_factory=dict)
+    offsets: SnapshotOffsets = field(default_factory=SnapshotOffsets)
+    problems: list[str] = field(default_factory=list)
+
+
 @dataclass(eq=False)
 class SnapshotMaker(Service):
     """Makes snapshots of the directory of a broker."""
@@ -73,55 +84,50 @@ class SnapshotMaker(Service):
                 f"{len(self._recoveries)} partitions are still being recovered: run the backup again when "
                 "`seglog ping` says that the broker is ready"
             )
-        topics = dict(self._directory.registry.topics)
-        offsets, problems = SnapshotOffsets(), list[str]()
+        made = _Snapshot(writer, dict(self._directory.registry.topics))
         await self._offload.maintenance(writer.begin)
-        frozen: dict[Partition, int] = {}
         held_seconds = 0.0
-        await self._freeze(writer, topics, frozen, offsets, problems)
+        await self._freeze(made)
         if TRANSACTIONS_TOPIC in self._directory.registry.topics:
             passes = 1
-            while await self._freeze(writer, topics, frozen, offsets, problems) > FEW and passes < PASSES_MAX:
+            while await self._freeze(made) > FEW and passes < PASSES_MAX:
                 passes += 1
             async with self._commits_held():
                 held_since = trio.current_time()
-                await self._freeze(writer, topics, frozen, offsets, problems)
+                await self._freeze(made)
                 held_seconds = trio.current_time() - held_since
-        for partition, end in frozen.items():
+        for partition, end in made.frozen.items():
             if partition.log.durable_end_offset < end and not partition.is_deleted:
                 partition.want_durable()  # all of them in the next round
-        for partition, end in frozen.items():
-            await self._make_durable(partition, end, offsets, problems)
-        for name, topic in list(topics.items()):
+        for partition, end in made.frozen.items():
+            await self._make_durable(made, partition, end)
+        for name, topic in list(made.topics.items()):
             if self._is_gone(topic):
-                await self._leave_out(writer, topic, offsets)
-                del topics[name]
+                for number in range(topic.partitions):
+                    made.offsets.forget((name, number))
+                    await self._offload.maintenance(made.writer.drop, partition_directory_name(name, number))
+                del made.topics[name]
         registry = self._directory.registry
-        await self._offload.maintenance(writer.finish, topics, registry, offsets, problems[:PROBLEMS_MAX])
+        await self._offload.maintenance(
+            made.writer.finish, made.topics, registry, made.offsets, made.problems[:PROBLEMS_MAX]
+        )
         log.info(
             "snapshot_made",
-            name=writer.name,
-            partitions=len(frozen),
-            problems=len(problems),
+            name=made.writer.name,
+            partitions=len(made.frozen),
+            problems=len(made.problems),
             seconds=round(trio.current_time() - began, 3),
             commits_held_seconds=round(held_seconds, 3),
         )
 
-    async def _freeze(
-        self,
-        writer: SnapshotWriter,
-        topics: dict[str, Topic],
-        frozen: dict[Partition, int],
-        offsets: SnapshotOffsets,
-        problems: list[str],
-    ) -> int:
+    async def _freeze(self, made: _Snapshot) -> int:
         """Add what is not in the snapshot as it is now; how many partitions that was."""
         state = self._directory.registry.topics.get(TRANSACTIONS_TOPIC)
         if state is not None:
-            topics[TRANSACTIONS_TOPIC] = state  # the first transaction may have begun meanwhile
+            made.topics[TRANSACTIONS_TOPIC] = state  # the first transaction may have begun meanwhile
         turns = budget.Turns(self._scheduler.turn)
         added = 0
-        for topic in sorted(topics.values(), key=_place_of):
+        for topic in sorted(made.topics.values(), key=_place_of):
             for number in range(topic.partitions):
                 await turns.spend(LOOKED_AT_COST)
                 if self._is_gone(topic):
@@ -131,11 +137,11 @@ class SnapshotMaker(Service):
                     name = partition_directory_name(topic.name, number)
                     reason = self._directory.report.offline.get((topic.name, number), "it could not be opened")
                     problem = f"{name} is offline, its files are as they are: {reason}"
-                    if problem not in problems:
-                        problems.append(problem)
-                        await self._offload.maintenance(writer.add_as_it_is, name)
-                elif not _is_as_frozen(partition, frozen):
-                    await self._add(writer, partition, frozen, offsets, problems)
+                    if problem not in made.problems:
+                        made.problems.append(problem)
+                        await self._offload.maintenance(made.writer.add_as_it_is, name)
+                elif not _is_as_frozen(partition, made.frozen):
+                    await self._add(made, partition)
                     added += 1
         return added
 
@@ -143,30 +149,22 @@ class SnapshotMaker(Service):
         """Whether the topic was deleted meanwhile."""
         return self._directory.registry.topics.with_id(topic.id) is None
 
-    async def _add(
-        self,
-        writer: SnapshotWriter,
-        partition: Partition,
-        frozen: dict[Partition, int],
-        offsets: SnapshotOffsets,
-        problems: list[str],
-    ) -> None:
+    async def _add(self, made: _Snapshot, partition: Partition) -> None:
         key = partition.topic, partition.number
+        name = partition_directory_name(*key)
         async with partition.maintenance:
             if partition.is_deleted:
                 return
             found = await self._scheduler.retry_after_cold_read(partition.log.freeze)
-            offsets.add(key, found, first_dirty=partition.log.cleaning.first_dirty_offset)
-            if partition in frozen:
-                await self._offload.maintenance(writer.drop, partition_directory_name(*key))
-            await self._offload.maintenance(writer.add_log, found)
-        frozen[partition] = found.log_end
+            made.offsets.add(key, found, first_dirty=partition.log.cleaning.first_dirty_offset)
+            if partition in made.frozen:
+                await self._offload.maintenance(made.writer.drop, name)
+            await self._offload.maintenance(made.writer.add_log, found)
+        made.frozen[partition] = found.log_end
         if not found.is_sound:
-            problems.append(f"{partition_directory_name(*key)} is read-only because {partition.log.state.read_only}")
+            made.problems.append(f"{name} is read-only because {partition.log.state.read_only}")
 
-    async def _make_durable(
-        self, partition: Partition, end: int, offsets: SnapshotOffsets, problems: list[str]
-    ) -> None:
+    async def _make_durable(self, made: _Snapshot, partition: Partition, end: int) -> None:
         if partition.log.state.read_only is not None:
             return  # known already, or found out by another fsync
         try:
@@ -174,16 +172,11 @@ class SnapshotMaker(Service):
         except UnknownTopicError:
             return  # deleted: it is left out
         except PartitionReadOnlyError:
-            offsets.forget((partition.topic, partition.number))
+            made.offsets.forget((partition.topic, partition.number))
             name = partition_directory_name(partition.topic, partition.number)
-            problems.append(f"{name} is read-only because {partition.log.state.read_only}")
+            made.problems.append(f"{name} is read-only because {partition.log.state.read_only}")
         except StorageError as error:
             raise NoSnapshotError(f"{error.message}, and then the backup") from error
-
-    async def _leave_out(self, writer: SnapshotWriter, topic: Topic, offsets: SnapshotOffsets) -> None:
-        for number in range(topic.partitions):
-            offsets.forget((topic.name, number))
-            await self._offload.maintenance(writer.drop, partition_directory_name(topic.name, number))
 
     async def remove(self, writer: SnapshotWriter) -> None:
         """Remove a snapshot; where that fails the next start does it."""

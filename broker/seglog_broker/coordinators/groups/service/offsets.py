@@ -139,7 +139,16 @@ class OffsetService(Service):
         keep: Callable[[SeglogError | None], None] = partial(self._keep, group, stored)
         if transaction is not None:
             keep = self.transactions.begin(transaction, group, stored)
-        self._topic.append(group, records, partial(self._note_committed, group, stored, keep, waiting), transaction)
+
+        def note_committed(error: SeglogError | None) -> None:
+            for key, _ in stored:
+                self._under_way[group, key] -= 1
+                if not self._under_way[group, key]:
+                    del self._under_way[group, key]
+            keep(error)
+            waiting.settle(error)
+
+        self._topic.append(group, records, note_committed, transaction)
         try:
             await waiting.wait()
         except SeglogError as error:
@@ -159,25 +168,6 @@ class OffsetService(Service):
         self._memory.note("", self.committed.size)
         self._memory.check(group, size + taken, is_new=before is None)
         return size
-
-    def _note_committed(
-        self,
-        group: str,
-        stored: Sequence[tuple[Key, CommittedOffset]],
-        keep: Callable[[SeglogError | None], None],
-        waiting: Waiting[None],
-        error: SeglogError | None,
-    ) -> None:
-        """Keep what is durable now, and answer."""
-        for key, _ in stored:
-            self._under_way[group, key] -= 1
-            if not self._under_way[group, key]:
-                del self._under_way[group, key]
-        keep(error)
-        if error is not None:
-            waiting.fail(error)
-        else:
-            waiting(None)
 
     def _keep(self, group: str, stored: Sequence[tuple[Key, CommittedOffset]], error: SeglogError | None) -> None:
         """Note what was committed outside of transactions."""
@@ -378,9 +368,6 @@ class OffsetService(Service):
     def _note_forgotten(
         self, group: str, keys: Sequence[Key], waiting: Waiting[None], error: SeglogError | None
     ) -> None:
-        if error is not None:
-            waiting.fail(error)
-            return
-        for key in keys:
+        for key in keys if error is None else ():
             self.committed.drop(group, key)
-        waiting(None)
+        waiting.settle(error)

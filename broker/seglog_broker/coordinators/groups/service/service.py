@@ -199,7 +199,7 @@ class GroupService:
         self.check(group)
         if not self._topic.exists:
             made: Waiting[None] = Waiting()
-            self._topic.append(group, (), lambda error: made(None) if error is None else made.fail(error))
+            self._topic.append(group, (), made.settle)
             await made.wait()
         return self._topic.partition_of(group)
 
