@@ -1,6 +1,7 @@
 """Appends: batches are checked, written in the order of the request, and acknowledged at the requested level."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.engine.pending_appends import AppendContext, PendingAppends
@@ -15,13 +16,11 @@ PLAIN_BATCHES_MAX: Final = 8
 """The most batches of a request that is written together with others."""
 
 
+@dataclass(eq=False)
 class AppendService:
     """Appends batches to partitions."""
 
-    __slots__ = ("_context",)
-
-    def __init__(self, context: AppendContext) -> None:
-        self._context = context
+    _context: AppendContext
 
     def is_plain(self, request: AppendRequest, payload: memoryview) -> bool:
         """Whether ``append`` writes it at once, also together with others.

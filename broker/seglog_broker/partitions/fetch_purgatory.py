@@ -27,10 +27,7 @@ WATCHED_COST: Final = 2
 class Watching:
     """The entries in watch lists of all fetches that wait, parked or in tasks."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count = 0
 
 
 class Waiter:

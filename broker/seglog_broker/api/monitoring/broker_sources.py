@@ -8,7 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
+from typing import Final
 
 import trio
 
@@ -167,25 +169,29 @@ def buckets(histogram: Histogram) -> Buckets:
     return Buckets(histogram.bounds, tuple(histogram.counts), histogram.sum)
 
 
+_COUNTERS: Final = (
+    "append_bytes duplicates fetch_bytes fetches_waited cold_reads fsyncs authorization_refusals "
+    "tls_handshakes_failed segments_rolled segments_expired expired_bytes partitions_recovered "
+    "recovery_bytes compaction_read_bytes compaction_written_bytes scrubbed_segments scrubbed_bytes "
+    "scrub_passes scrub_findings"
+)
+"""Counts of ``Metrics`` that are families of counters, by their names there."""
+
+
 def counted_sources(metrics: Metrics) -> Mapping[str, Source]:
     """What makes the samples of each of these families."""
     loop = metrics.loop
     return {
+        **{f"seglog_{name}_total": one(partial(getattr, metrics, name)) for name in _COUNTERS.split()},
         "seglog_requests_total": _by_api(metrics, lambda api: api.requests),
         "seglog_request_errors_total": lambda: _errors(metrics),
         "seglog_request_bytes_total": _by_api(metrics, lambda api: api.request_bytes),
         "seglog_response_bytes_total": _by_api(metrics, lambda api: api.response_bytes),
         "seglog_request_duration_seconds": _by_api(metrics, lambda api: buckets(api.seconds)),
         "seglog_append_batches_total": by_label(metrics.appends),
-        "seglog_append_bytes_total": one(lambda: metrics.append_bytes),
-        "seglog_duplicates_total": one(lambda: metrics.duplicates),
-        "seglog_fetch_bytes_total": one(lambda: metrics.fetch_bytes),
-        "seglog_fetches_waited_total": one(lambda: metrics.fetches_waited),
-        "seglog_cold_reads_total": one(lambda: metrics.cold_reads),
         "seglog_not_durable_bytes": one(lambda: metrics.not_durable.size),
         "seglog_not_durable_seconds": one(metrics.not_durable.age_seconds),
         "seglog_fsync_duration_seconds": lambda: (Sample((), buckets(metrics.fsync_seconds)),),
-        "seglog_fsyncs_total": one(lambda: metrics.fsyncs),
         "seglog_loop_busy_seconds_total": one(lambda: loop.busy_seconds),
         "seglog_loop_turns_total": one(lambda: loop.turns),
         "seglog_loop_longest_turn_seconds": one(lambda: loop.longest_turn.at(perf_counter())),
@@ -197,22 +203,9 @@ def counted_sources(metrics: Metrics) -> Mapping[str, Source]:
         "seglog_authentication_failures_total": _by_mechanism(
             metrics, lambda listener: listener.authentication_failures
         ),
-        "seglog_authorization_refusals_total": one(lambda: metrics.authorization_refusals),
-        "seglog_tls_handshakes_failed_total": one(lambda: metrics.tls_handshakes_failed),
-        "seglog_segments_rolled_total": one(lambda: metrics.segments_rolled),
-        "seglog_segments_expired_total": one(lambda: metrics.segments_expired),
-        "seglog_expired_bytes_total": one(lambda: metrics.expired_bytes),
-        "seglog_partitions_recovered_total": one(lambda: metrics.partitions_recovered),
-        "seglog_recovery_bytes_total": one(lambda: metrics.recovery_bytes),
         "seglog_compactions_total": by_label(metrics.compactions),
-        "seglog_compaction_read_bytes_total": one(lambda: metrics.compaction_read_bytes),
-        "seglog_compaction_written_bytes_total": one(lambda: metrics.compaction_written_bytes),
-        "seglog_scrubbed_segments_total": one(lambda: metrics.scrubbed_segments),
-        "seglog_scrubbed_bytes_total": one(lambda: metrics.scrubbed_bytes),
-        "seglog_scrub_passes_total": one(lambda: metrics.scrub_passes),
         "seglog_scrub_pass_ratio": one(lambda: metrics.scrub_pass_ratio),
         "seglog_scrub_last_pass_timestamp_seconds": one(lambda: metrics.scrub_last_pass_ms / 1000),
-        "seglog_scrub_findings_total": one(lambda: metrics.scrub_findings),
     }
 
 

@@ -38,16 +38,6 @@ class Subscriber(NamedTuple):
     instance_id: str | None = None
 
 
-def assign(
-    assignor: str, subscribers: Mapping[str, Subscriber], partitions: Mapping[bytes, int]
-) -> Steps[dict[str, Assignment]]:
-    """The assignment of each member, by ``assignor``; KeyError if there is no such assignor.
-
-    ``partitions`` are the numbers of partitions of the topics that there are; others are not assigned.
-    """
-    return ASSIGNORS[assignor](subscribers, partitions)
-
-
 # --- range ------------------------------------------------------------------------------------------------------------
 
 
@@ -281,4 +271,6 @@ ASSIGNORS: Final[Mapping[str, _Assignor]] = {
     "uniform": assign_uniform,
     "range": assign_range,
 }
-"""By the names that members ask for."""
+"""By the names that members ask for: the assignment of each member.
+
+``partitions`` are the numbers of partitions of the topics that there are; others are not assigned."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, assign
+from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber
 from seglog_broker.coordinators.groups.consumer_member import (
     AWAY_EPOCH,
     JOINING_EPOCH,
@@ -314,7 +314,7 @@ class ConsumerCore:
             targets = state.targets.get(member.member_id, NOTHING)
             subscribers[member.member_id] = Subscriber(ids[key], targets, member.instance_id)
         sizes = {topic.topic_id: topic.partitions for topic in found.values()}
-        assigned = yield from assign(self.preferred_assignor(), subscribers, sizes)
+        assigned = yield from ASSIGNORS[self.preferred_assignor()](subscribers, sizes)
         if state.group_epoch != epoch:
             return
         for member_id, target in assigned.items():

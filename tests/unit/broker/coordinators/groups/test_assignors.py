@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.coordinators.groups import assignors
 from seglog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, Subscriber
 from seglog_protocol.steps import finished
 from tests.support import each_case
@@ -24,7 +23,7 @@ Group = tuple[dict[str, Subscriber], dict[bytes, int]]
 def assign(
     assignor: str, subscribers: Mapping[str, Subscriber], partitions: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    return finished(assignors.assign(assignor, subscribers, partitions))
+    return finished(ASSIGNORS[assignor](subscribers, partitions))
 
 
 def subscriber(
