@@ -1,10 +1,9 @@
 """Requests of the members of groups, their results, and descriptions of groups for admins."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, size_of_protocols
-from seglog_broker.coordinators.state_machine import Answer, Now
 from seglog_broker.logger import get_logger
 from seglog_protocol.errors import (
     InconsistentGroupProtocolError,
@@ -12,7 +11,6 @@ from seglog_protocol.errors import (
     MemberIdRequiredError,
     SeglogError,
 )
-from seglog_protocol.steps import Steps
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members share the partitions of topics."""
@@ -60,22 +58,6 @@ def warn_of_silence(group: str, member_id: str, client_id: str, timeout_ms: int)
 
 
 # --- The classic protocol ---------------------------------------------------------------------------------------------
-
-
-class ClassicMembers(Protocol):
-    """Where members of the classic protocol send their requests, whatever the kind of their group."""
-
-    def join(self, request: "JoinRequest", answer: Answer, now: Now) -> Steps[None]:
-        """Make a consumer a member, or a member part of the next generation; ``answer`` gets a JoinResult."""
-
-    def sync(self, request: "SyncRequest", answer: Answer, now: Now) -> Steps[None]:
-        """Give a member its assignment; ``answer`` gets a SyncResult."""
-
-    def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
-        """Restart a member's session timer. Raises the GroupError that tells it what to do."""
-
-    def leave(self, members: Sequence["LeavingMember"], now: Now) -> list["LeaveResult"]:
-        """End memberships; a result for each, in order."""
 
 
 class JoinRequest(NamedTuple):

@@ -9,6 +9,7 @@ from seglog_broker.config.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOU
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
+from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
@@ -22,6 +23,9 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.steps import Steps
 
 log = get_logger()
+
+ClassicMembers: TypeAlias = ClassicGroup | ClassicMembership
+"""Where members of the classic protocol send their requests, whatever the kind of their group."""
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 """A group of any kind. Services ask none which it is, but call the methods that all have."""

@@ -17,7 +17,6 @@ from seglog_broker.coordinators.groups.consumer_requests import (
 )
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES
 from seglog_broker.coordinators.groups.membership import (
-    ClassicMembers,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -25,7 +24,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
-from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines
+from seglog_broker.coordinators.groups.service.machines import ClassicMembers, Group, GroupMachines
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import GroupError, UnknownGroupError, UnknownMemberError
