@@ -211,7 +211,7 @@ class ClassicGroup(ClassicPhases):
         """Append the tombstone of the group. Nothing may be asked of it any more."""
         self.outbox.records.append(tombstone(self.key))
 
-    # --- Without a request of a member ----------------------------------------------------------------------------
+    # --- Without a request of a member --------------------------------------------------------------------------------
 
     def end_session(self, member_id: str, now: Now) -> None:
         """End a member's session before its deadline. Raises UnknownMemberError."""

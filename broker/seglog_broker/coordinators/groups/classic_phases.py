@@ -259,7 +259,7 @@ class ClassicPhases(StateMachine):
 
     @property
     def deadline_ms(self) -> int | None:
-        """As ``StateMachine.deadline_ms``."""
+        """The first end of a session or of a phase, ms of the monotonic clock; None: nothing is awaited."""
         deadlines = (self.sessions.earliest(), self._group_deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
