@@ -50,39 +50,31 @@ from seglog_protocol.version import VERSION
 
 def compaction_of(b: Broker) -> Compaction:
     """The task that compacts the partitions of a broker."""
-    return Compaction(
-        *b.common, b.partitions, b.expiry, b.deletions, b.checkpoints, b.clock_trust, b.metrics, b.cleaning_pace
-    )
+    return Compaction(*b.common, b.expiry, b.deletions, b.checkpoints, b.cleaning_pace)
 
 
 def scrub_of(b: Broker) -> Scrub:
     """The task that scrubs the partitions of a broker."""
-    return Scrub(*b.common, b.partitions, b.directory, b.metrics)
+    return Scrub(*b.common)
 
 
 def snapshot_maker_of(b: Broker) -> SnapshotMaker:
     """Makes snapshots of a broker's directory."""
-    return SnapshotMaker(*b.common, b.partitions, b.directory, b.recoveries, b.transactions.commits_held)
+    return SnapshotMaker(*b.common, b.transactions.commits_held)
 
 
 TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
-    "recovery": lambda b: CrashRecovery(
-        *b.common, b.recoveries, b.partitions, b.views, b.directory, b.checkpoints, b.metrics
-    ).run(),
-    "hole search": lambda b: run_hole_search(b.partitions, b.recoveries, b.fs, b.offload),
-    "checkpoints": lambda b: durability.run_checkpoints(
-        b.partitions, b.directory, b.checkpoints, b.clock_trust, b.offload, b.scheduler, b.live_config
-    ),
-    "rolls": lambda b: expiry.run_rolls(b.partitions, b.clock, b.live_config),
-    "retention": lambda b: expiry.run_retention(
-        b.partitions, b.expiry, b.retention_schedule, b.clock_trust, b.live_config
-    ),
+    "recovery": lambda b: CrashRecovery(*b.common, b.views, b.checkpoints).run(),
+    "hole search": lambda b: run_hole_search(b.common),
+    "checkpoints": lambda b: durability.run_checkpoints(b.common, b.checkpoints),
+    "rolls": lambda b: expiry.run_rolls(b.common),
+    "retention": lambda b: expiry.run_retention(b.common, b.expiry, b.retention_schedule),
     "compaction": lambda b: compaction_of(b).run(),
-    "deletions": lambda b: expiry.run_deletions(b.deletions, b.directory, b.offload, b.remove_later),
+    "deletions": lambda b: expiry.run_deletions(b.common, b.deletions, b.remove_later),
     "flushes": lambda b: durability.run_background_flushes(b.partitions, b.flush_wanted),
     "free space": lambda b: resources.FreeSpaceWatch(
-        *b.common, b.directory, b.checkpoints, b.deletions, b.record_deletions, b.transfers
+        *b.common, b.checkpoints, b.deletions, b.record_deletions, b.transfers
     ).run(),
     "directory watch": lambda b: resources.run_directory_watch(b.directory.lock, b.directory.path),
     "idle writers": lambda b: resources.run_idle_writers(b.idle_writers),
@@ -90,8 +82,8 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "measurements": lambda b: b.measurements.run(),
     "disk forecast": lambda b: b.forecast.run(),
     "scrubs": lambda b: scrub_of(b).run(),
-    "snapshots": lambda b: SnapshotSocket(snapshot_maker_of(b), b.directory, b.fs).run(),
-    "producer expiry": lambda b: expiry.run_producer_expiry(b.partitions, b.clock_trust, b.live_config),
+    "snapshots": lambda b: SnapshotSocket(*b.common, snapshot_maker_of(b)).run(),
+    "producer expiry": lambda b: expiry.run_producer_expiry(b.common),
 }
 """Background tasks by name, each with what it uses of the broker.
 

@@ -51,7 +51,7 @@ from seglog_broker.partitions.partition import Problem
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Common, Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.runtime import budget, logs
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
@@ -139,25 +139,25 @@ class Broker:
         commits = GroupCommit(fs, offload, self.metrics, lambda: directory.lock.is_in_place)
         self.partitions = PartitionTable(directory, self.recoveries, self.views, self.metrics, commits)
         self.scheduler = Scheduler(directory.handles, fs, offload, self.metrics)
-        self.common = common = (self.live_config, fs, clock, offload, self.scheduler)
-        """For every ``Service``."""
+        self.common = common = Common(
+            self.live_config,
+            fs,
+            clock,
+            offload,
+            self.scheduler,
+            directory,
+            self.partitions,
+            self.recoveries,
+            self.clock_trust,
+            self.metrics,
+        )
+        """For each ``Service``."""
         self.idle_writers = IdleWriters(self.partitions, directory.handles)
         self.checkpoints = CheckpointWriter(directory, fs, offload, self.metrics)
         self.deletions = PendingDeletions()
-        self.expiry = SegmentExpiry(
-            *common, directory, self.clock_trust, self.checkpoints, self.deletions, self.metrics
-        )
+        self.expiry = SegmentExpiry(*common, self.checkpoints, self.deletions)
 
-        topics = TopicService(
-            *common,
-            self.partitions,
-            directory,
-            self.recoveries,
-            self.views,
-            self.checkpoints,
-            self.deletions,
-            self.expiry,
-        )
+        topics = TopicService(*common, self.views, self.checkpoints, self.deletions, self.expiry)
         context = AppendContext(
             self.partitions,
             directory,
@@ -168,15 +168,8 @@ class Broker:
         )
         appends = AppendService(context)
         self._fetches = FetchService(self.partitions, directory, self.live_config, self.purgatory, self.metrics)
-        self._explain = ExplainContext(
-            self.live_config,
-            clock,
-            self.clock_trust,
-            self.retention_schedule,
-            self.deletions,
-            self.scheduler,
-            CompactionPreviews(*common, self.cleaning_pace),
-        )
+        previews = CompactionPreviews(*common, self.cleaning_pace)
+        self._explain = ExplainContext(common, self.retention_schedule, self.deletions, previews)
         # The methods of the services under the names of the requests, so that a call goes directly to its service.
         self.turn = self.scheduler.turn
         self.learn_sizes = self.scheduler.learn_sizes
@@ -200,49 +193,29 @@ class Broker:
         self.check_new_topics = topics.check_new
         self.alter_topic = topics.alter
         self.delete_topic = topics.delete
-        self.users = UserService(*common, directory.accounts, directory.space)
+        self.users = UserService(*common)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
-        dynamic = DynamicConfigs(*common, directory, self.reconfigured)
+        dynamic = DynamicConfigs(*common, self.reconfigured)
         self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
         self.describer = BrokerDescriber(self.live_config, clock, offload)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
-        self.truncate = TruncateService(
-            self.partitions, directory, self.scheduler, self.checkpoints, self.expiry
-        ).truncate
-        self.init_producer = ProducerIdService(directory, self.recoveries, offload).init_producer
-        self.groups = GroupService(
-            common, appends, topics, self.partitions, directory, self.recoveries, self.clock_trust
-        )
-        self._native_groups = NativeGroups(self.groups, clock, self.turn)
+        self.truncate = TruncateService(*common, self.checkpoints, self.expiry).truncate
+        self.init_producer = ProducerIdService(*common).init_producer
+        self.groups = GroupService(common, appends, topics)
+        self._native_groups = NativeGroups(*common, self.groups)
         self.transactions = TransactionService(
-            common,
-            appends,
-            topics,
-            self.groups,
-            self.init_producer,
-            self.partitions,
-            directory,
-            self.recoveries,
-            self.idle_writers,
-            self.clock_trust,
+            common, appends, topics, self.groups, self.init_producer, self.idle_writers
         )
-        self._native_transactions = NativeTransactions(self.transactions, self.partitions, clock, self.turn)
+        self._native_transactions = NativeTransactions(*common, self.transactions)
         topics.note_changes(self.groups.note_topic)
 
         of_transactions = TransactionSources(self.transactions)
-        self.problems = Problems(
-            self.directory, self.partitions, self.recoveries, clock, self.clock_trust, tls, of_transactions.problems
-        )
+        self.problems = Problems(*common, tls, of_transactions.problems)
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(
             *common,
-            self.clock_trust,
-            directory,
-            self.partitions,
-            self.recoveries,
             self.views,
-            self.metrics,
             self.request_memory,
             self.response_memory,
             self.transfers,
@@ -253,10 +226,8 @@ class Broker:
             BUILD,
             self._started_ms,
         )
-        of_topics = TopicSources(*common, directory.registry, self.partitions)
-        of_groups = GroupSources(
-            *common, self.groups, self.partitions, partial(measure_lag, self._explain, self.partitions)
-        )
+        of_topics = TopicSources(*common)
+        of_groups = GroupSources(*common, self.groups, partial(measure_lag, self._explain))
         self.monitoring = Monitoring(
             {**of_broker.sources(), **of_transactions.sources(), **of_topics.sources(), **of_groups.sources()}
         )
@@ -437,7 +408,7 @@ class Broker:
             case messages.ExplainSegmentsRequest():
                 return await self.explain_segments(request)
             case messages.LagRequest():
-                return await measure_lag(self._explain, self.partitions, request), b""
+                return await measure_lag(self._explain, request), b""
             case messages.MetricsRequest():
                 return self.read_metrics(), b""
             case messages.DescribeBrokerRequest():

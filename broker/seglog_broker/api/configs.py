@@ -43,7 +43,6 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
@@ -60,7 +59,6 @@ _NOT_KEPT: Final = "the settings could not be kept"
 class DynamicConfigs(Service):
     """The settings made at run time. ``reconfigured`` are the steps that put them in force."""
 
-    _directory: LogDirectory
     _reconfigured: Reconfigured
 
     async def alter(self, changed: Callable[[DynamicConfig], DynamicConfig], *, validate_only: bool = False) -> bool:

@@ -18,15 +18,12 @@ import trio
 
 from seglog_broker.api.compaction_preview import CompactionPreviews, DryRun
 from seglog_broker.config import TopicConfig
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.partitions.segment_expiry import RetentionSchedule
 from seglog_broker.runtime import budget
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
 from seglog_broker.storage.segment.segment import Segment
@@ -113,12 +110,9 @@ def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir
 class ExplainContext(NamedTuple):
     """The parts of the broker that explanations of segments use."""
 
-    config: LiveConfig
-    clock: Clock
-    clock_trust: ClockTrust
+    common: Common
     schedule: RetentionSchedule
     deletions: PendingDeletions
-    scheduler: Scheduler
     previews: CompactionPreviews
 
 
@@ -134,19 +128,19 @@ async def explain_segments(
     """
     after = -1 if request.after is None else request.after
     limit = min(request.limit, SEGMENTS_SHOWN_MAX)
-    log = partition.log
+    log, scheduler = partition.log, context.common.scheduler
     bases = list(log.segments.bases)
     first_shown = bisect_right(bases, after)
     first_timestamps: dict[int, int | None] = {}
     for number, base_offset in enumerate(bases[: first_shown + limit]):
         if number % SEGMENTS_A_TURN == 0:
-            await context.scheduler.turn()
+            await scheduler.turn()
         segment = log.segments.at(base_offset)
         if segment is None:
             continue  # deleted meanwhile
         try:
             load = partial(load_segment_facts, segment, is_shown=number >= first_shown)
-            first = await context.scheduler.retry_after_cold_read(load)
+            first = await scheduler.retry_after_cold_read(load)
         except OSError:
             if segment in log.segments and not partition.is_deleted:
                 raise
@@ -154,15 +148,15 @@ async def explain_segments(
         first_timestamps[base_offset] = first
     if partition.is_deleted:
         raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-    await context.scheduler.learn_sizes([log])
+    await scheduler.learn_sizes([log])
     drops = DryRun({})
     if "compact" in log.config.cleanup_policy:
-        await context.scheduler.turn()
+        await scheduler.turn()
         drops = await context.previews.preview(partition, insist=bool(request.drops))
-        await context.scheduler.turn()  # finding what can be compacted takes some time, and is done again for the reply
+        await scheduler.turn()  # finding what can be compacted takes some time, and is done again for the reply
 
     async def explain(in_turns: bool) -> tuple[messages.ExplainSegmentsReply, bytes]:
-        report = await context.scheduler.retry_after_cold_read(
+        report = await scheduler.retry_after_cold_read(
             lambda: _SegmentReport(context, partition, drops, in_turns=in_turns)
         )
         return await report.page(after, limit, first_timestamps)
@@ -250,15 +244,15 @@ async def _explain_some(
     """Base offset -> explanation, for these segments. Raises OSError if a segment cannot be read."""
     if not base_offsets:
         return {}
-    last = max(base_offsets)
+    last, scheduler = max(base_offsets), context.common.scheduler
     for number, segment in enumerate(partition.log.segments):
         if segment.base_offset > last:
             break
-        await context.scheduler.retry_after_cold_read(partial(load_segment_facts, segment, is_shown=False))
+        await scheduler.retry_after_cold_read(partial(load_segment_facts, segment, is_shown=False))
         if in_turns and number % SEGMENTS_A_TURN == SEGMENTS_A_TURN - 1:
-            await context.scheduler.turn()
-    await context.scheduler.learn_sizes([partition.log])
-    report = await context.scheduler.retry_after_cold_read(
+            await scheduler.turn()
+    await scheduler.learn_sizes([partition.log])
+    report = await scheduler.retry_after_cold_read(
         lambda: _SegmentReport(context, partition, DryRun({}), in_turns=in_turns)
     )
     explained = await report.explain_kept(last, {}, base_offsets.__contains__)
@@ -299,7 +293,7 @@ class _SegmentReport:
         self._active = partition.log.active
         self._config: TopicConfig = partition.log.config
         self._schedule = context.schedule
-        self._now_ms = context.clock.now_ms()
+        self._now_ms = context.common.clock.now_ms()
         self._cleanable = self._log.cleaning.find_cleanable() if "compact" in self._config.cleanup_policy else None
 
     async def page(
@@ -325,7 +319,7 @@ class _SegmentReport:
             for line in self._config.describe()
             if line.key in _TOPIC_KEYS
         }
-        origin = self._context.config.current.origin(_CHECK_KEY)
+        origin = self._context.common.config.current.origin(_CHECK_KEY)
         config[_CHECK_KEY] = messages.ConfigEntry(str(self._schedule.interval_ms), str(origin.kind), origin.where)
         return messages.ExplainSegmentsReply(
             self._partition.topic,
@@ -349,7 +343,7 @@ class _SegmentReport:
 
     def _doubts(self) -> list[str]:
         doubts = []
-        ahead, left = self._context.clock_trust.hold
+        ahead, left = self._context.common.clock_trust.hold
         if ahead:
             doubts.append(
                 f"the clock was set forward by {_span(ahead)}: nothing expires by age until it has held for "
@@ -427,7 +421,7 @@ class _SegmentReport:
                 known = verdict if is_age_known else verdict._replace(due_ms=None)
                 explained.append(self._explain(segment, known, end, first_timestamps.get(segment.base_offset)))
             if self._in_turns and number % SEGMENTS_A_TURN == 0:
-                await self._context.scheduler.turn()
+                await self._context.common.scheduler.turn()
         return explained
 
     def _explain(
@@ -485,7 +479,7 @@ class _SegmentReport:
         soonest, latest = (self._now_ms + left for left in self._schedule.ms_to_next)
         if self._cleanable is not None:
             soonest = self._now_ms  # a round of compaction ends with a check, too
-        if verdict.rule in {None, DeletionRule.TIME} and (held := self._context.clock_trust.hold[1]):
+        if verdict.rule in {None, DeletionRule.TIME} and (held := self._context.common.clock_trust.hold[1]):
             soonest, latest = max(soonest, self._now_ms + held), max(latest, self._now_ms + held + interval)
         if due_ms < soonest:
             return _Interval.between(soonest, latest)

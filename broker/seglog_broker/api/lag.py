@@ -10,7 +10,6 @@ import trio
 
 from seglog_broker.api.explain import ExplainContext, Holders, explain_holders
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, without_frames
@@ -21,7 +20,7 @@ LAG_PARTITIONS_MAX: Final = 1_000
 """The most offsets in one request."""
 
 
-async def measure_lag(context: ExplainContext, table: PartitionTable, request: LagRequest) -> LagReply:
+async def measure_lag(context: ExplainContext, request: LagRequest) -> LagReply:
     """One result for each offset in the request; those of a partition are computed together, between other tasks.
 
     Raises InvalidRequestError for more than LAG_PARTITIONS_MAX offsets.
@@ -35,7 +34,7 @@ async def measure_lag(context: ExplainContext, table: PartitionTable, request: L
     for (topic, number), offsets in wanted.items():
         await trio.lowlevel.checkpoint()
         try:
-            partition = table.partition(topic, number)
+            partition = context.common.table.partition(topic, number)
             try:
                 found[topic, number] = await _measure_partition(context, partition, offsets)
             except SeglogError as error:
@@ -43,7 +42,7 @@ async def measure_lag(context: ExplainContext, table: PartitionTable, request: L
         except SeglogError as error:
             found[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=without_frames(error)))
     results = [found[item.topic, item.partition][item.offset] for item in request.partitions]
-    return LagReply(results, context.clock.now_ms())
+    return LagReply(results, context.common.clock.now_ms())
 
 
 async def _measure_partition(context: ExplainContext, partition: Partition, offsets: set[int]) -> dict[int, LagResult]:
@@ -55,7 +54,9 @@ async def _measure_partition(context: ExplainContext, partition: Partition, offs
     found: dict[int, LagResult] = {}
     for offset in sorted(offsets):
         await trio.lowlevel.checkpoint()
-        found[offset] = await context.scheduler.retry_after_cold_read(partial(_measure, partition, offset, holders))
+        found[offset] = await context.common.scheduler.retry_after_cold_read(
+            partial(_measure, partition, offset, holders)
+        )
     return found
 
 

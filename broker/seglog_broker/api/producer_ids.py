@@ -4,21 +4,15 @@ from dataclasses import dataclass
 
 import trio
 
-from seglog_broker.partitions.recoveries import Recoveries
-from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.messages import InitProducerReply
 
 
 @dataclass(eq=False)
-class ProducerIdService:
+class ProducerIdService(Service):
     """Gives ids to idempotent producers, each once."""
-
-    _directory: LogDirectory
-    _recoveries: Recoveries
-    _offload: Offload
 
     def __post_init__(self) -> None:
         self._lock = trio.Lock()

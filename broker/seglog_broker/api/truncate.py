@@ -8,11 +8,9 @@ from typing import Final
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.runtime import budget
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import InvalidTopicError, PolicyViolationError, SeglogError, without_frames
 from seglog_protocol.internal_topics import is_internal
@@ -25,12 +23,9 @@ TRUNCATIONS_A_TURN: Final = budget.items_of(cost=250)
 
 
 @dataclass(eq=False)
-class TruncateService:
+class TruncateService(Service):
     """Deletes records before an offset."""
 
-    _table: PartitionTable
-    _directory: LogDirectory
-    _scheduler: Scheduler
     _checkpoints: CheckpointWriter
     _expiry: SegmentExpiry
 

@@ -20,7 +20,6 @@ from seglog_broker.storage.directory.accounts import (
     digest_bytes,
     why_impossible_name,
 )
-from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import (
     DuplicateUserError,
@@ -70,10 +69,8 @@ _NOT_KEPT: Final = "the accounts could not be kept"
 class UserService(Service):
     """Describes and changes accounts, for both wires."""
 
-    _accounts: AccountStore
-    _space: FreeSpace
-
     def __post_init__(self) -> None:
+        self._accounts = self._directory.accounts
         self._lock = trio.Lock()
 
     async def describe(self, request: UsersRequest) -> UsersReply:
@@ -132,7 +129,7 @@ class UserService(Service):
                         await self._offload.maintenance(self._accounts.write, plan)
                     except OSError as error:
                         if is_no_room(error):
-                            raise self._space.refusal_now(_NOT_KEPT) from error
+                            raise self._directory.space.refusal_now(_NOT_KEPT) from error
                         raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
                     await self._scheduler.in_turns(self._accounts.adopted(plan))
                     for name, mechanism, credential in changes:

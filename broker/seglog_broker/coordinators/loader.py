@@ -10,8 +10,6 @@ from seglog_broker.coordinators.records import Replay
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.io.os_errors import why
@@ -44,8 +42,6 @@ class StateLoader(Service, Generic[ReplayT]):
     """Which partitions of a coordinator's topic are loaded, and the task that loads them, one after the other."""
 
     _topic: StateTopic
-    _table: PartitionTable
-    _recoveries: Recoveries
     _make_replay: Callable[[], ReplayT]
     _keep: Callable[[ReplayT], Awaitable[None]]  # of a partition; requests about its keys are refused until it returns
 

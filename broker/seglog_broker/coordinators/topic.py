@@ -18,10 +18,8 @@ from seglog_broker.coordinators.records import ProducerIdAndEpoch, encode_record
 from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.errors import (
     CoordinatorNotAvailableError,
@@ -114,8 +112,6 @@ class StateTopic(Service):
     _settings: Callable[[], TopicSettings]
     _append_batches: Callable[..., PendingAppends]  # as AppendService does
     _create_topic: Callable[..., Awaitable[Any]]  # as TopicService does
-    _table: PartitionTable
-    _registry: TopicRegistry
 
     def __post_init__(self) -> None:
         self.name = self._settings().name
@@ -129,13 +125,13 @@ class StateTopic(Service):
     @property
     def partitions(self) -> int:
         """The number of its partitions, or of those that it will be created with."""
-        topic = self._registry.topics.get(self.name)
+        topic = self._directory.registry.topics.get(self.name)
         return self._settings().partitions if topic is None else topic.partitions
 
     @property
     def exists(self) -> bool:
         """True once something was written."""
-        return self.name in self._registry.topics
+        return self.name in self._directory.registry.topics
 
     def partition_of(self, key: str) -> int:
         """The partition that has the records of a coordinator key."""

@@ -16,15 +16,13 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cleaning import stop_cleaning
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.partitions.recoveries import Recoveries, Views
+from seglog_broker.partitions.recoveries import Views
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.topic_names import TopicNames
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.lasting import Lasting
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.topic_admin import TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
@@ -54,9 +52,6 @@ DELETED_A_TURN: Final = budget.items_of(cost=8)
 class TopicService(Service):
     """Describes, creates, alters and deletes topics. Changes are made one at a time, with files written in threads."""
 
-    _table: PartitionTable
-    _directory: LogDirectory
-    _recoveries: Recoveries
     _views: Views
     _checkpoints: CheckpointWriter
     _deletions: PendingDeletions

@@ -7,13 +7,17 @@ and other tasks run between two steps. So no request blocks the loop, however la
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
+from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -149,6 +153,21 @@ class Scheduler:
                     return  # likewise
 
 
+class Common(NamedTuple):
+    """What nearly every part of the broker uses: its own fields, in the order of those of ``Service``."""
+
+    config: LiveConfig
+    fs: FileSystem
+    clock: Clock
+    offload: Offload
+    scheduler: Scheduler
+    directory: LogDirectory
+    table: PartitionTable
+    recoveries: Recoveries
+    clock_trust: ClockTrust
+    metrics: Metrics
+
+
 @dataclass(eq=False)
 class Service:
     """A part of the broker, with what nearly every part uses."""
@@ -158,7 +177,8 @@ class Service:
     _clock: Clock
     _offload: Offload
     _scheduler: Scheduler
-
-
-Common = tuple[LiveConfig, FileSystem, Clock, Offload, Scheduler]
-"""The fields of a ``Service``."""
+    _directory: LogDirectory
+    _table: PartitionTable
+    _recoveries: Recoveries
+    _clock_trust: ClockTrust
+    _metrics: Metrics

@@ -16,13 +16,10 @@ import trio
 
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletion, PendingDeletions
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
 from seglog_broker.storage.log.roll_policy import RollReason
@@ -102,11 +99,8 @@ class _Dropped(NamedTuple):
 class SegmentExpiry(Service):
     """Removes segments that retention does not keep from their logs."""
 
-    _directory: LogDirectory
-    _clock_trust: ClockTrust
     _checkpoints: CheckpointWriter
     _deletions: PendingDeletions
-    _metrics: Metrics
 
     async def check(self, partitions: Sequence[Partition], boundary: TaskBoundary) -> None:
         """Check each partition once. Those that are being compacted are skipped: the cleaner checks them afterwards."""

@@ -19,15 +19,12 @@ import trio
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
 from seglog_broker.partitions.cleaning import cleaning
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap, discard_cleaned
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.io.clock import Pace
@@ -54,12 +51,9 @@ _DOUBLINGS_MAX: Final = 30
 class Compaction(Service):
     """The rounds of compaction of one broker, with the failures of each partition and when it may be tried again."""
 
-    partitions: PartitionTable
     expiry: SegmentExpiry
     deletions: PendingDeletions
     checkpoints: CheckpointWriter
-    clock_trust: ClockTrust
-    metrics: Metrics
     pace: Pace
 
     def __post_init__(self) -> None:
@@ -114,7 +108,7 @@ class Compaction(Service):
         for partition in [partition for partition in self._failures if partition.is_deleted]:
             del self._failures[partition]
         due: list[tuple[float, Partition]] = []
-        for part in self.partitions.in_parts():
+        for part in self._table.in_parts():
             for partition in part:
                 if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                     continue
@@ -144,15 +138,15 @@ class Compaction(Service):
             await self._scheduler.verify_transaction_indexes(partition_log)  # by which records are dropped
             partition.tell_mended_indexes()
             job = partition_log.cleaning.plan_cleaning(cleanable, self._config.current)
-            job = replace(job, now_ms=min(job.now_ms, self.clock_trust.now_ms()))  # tombstones are dropped by age
+            job = replace(job, now_ms=min(job.now_ms, self._clock_trust.now_ms()))  # tombstones are dropped by age
         began = trio.current_time()
         try:
             result = await self._offload.clean(self._fs, job)
         except WorkerError as error:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
         rate = self._config.current.log_cleaner_io_max_bytes_per_second
-        self.metrics.compaction_read_bytes += result.bytes_read
-        self.metrics.compaction_written_bytes += result.bytes_written
+        self._metrics.compaction_read_bytes += result.bytes_read
+        self._metrics.compaction_written_bytes += result.bytes_written
         self.pace.note(result.bytes_read + result.bytes_written, began, rate)
         # A record is dropped because of a later one, which must survive a power cut.
         await wait_durable(partition, cleanable.until_offset)
@@ -165,7 +159,7 @@ class Compaction(Service):
             if not group.unchanged:
                 await self._swap(partition, group)
         partition_log.cleaning.finish_cleaning(result)
-        self.metrics.compactions["done"] += 1
+        self._metrics.compactions["done"] += 1
         self._log_result(partition, result)
         try:
             await save_state(partition, self._offload)  # before the checkpoints: it has when tombstones are due
@@ -227,7 +221,7 @@ class Compaction(Service):
         if succeeded:
             self._failures.pop(partition, None)
             return
-        self.metrics.compactions["failed"] += 1
+        self._metrics.compactions["failed"] += 1
         failures = self._failures.get(partition, (0, 0.0))[0] + 1
         pause = min(max(self._backoff, 1.0) * 2 ** min(failures - 1, _DOUBLINGS_MAX), RETRY_SECONDS_MAX)
         self._failures[partition] = failures, trio.current_time() + pause

@@ -14,18 +14,14 @@ import trio
 from seglog_broker.config.values import LONG_MAX
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.group_commit import FlushSignal
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.lasting import Lasting
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_protocol.errors import StorageError
 
@@ -81,46 +77,38 @@ async def run_background_flushes(partitions: PartitionTable, flush_wanted: Flush
             await flush_wanted.wait()
 
 
-async def run_checkpoints(
-    partitions: PartitionTable,
-    directory: LogDirectory,
-    checkpoints: CheckpointWriter,
-    clock_trust: ClockTrust,
-    offload: Offload,
-    scheduler: Scheduler,
-    config: LiveConfig,
-) -> None:
+async def run_checkpoints(common: Common, checkpoints: CheckpointWriter) -> None:
     """A checkpoint every ``log.flush.offset.checkpoint.interval.ms``, from ``log.initial.task.delay.ms`` on.
 
     Each also saves the trusted time, so that a start notices a clock that has jumped since.
     """
-    boundary = TaskBoundary("checkpoint")
+    config, boundary = common.config, TaskBoundary("checkpoint")
     lacked_room = False
     clock_problem = Lasting()
 
     async def work(partition: Partition) -> None:
         nonlocal lacked_room
         try:
-            await save_state(partition, offload)
+            await save_state(partition, common.offload)
             offset = await checkpoints.sync(partition)
         except (OSError, StorageError) as error:
             lacked_room |= is_no_room(error)
             raise
         if offset is not None and not partition.is_deleted:
-            directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
+            common.directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
 
-    turns = budget.Turns(scheduler.quiet_turn)
+    turns = budget.Turns(common.scheduler.quiet_turn)
     await trio.sleep(config.current.log_initial_task_delay_ms / 1000)
     while True:
         lacked_room = False
-        for partition in chain.from_iterable(partitions.in_parts()):
+        for partition in chain.from_iterable(common.table.in_parts()):
             await turns.spend(CHECKPOINT_COST + SEGMENT_COST * len(partition.log.segments))
             await boundary.run(partition, work)
         await checkpoints.write()
-        save_clock = clock_trust.prepare_save()
+        save_clock = common.clock_trust.prepare_save()
         if save_clock is not None:
             try:
-                await offload.maintenance(save_clock)
+                await common.offload.maintenance(save_clock)
             except OSError as error:
                 if clock_problem.begins("clock", why(error)):
                     log.warning("clock_not_saved", reason=why(error))

@@ -12,16 +12,11 @@ from typing import Final
 import trio
 
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.roll_policy import RollReason
 
@@ -38,7 +33,7 @@ _PRODUCERS_AT_A_TIME: Final = 20
 """Partitions whose producers are checked before other tasks run; each has up to 10,000 producers."""
 
 
-async def run_rolls(partitions: PartitionTable, clock: Clock, config: LiveConfig) -> None:
+async def run_rolls(common: Common) -> None:
     """Close active segments that get no more appends, so that they can expire and be compacted.
 
     The time since a segment's first append counts, by the wall clock and across restarts. In Kafka the active segment
@@ -52,10 +47,10 @@ async def run_rolls(partitions: PartitionTable, clock: Clock, config: LiveConfig
         if not partition.is_deleted and partition.log.roller.roll_if_idle():
             partition.note_rolled(str(RollReason.IDLE))
 
-    await trio.sleep(config.current.log_initial_task_delay_ms / 1000)
+    await trio.sleep(common.config.current.log_initial_task_delay_ms / 1000)
     while True:
-        now = clock.now_ms()
-        for part in partitions.in_parts():
+        now = common.clock.now_ms()
+        for part in common.table.in_parts():
             for partition in part:
                 due = partition.log.roller.idle_roll_ms
                 if due is not None and not (partition.log.state.first_append_ms or 0) <= now <= due:
@@ -64,40 +59,31 @@ async def run_rolls(partitions: PartitionTable, clock: Clock, config: LiveConfig
         await trio.sleep(ROLL_CHECK_SECONDS)
 
 
-async def run_retention(
-    partitions: PartitionTable,
-    expiry: SegmentExpiry,
-    schedule: RetentionSchedule,
-    clock_trust: ClockTrust,
-    config: LiveConfig,
-) -> None:
+async def run_retention(common: Common, expiry: SegmentExpiry, schedule: RetentionSchedule) -> None:
     """Remove expired segments from their logs, every ``log.retention.check.interval.ms``, at fixed times.
 
     The first check is ``log.initial.task.delay.ms`` after the start.
     """
     boundary = TaskBoundary("retention")
     schedule.begin()
-    clock_trust.now_ms()  # a jump after this moment is noticed
+    common.clock_trust.now_ms()  # a jump after this moment is noticed
     while True:
-        await config.sleep_until(lambda: schedule.next_check)
+        await common.config.sleep_until(lambda: schedule.next_check)
         with schedule.checking():
-            await expiry.check(list(partitions.values()), boundary)
+            await expiry.check(list(common.table.values()), boundary)
 
 
 async def run_deletions(
-    deletions: PendingDeletions,
-    directory: LogDirectory,
-    offload: Offload,
-    remove_later: Callable[[Iterable[str]], None],
+    common: Common, deletions: PendingDeletions, remove_later: Callable[[Iterable[str]], None]
 ) -> None:
     """Remove files of deleted segments and topics when they are due, after ``file.delete.delay.ms``, one at a time.
 
     ``remove_later`` queues directories that were left by the last run: they wait once more.
     """
-    remove_later(directory.report.deleted_directories)
+    remove_later(common.directory.report.deleted_directories)
 
     async def remove(deletion: PendingDeletion) -> None:
-        freed = await offload.maintenance(directory.space.with_ballast, deletion.remove)
+        freed = await common.offload.maintenance(common.directory.space.with_ballast, deletion.remove)
         if deletion.is_logged or deletion.failure is not None:
             log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))
 
@@ -118,7 +104,7 @@ async def run_deletions(
             log.exception("deletion_failed", what=deletion.what, until="the next start")
 
 
-async def run_producer_expiry(partitions: PartitionTable, clock_trust: ClockTrust, config: LiveConfig) -> None:
+async def run_producer_expiry(common: Common) -> None:
     """Forget idempotent producers that sent nothing for ``producer.id.expiration.ms``.
 
     A check every ``producer.id.expiration.check.interval.ms``.
@@ -126,14 +112,14 @@ async def run_producer_expiry(partitions: PartitionTable, clock_trust: ClockTrus
     boundary = TaskBoundary("producers")
 
     async def expire(partition: Partition) -> None:
-        expired = partition.log.producers.expire(clock_trust.now_ms())
+        expired = partition.log.producers.expire(common.clock_trust.now_ms())
         if expired:
             log.debug("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)
 
-    clock_trust.now_ms()  # a jump after this moment is noticed
+    common.clock_trust.now_ms()  # a jump after this moment is noticed
     while True:
-        await config.sleep(lambda: config.current.producer_id_expiration_check_interval_ms / 1000)
-        for number, partition in enumerate(list(partitions.values())):
+        await common.config.sleep(lambda: common.config.current.producer_id_expiration_check_interval_ms / 1000)
+        for number, partition in enumerate(list(common.table.values())):
             await boundary.run(partition, expire)
             if number % _PRODUCERS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()

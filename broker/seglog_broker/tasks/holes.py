@@ -12,11 +12,8 @@ import trio
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.offload import Offload
-from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment_ends import SegmentHole, holes_between
 
@@ -29,7 +26,7 @@ _RECOVERY_SECONDS: Final = 0.5
 """Time between checks for partitions whose recovery has finished."""
 
 
-async def run_hole_search(partitions: PartitionTable, recoveries: Recoveries, fs: FileSystem, offload: Offload) -> None:
+async def run_hole_search(common: Common) -> None:
     """Search each partition once, those that are being recovered afterwards; then return."""
     boundary = TaskBoundary("hole search")
     seen: set[Partition] = set()
@@ -39,19 +36,19 @@ async def run_hole_search(partitions: PartitionTable, recoveries: Recoveries, fs
         found = False
         for start in range(0, len(pairs), SEGMENTS_AT_A_TIME):
             some = pairs[start : start + SEGMENTS_AT_A_TIME]
-            for hole in await offload.maintenance(holes_between, fs, partition.log.directory, some):
+            for hole in await common.offload.maintenance(holes_between, common.fs, partition.log.directory, some):
                 if partition.is_deleted:
                     return
                 found |= _record(partition, hole)
         if found:
-            await save_state(partition, offload)
+            await save_state(partition, common.offload)
 
     while True:
-        for partition in list(partitions.values()):
+        for partition in list(common.table.values()):
             if partition not in seen and len(partition.log.segments) > 1:
                 await boundary.run(partition, search)
             seen.add(partition)
-        if not recoveries:
+        if not common.recoveries:
             return
         await trio.sleep(_RECOVERY_SECONDS)
 

@@ -16,11 +16,8 @@ import trio
 
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries, Recovery, Views, log_recovered
+from seglog_broker.partitions.recoveries import Recovery, Views, log_recovered
 from seglog_broker.partitions.scheduler import Service
-from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.storage.log.recovery_job import ReadOnlyView, RecoveryOutcome
@@ -56,16 +53,12 @@ PROGRESS_SECONDS: Final = 10.0
 class CrashRecovery(Service):
     """Recovers all partitions of ``recoveries``."""
 
-    recoveries: Recoveries
-    partitions: PartitionTable
     views: Views
-    directory: LogDirectory
     checkpoints: CheckpointWriter
-    metrics: Metrics
 
     async def run(self) -> None:
         """Recover all partitions, and return."""
-        recoveries = self.recoveries
+        recoveries = self._recoveries
         if not recoveries:
             return
         began = trio.current_time()
@@ -86,19 +79,19 @@ class CrashRecovery(Service):
 
     async def _recover_many(self) -> None:
         """Recover partitions with one worker process, until none is left."""
-        descriptors = self.directory.lock.worker_descriptors
+        descriptors = self._directory.lock.worker_descriptors
         async with self._offload.recoverer(self._fs, self._clock, descriptors) as recoverer:
-            while (recovery := await self.recoveries.next()) is not None:
-                scope = self.recoveries.begin(recovery)
+            while (recovery := await self._recoveries.next()) is not None:
+                scope = self._recoveries.begin(recovery)
                 try:
                     with scope:
                         outcome = await self._recover(recoverer, recovery)
                         if outcome is not None:
                             await self._serve(recovery, outcome)
                 finally:
-                    self.recoveries.leave(recovery)
-                if trio.current_time() - self.recoveries.saved_at >= CHECKPOINT_SECONDS or not self.recoveries:
-                    self.recoveries.saved_at = trio.current_time()
+                    self._recoveries.leave(recovery)
+                if trio.current_time() - self._recoveries.saved_at >= CHECKPOINT_SECONDS or not self._recoveries:
+                    self._recoveries.saved_at = trio.current_time()
                     await self.checkpoints.write()
 
     async def _recover(self, recoverer: Workers, recovery: Recovery) -> RecoveryOutcome | None:
@@ -107,7 +100,7 @@ class CrashRecovery(Service):
 
         def progress(count: int) -> None:
             recovery.read_bytes += count
-            self.metrics.recovery_bytes += count
+            self._metrics.recovery_bytes += count
             now = trio.current_time()
             if now - recovery.logged_at >= PROGRESS_SECONDS:
                 recovery.logged_at = now
@@ -139,12 +132,12 @@ class CrashRecovery(Service):
     async def _postpone(self, recovery: Recovery, reason: str) -> None:
         """Serve a partition read-only until the disk has room for its recovery."""
         is_first_time = recovery.lacked_room is None
-        space = self.directory.space
+        space = self._directory.space
         try:
             room = await self._offload.maintenance(space.measure)
         except OSError:
             room = Room(0, None)
-        self.recoveries.postpone(recovery, reason, room)
+        self._recoveries.postpone(recovery, reason, room)
         if space.ballast:  # frees space for this
             with suppress(OSError):
                 await self._offload.maintenance(space.give_up_ballast)
@@ -156,18 +149,18 @@ class CrashRecovery(Service):
             )
         if recovery.key in self.views:
             return
-        config = self.directory.partitions.config_of(self.directory.registry.topics[recovery.topic])
+        config = self._directory.partitions.config_of(self._directory.registry.topics[recovery.topic])
         try:
             # In a thread, although it computes as well: a process could not return the view.
             view = await self._offload.cold_read(ReadOnlyView, self._fs, self._clock, recovery.job, config)
         except (OSError, SeglogError) as error:
             log.warning("partition_not_readable", topic=recovery.topic, partition=recovery.partition, reason=why(error))
         else:
-            self.partitions.serve_view(recovery.key, view)
+            self._table.serve_view(recovery.key, view)
 
     async def _watch_room(self) -> None:
         """Resume recoveries that found no room, when more space is free."""
-        space, recoveries = self.directory.space, self.recoveries
+        space, recoveries = self._directory.space, self._recoveries
         pause, tried_at = ROOM_SECONDS, trio.current_time()
         while True:
             await trio.sleep(ROOM_SECONDS)
@@ -187,24 +180,24 @@ class CrashRecovery(Service):
 
     async def _serve(self, recovery: Recovery, outcome: RecoveryOutcome) -> None:
         try:
-            partition_log = self.directory.finish_recovery(recovery.key, outcome)
+            partition_log = self._directory.finish_recovery(recovery.key, outcome)
         except (OSError, SeglogError) as error:
             if is_no_room(error):
                 await self._postpone(recovery, why(error))
             else:
                 self._give_up(recovery, why(error))
             return
-        self.recoveries.done(recovery)
-        self.metrics.partitions_recovered += 1
+        self._recoveries.done(recovery)
+        self._metrics.partitions_recovered += 1
         log_recovered(recovery.key, outcome)
-        self.partitions.serve([self.partitions.partition_of(recovery.key, partition_log)])
+        self._table.serve([self._table.partition_of(recovery.key, partition_log)])
         self.views.end([recovery.key])
 
     def _give_up(self, recovery: Recovery, reason: str) -> None:
         reason = (
             f"it could not be recovered: {reason.rstrip('.')}; the next start tries again. Before it, "
-            f"`seglogd check {self.directory.path}` says what is wrong"
+            f"`seglogd check {self._directory.path}` says what is wrong"
         )
-        self.directory.partitions.give_up_recovery(recovery.key, reason)
-        self.recoveries.done(recovery)
+        self._directory.partitions.give_up_recovery(recovery.key, reason)
+        self._recoveries.done(recovery)
         log.error("partition_offline", topic=recovery.topic, partition=recovery.partition, reason=reason)

@@ -17,7 +17,7 @@ from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
-from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
+from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
 from seglog_broker.storage.io.os_errors import why
@@ -52,7 +52,6 @@ class FreeSpaceWatch(Service):
     files open. Files that found no room are written when there is some. It makes the ballast and the spare files.
     """
 
-    directory: LogDirectory
     checkpoints: CheckpointWriter
     deletions: PendingDeletions
     record_deletions: Callable[[], Awaitable[None]]  # of topics, for which the registry had no room
@@ -63,7 +62,7 @@ class FreeSpaceWatch(Service):
 
     async def run(self) -> None:
         """Measure the free space every few seconds, and act on it."""
-        space = self.directory.space
+        space = self._directory.space
         logged = SpaceLevel.ENOUGH
         tried: Room | None = None  # the free space with which unwritten files last found no room
         # Soon, because a full disk needs it; but not at once, because a start has more urgent writes.
@@ -83,7 +82,7 @@ class FreeSpaceWatch(Service):
                 _log_level(space)
             if space.is_short:
                 self.deletions.hasten()
-            if self.directory.topics.unrecorded:
+            if self._directory.topics.unrecorded:
                 await self.record_deletions()
             tried = await self._write_unwritten(tried)
             if space.is_full:
@@ -105,7 +104,7 @@ class FreeSpaceWatch(Service):
         """Write files that found no room, if more space is free than ``tried``; return that of the last attempt."""
         if not self.checkpoints.has_unwritten:
             return None
-        space = self.directory.space
+        space = self._directory.space
         room = Room(space.free, space.inodes)
         if tried is not None and room.free <= tried.free and room.inodes_free <= tried.inodes_free:
             return room.minimum(tried)
@@ -113,7 +112,7 @@ class FreeSpaceWatch(Service):
         return room
 
     async def _make_room(self) -> None:
-        space = self.directory.space
+        space = self._directory.space
         if space.ballast:
             try:
                 await self._offload.maintenance(space.give_up_ballast)
@@ -127,7 +126,7 @@ class FreeSpaceWatch(Service):
             log.warning("readers_cut", connections=cut, reason="they kept removed files open while the disk was full")
 
     async def _make_ballast(self) -> bool:
-        space = self.directory.space
+        space = self._directory.space
         try:
             await self._offload.maintenance(space.make_ballast)
         except OSError as error:
@@ -140,7 +139,7 @@ class FreeSpaceWatch(Service):
 
     async def _make_spares(self) -> None:
         try:
-            await self._offload.maintenance(self.directory.space.make_spares)
+            await self._offload.maintenance(self._directory.space.make_spares)
         except OSError as error:
             if self._problems.begins("spares", why(error)):
                 log.warning("spare_files_not_made", reason=why(error), retry_seconds=BALLAST_RETRY_SECONDS)

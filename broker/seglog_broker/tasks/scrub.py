@@ -16,11 +16,8 @@ import trio
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
@@ -38,10 +35,6 @@ log = get_logger()
 @dataclass(eq=False)
 class Scrub(Service):
     """The passes of one broker over its closed segments."""
-
-    partitions: PartitionTable
-    directory: LogDirectory
-    metrics: Metrics
 
     async def run(self) -> None:
         """One pass every ``seglog.scrub.interval.ms``; the first is ``log.initial.task.delay.ms`` after the start."""
@@ -63,9 +56,9 @@ class Scrub(Service):
 
     async def scrub_all(self, boundary: TaskBoundary) -> None:
         """One pass over the closed segments of all partitions."""
-        metrics, began = self.metrics, trio.current_time()
+        metrics, began = self._metrics, trio.current_time()
         before = metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings
-        partitions = list(self.partitions.values())
+        partitions = list(self._table.values())
         async with self._offload.scrubber(self._fs) as scrubber:
             for number, partition in enumerate(partitions):
                 metrics.scrub_pass_ratio = number / len(partitions)
@@ -112,8 +105,8 @@ class Scrub(Service):
         if partition.is_deleted or _next_base(partition, segment) is None:
             await self._offload.maintenance(_remove_rebuilt, self._fs, segment, result)
             return
-        self.metrics.scrubbed_segments += 1
-        self.metrics.scrubbed_bytes += result.measured.size
+        self._metrics.scrubbed_segments += 1
+        self._metrics.scrubbed_bytes += result.measured.size
         self._apply(partition, segment, result)
         if result.damaged:
             await save_state(partition, self._offload)
@@ -121,7 +114,7 @@ class Scrub(Service):
     def _job(self, partition: Partition, segment: Segment) -> ScrubJob:
         config, next_base = partition.log.config, _next_base(partition, segment)
         assert next_base is not None, "the segment is in the log, and closed"
-        known = self.directory.registry.topics.get(partition.topic)
+        known = self._directory.registry.topics.get(partition.topic)
         return ScrubJob(
             partition.log.directory,
             segment.base_offset,
@@ -136,7 +129,7 @@ class Scrub(Service):
         """Act on the result. After an OSError or StorageError the next pass does the rest."""
         facts = {"topic": partition.topic, "partition": partition.number, "segment": segment.base_offset}
         for damage in partition.log.note_damage(result.damaged):
-            self.metrics.scrub_findings += 1
+            self._metrics.scrub_findings += 1
             log.error(
                 "damage_found",
                 **facts,
@@ -155,7 +148,7 @@ class Scrub(Service):
             segment.checksum.begin(result.measured)
             segment.checksum.save()
         if result.index_problems:
-            self.metrics.scrub_findings += 1
+            self._metrics.scrub_findings += 1
             log.warning("index_wrong", **facts, reason="; ".join(result.index_problems), rebuilt=len(result.rebuilt))
         if result.rebuilt:
             partition.log.replace_indexes(segment, result.rebuilt)
@@ -163,7 +156,7 @@ class Scrub(Service):
     def _report(self, partition: Partition, segment: Segment, what: str) -> None:
         """Log a finding once, and have ``ping`` report it."""
         if partition.findings.get(segment.base_offset) != what:
-            self.metrics.scrub_findings += 1
+            self._metrics.scrub_findings += 1
             partition.findings[segment.base_offset] = what
             log.error("scrub_finding", topic=partition.topic, partition=partition.number, what=what)
 

@@ -23,16 +23,13 @@ import trio
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget, unix_sockets
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.snapshot import NoSnapshotError, SnapshotOffsets, SnapshotWriter, encode_answer
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filenames import partition_directory_name
-from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC, is_internal
@@ -67,9 +64,6 @@ class _Snapshot:
 class SnapshotMaker(Service):
     """Makes snapshots of the directory of a broker."""
 
-    _partitions: PartitionTable
-    _directory: LogDirectory
-    _recoveries: Recoveries
     _commits_held: Callable[[], AbstractAsyncContextManager[None]]
 
     def writer(self) -> SnapshotWriter:
@@ -132,7 +126,7 @@ class SnapshotMaker(Service):
                 await turns.spend(LOOKED_AT_COST)
                 if self._is_gone(topic):
                     break
-                partition = self._partitions.find(topic.name, number)
+                partition = self._table.find(topic.name, number)
                 if partition is None:
                     name = partition_directory_name(topic.name, number)
                     reason = self._directory.report.offline.get((topic.name, number), "it could not be opened")
@@ -208,12 +202,10 @@ SEND_SECONDS: Final = 10.0
 
 
 @dataclass(eq=False)
-class SnapshotSocket:
+class SnapshotSocket(Service):
     """The task that serves the socket."""
 
     _maker: SnapshotMaker
-    _directory: LogDirectory
-    _fs: FileSystem
 
     def __post_init__(self) -> None:
         self._is_taken = False

@@ -18,9 +18,7 @@ from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.monitoring.measurements import DiskForecast
 from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.samples import Buckets, Sample, Source
-from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries, Views
+from seglog_broker.partitions.recoveries import Views
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import logs
 from seglog_broker.runtime.descriptors import connections_max, handles_max
@@ -30,7 +28,6 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_protocol.version import VERSION
 
 
@@ -38,12 +35,7 @@ from seglog_protocol.version import VERSION
 class BrokerSources(Service):
     """Reads the state of a broker, whenever it is asked; ``sources`` are its families by name."""
 
-    clock_trust: ClockTrust
-    directory: LogDirectory
-    partitions: PartitionTable
-    recoveries: Recoveries
     views: Views
-    metrics: Metrics
     request_memory: RequestMemory
     response_memory: ResponseMemory
     transfers: Transfers
@@ -59,7 +51,7 @@ class BrokerSources(Service):
         """What makes the samples of each family that has no labels but those of the broker."""
         return {
             **self._of_the_process(),
-            **counted_sources(self.metrics),
+            **counted_sources(self._metrics),
             **self._of_bounds(),
             **self._of_the_directory(),
         }
@@ -76,7 +68,7 @@ class BrokerSources(Service):
         }
 
     def _of_bounds(self) -> dict[str, Source]:
-        handles = self.directory.handles
+        handles = self._directory.handles
         return {
             "seglog_fetches_waiting": one(lambda: self.fetches.waiting),
             "seglog_connections_limit": one(lambda: connections_max(self._config.current)),
@@ -91,11 +83,11 @@ class BrokerSources(Service):
         }
 
     def _of_the_directory(self) -> dict[str, Source]:
-        space = self.directory.space
+        space = self._directory.space
         return {
-            "seglog_topics": one(lambda: len(self.directory.registry.topics)),
+            "seglog_topics": one(lambda: len(self._directory.registry.topics)),
             "seglog_partitions": self._partitions_by_state,
-            "seglog_recovery_ratio": one(lambda: self.recoveries.ratio),
+            "seglog_recovery_ratio": one(lambda: self._recoveries.ratio),
             "seglog_disk_size_bytes": one(lambda: space.total),
             "seglog_disk_free_bytes": one(lambda: space.free),
             "seglog_disk_free_inodes": one(lambda: -1 if space.inodes is None else space.inodes.free),
@@ -104,32 +96,32 @@ class BrokerSources(Service):
             "seglog_ballast_bytes": one(lambda: space.ballast),
             "seglog_retention_next_loss_seconds": self._seconds_to_next_expiry,
             "seglog_damaged_ranges": self._damaged_ranges,
-            "seglog_clock_untrusted": one(lambda: int(self.clock_trust.is_held)),
+            "seglog_clock_untrusted": one(lambda: int(self._clock_trust.is_held)),
             "seglog_certificate_expiry_timestamp_seconds": self._certificate_end,
         }
 
     def _partitions_by_state(self) -> Iterator[Sample | None]:
         read_only = len(self.views)
         served = 0
-        for part in self.partitions.in_parts():
+        for part in self._table.in_parts():
             served += len(part)
             read_only += sum([partition.log.state_file.state.read_only is not None for partition in part])
             yield None
         yield Sample(("serving",), served - read_only + len(self.views))
-        yield Sample(("recovering",), len(self.recoveries) - len(self.views))
-        yield Sample(("offline",), len(self.directory.report.offline))
+        yield Sample(("recovering",), len(self._recoveries) - len(self.views))
+        yield Sample(("offline",), len(self._directory.report.offline))
         yield Sample(("read_only",), read_only)
 
     def _seconds_to_next_expiry(self) -> Iterator[Sample | None]:
         next_ms = math.inf
-        for part in self.partitions.in_parts():
+        for part in self._table.in_parts():
             moments = [partition.next_expiry_ms for partition in part]
             next_ms = min([next_ms, *(moment for moment in moments if moment is not None)])
             yield None
         yield Sample((), max(0.0, next_ms - self._clock.now_ms()) / 1000)
 
     def _damaged_ranges(self) -> Iterator[Sample | None]:
-        parts = self.partitions.in_parts()
+        parts = self._table.in_parts()
         return total(sum([len(partition.log.state_file.state.damaged) for partition in part]) for part in parts)
 
     def _certificate_end(self) -> Iterator[Sample]:

@@ -11,7 +11,6 @@ from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MA
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.service.service import GroupFacts, GroupService
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.log.log_files import LogOffsets
@@ -84,7 +83,6 @@ class GroupSources(Service):
     """Reads groups and their offsets; ``measure`` finds what takes longer than a scrape may."""
 
     _groups: GroupService
-    _table: PartitionTable
     _measure_lag: Callable[[LagRequest], Awaitable[LagReply]]
 
     def __post_init__(self) -> None:

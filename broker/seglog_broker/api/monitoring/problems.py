@@ -4,27 +4,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition import Problem
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.security.tls import ServerTls
-from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.io.clock import Clock
 
 PART_COST: Final = 250.0
 """Microseconds to look at a part of the partitions."""
 
 
 @dataclass(eq=False)
-class Problems:
+class Problems(Service):
     """The problems of a broker, looked up whenever they are asked for."""
 
-    _directory: LogDirectory
-    _partitions: PartitionTable
-    _recoveries: Recoveries
-    _clock: Clock
-    _clock_trust: ClockTrust
     _tls: ServerTls | None
     _of_transactions: Callable[[], Iterator[Problem | None]]
     not_reloaded: dict[str, str] = field(default_factory=dict)
@@ -55,7 +46,7 @@ class Problems:
                 f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its "
                 f"recovery needs ({recovery.lacked_room})",
             )
-        for part in self._partitions.in_parts():
+        for part in self._table.in_parts():
             for partition in part:
                 if partition.has_problems:
                     yield from partition.what_is_wrong()

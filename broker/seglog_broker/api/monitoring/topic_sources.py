@@ -9,10 +9,8 @@ from typing import Final, NamedTuple
 from seglog_broker.api.monitoring.kept_rows import KeptRows
 from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Sample, Source, select
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_protocol.errors import SeglogError
@@ -41,9 +39,6 @@ class _Some(NamedTuple):
 class TopicSources(Service):
     """Reads the partitions in service; ``measure`` finds what takes longer than a scrape may."""
 
-    _registry: TopicRegistry
-    _table: PartitionTable
-
     def __post_init__(self) -> None:
         self._largest: list[str] | None = None  # topics by size, as last measured; None: not yet
         self._dirty_ratios: dict[tuple[str, int], float] = {}
@@ -71,7 +66,7 @@ class TopicSources(Service):
 
     def shown(self) -> list[str]:
         """The topics with samples."""
-        topics, limit = self._registry.topics, self._config.current.seglog_metrics_topics_max
+        topics, limit = self._directory.registry.topics, self._config.current.seglog_metrics_topics_max
         if len(topics) <= limit and len(self._table) <= SAMPLES_MAX:
             return list(topics)
         if self._largest is None:
@@ -80,7 +75,7 @@ class TopicSources(Service):
 
     def _numbers(self, name: str) -> Iterable[int]:
         """Those of the partitions of a topic; none where it has been deleted."""
-        topic = self._registry.topics.get(name)
+        topic = self._directory.registry.topics.get(name)
         return range(0 if topic is None else topic.partitions)
 
     def _partitions_of(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, str], Partition] | None]:
@@ -97,12 +92,12 @@ class TopicSources(Service):
 
     def _expired_on_arrival(self) -> Iterator[Sample | None]:
         for name in self.shown():
-            topic = self._registry.topics.get(name)
+            topic = self._directory.registry.topics.get(name)
             partitions = [] if topic is None else self._table.partitions_of(topic)
             yield Sample((name,), sum([partition.expired_on_arrival for partition in partitions]))
 
     def _left_out(self) -> Iterable[Sample]:
-        return (Sample((), len(self._registry.topics) - len(self.shown())),)
+        return (Sample((), len(self._directory.registry.topics) - len(self.shown())),)
 
     # --- What is measured ---------------------------------------------------------------------------------------------
 
@@ -116,7 +111,7 @@ class TopicSources(Service):
             if log.segments.paths_of_unknown_size(1):
                 await self._scheduler.learn_sizes([log])
             sizes[partition.topic] = sizes.get(partition.topic, 0) + (log.segments.known_size or 0)
-        topics = self._registry.topics
+        topics = self._directory.registry.topics
         await self._scheduler.turn()
         samples = {name: topics[name].partitions for name in sizes if name in topics}
         sizes = {name: size for name, size in sizes.items() if name in samples}

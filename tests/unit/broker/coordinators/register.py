@@ -89,17 +89,15 @@ class Registers:
 
     def __init__(self, broker: Broker, clock: ManualClock) -> None:
         offload: Offload = InlineOffload()
-        common = broker.live_config, broker.fs, clock, offload, broker.scheduler
+        common = broker.common._replace(clock=clock, offload=offload)
         self.topic = StateTopic(
             *common,
             lambda: TopicSettings(TRANSACTIONS_TOPIC, "register", 2, {"cleanup.policy": "compact"}),
             broker.append,
             broker.create_topic,
-            broker.partitions,
-            broker.directory.registry,
         )
         self.runtime: CoordinatorRuntime[Register] = CoordinatorRuntime(self.topic, clock, broker.scheduler)
-        self.loader = StateLoader(*common, self.topic, broker.partitions, broker.recoveries, RegisterReplay, self._keep)
+        self.loader = StateLoader(*common, self.topic, RegisterReplay, self._keep)
         self.sweep = Sweep(lambda: self.runtime.machines, self._drop_zero, broker.scheduler)
 
     async def _keep(self, replay: RegisterReplay) -> None:

@@ -82,9 +82,7 @@ async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_t
     flags = (EVERY_MINUTE, "log.initial.task.delay.ms=30000")
     async with living(TimedDisk(clock), clock, *flags, tasks=()) as broker:
         with trio.move_on_after(400):
-            await run_retention(
-                broker.partitions, Slow(), broker.retention_schedule, broker.clock_trust, broker.live_config
-            )
+            await run_retention(broker.common, Slow(), broker.retention_schedule)
     assert times == [30, 90, 270, 330, 390], "one that is missed is not made up for"
 
 

@@ -16,9 +16,6 @@ from seglog_broker.coordinators.groups.service.offsets import OFFSETS_A_WRITE, O
 from seglog_broker.coordinators.loader import RECOVERY_POLL_SECONDS
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Scheduler, Service
 from seglog_broker.runtime import budget
 from seglog_broker.texts import time_text
@@ -42,7 +39,7 @@ class _Clamped(NamedTuple):
 
 
 @dataclass(eq=False)
-class OffsetClamp:
+class OffsetClamp(Service):
     """Compares each offset that is loaded with the end of its log, once, before the offset is answered.
 
     A power cut may have taken records that were read, and committed, before they were on the disk. Or the commit was
@@ -51,9 +48,6 @@ class OffsetClamp:
 
     _offsets: OffsetService
     _topic: StateTopic
-    _table: PartitionTable
-    _recoveries: Recoveries
-    _scheduler: Scheduler
 
     def __post_init__(self) -> None:
         self._to_compare: dict[str, dict[Key, CommittedOffset]] = {}
@@ -194,7 +188,6 @@ class OffsetExpiry(Service):
 
     _runtime: CoordinatorRuntime[Group]
     _offsets: OffsetService
-    _clock_trust: ClockTrust
 
     def __post_init__(self) -> None:
         self._warned: dict[str, int] = {}  # group -> the moment that the log named

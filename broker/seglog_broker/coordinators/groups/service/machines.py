@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -16,10 +17,8 @@ from seglog_broker.coordinators.groups.migration import downgraded, upgraded
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.scheduler import Scheduler
-from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.steps import Steps
 
 log = get_logger()
@@ -59,23 +58,23 @@ class RegistryTopics(Topics):
         return list(self._registry.topics)
 
 
-class GroupMachines:
+@dataclass(eq=False)
+class GroupMachines(Service):
     """The groups of a broker that have, or had, members, in ``runtime``."""
 
-    def __init__(
-        self, topic: StateTopic, topics: Topics, config: LiveConfig, clock: Clock, scheduler: Scheduler
-    ) -> None:
+    _topic: StateTopic
+    _topics: Topics
+
+    def __post_init__(self) -> None:
         self.memory = Budget(
-            "seglog.groups.memory.bytes", "members of groups", lambda: config.current.seglog_groups_memory_bytes
+            "seglog.groups.memory.bytes", "members of groups", lambda: self._config.current.seglog_groups_memory_bytes
         )
         self.runtime: CoordinatorRuntime[Group] = CoordinatorRuntime(
-            topic, clock, scheduler, note_size=self._note, successor=self._successor
+            self._topic, self._clock, self._scheduler, note_size=self._note, successor=self._successor
         )
         self.rebalances = Rebalances()
         self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())
         """Makes the random part of a member id."""
-        self._topics = topics
-        self._config = config
 
     def _note(self, group: str, size: int) -> None:
         """A group takes so many bytes; it may be at another generation."""

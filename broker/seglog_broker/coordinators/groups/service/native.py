@@ -1,6 +1,5 @@
 """Requests of the native protocol about groups, and their replies."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,8 +15,8 @@ from seglog_broker.coordinators.groups.membership import (
 )
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol import messages
 from seglog_protocol.errors import UnstableOffsetCommitError
 
@@ -31,12 +30,10 @@ DEFAULT_CLIENT_ID: Final = "seglog"
 
 
 @dataclass(eq=False)
-class NativeGroups:
+class NativeGroups(Service):
     """Answers native requests about groups."""
 
     _groups: GroupService
-    _clock: Clock
-    _turn: Callable[[], Awaitable[None]]
 
     async def answer(self, request: messages.Request, host: str) -> messages.Message | None:
         """The reply to a request about groups from ``host``; None to any other. Raises GroupError."""
@@ -171,7 +168,7 @@ class NativeGroups:
         found: list[messages.CommittedOffset] = []
         for begin in range(0, max(1, len(asked)), OFFSETS_A_TURN):
             if begin:
-                await self._turn()
+                await self._scheduler.turn()
             some = self._groups.committed(request.group, asked[begin : begin + OFFSETS_A_TURN])
             for one in some:
                 if request.stable and one.is_unstable:

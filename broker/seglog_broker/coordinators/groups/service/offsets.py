@@ -28,7 +28,6 @@ from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
@@ -60,7 +59,6 @@ class OffsetService(Service):
 
     _runtime: CoordinatorRuntime[Group]
     _topic: StateTopic
-    _table: PartitionTable
     _check_group: Callable[[str], None]  # raises the error of any request about a group at the moment
 
     def __post_init__(self) -> None:

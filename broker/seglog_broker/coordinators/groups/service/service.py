@@ -20,13 +20,9 @@ from seglog_broker.coordinators.topic import StateTopic, TopicSettings
 from seglog_broker.engine.append import AppendService
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.clock_trust import ClockTrust
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
@@ -87,33 +83,27 @@ class GroupService:
         common: Common,
         appends: AppendService,
         topics: TopicService,
-        table: PartitionTable,
-        directory: LogDirectory,
-        recoveries: Recoveries,
-        clock_trust: ClockTrust,
     ) -> None:
-        config, _, clock, _, scheduler = common
+        registry, scheduler = common.directory.registry, common.scheduler
         self._scheduler = scheduler
-        settings = partial(offsets_topic_settings, config)
-        self._topic = StateTopic(*common, settings, appends.append, topics.create, table, directory.registry)
-        self._topics = RegistryTopics(directory.registry)
-        self._topic_ids = {name: topic.id for name, topic in directory.registry.topics.items()}
-        self._machines = GroupMachines(self._topic, self._topics, config, clock, scheduler)
+        settings = partial(offsets_topic_settings, common.config)
+        self._topic = StateTopic(*common, settings, appends.append, topics.create)
+        self._topics = RegistryTopics(registry)
+        self._topic_ids = {name: topic.id for name, topic in registry.topics.items()}
+        self._machines = GroupMachines(*common, self._topic, self._topics)
         self._runtime = self._machines.runtime
         self.memory = self._machines.memory
         self._matching = TopicMatching(self._runtime.machines, self._topics, scheduler)
-        self._offsets = OffsetService(*common, self._runtime, self._topic, table, self.check)
+        self._offsets = OffsetService(*common, self._runtime, self._topic, self.check)
         self.offsets: Final = self._offsets.committed
         """Those of all groups, not to be changed."""
         self.commit = self._offsets.commit
         self.committed = self._offsets.look_up
         self.committed_topics = self._offsets.topics_of
         self._orphans = OrphanedOffsets(self._offsets, self._topic, scheduler)
-        self._clamp = OffsetClamp(self._offsets, self._topic, table, recoveries, scheduler)
-        self._expiry = OffsetExpiry(*common, self._runtime, self._offsets, clock_trust)
-        self._loader = StateLoader(
-            *common, self._topic, table, recoveries, lambda: GroupReplay(self._topic_ids), self._keep
-        )
+        self._clamp = OffsetClamp(*common, self._offsets, self._topic)
+        self._expiry = OffsetExpiry(*common, self._runtime, self._offsets)
+        self._loader = StateLoader(*common, self._topic, lambda: GroupReplay(self._topic_ids), self._keep)
         members = MemberService(self._machines, scheduler, self.check_named, self._matching.match_all)
         self.join = members.join
         self.sync = members.sync

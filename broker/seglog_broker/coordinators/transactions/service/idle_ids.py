@@ -9,7 +9,6 @@ import trio
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.transactions.machine import TransactionalId
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
@@ -94,7 +93,6 @@ class IdExpiry(Service):
 
     _runtime: CoordinatorRuntime[TransactionalId]
     _memory: TransactionMemory
-    _clock_trust: ClockTrust
 
     async def run(self) -> None:
         """Search every ``transaction.remove.expired.transaction.cleanup.interval.ms``, and when memory is crowded."""

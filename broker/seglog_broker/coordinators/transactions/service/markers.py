@@ -18,10 +18,8 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.durability import when_durable
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.errors import (
     InvalidProducerEpochError,
@@ -61,13 +59,10 @@ class _Work:
 
 
 @dataclass(eq=False)
-class MarkerWriter:
+class MarkerWriter(Service):
     """Writes the markers of endings that are added, and returns those that have all of them."""
 
-    _table: PartitionTable
-    _handles: HandlePool
     _idle_writers: IdleWriters
-    _scheduler: Scheduler
     _groups: GroupService  # commits or drops what a transaction holds when a marker stands in ``__consumer_offsets``
 
     def __post_init__(self) -> None:
@@ -210,7 +205,7 @@ class MarkerWriter:
                 return self._table.partition(*key)
             except (UnknownTopicError, UnknownPartitionError):
                 return None
-        if self._handles.is_scarce and not partition.log.active.log.holds_writer:
+        if self._directory.handles.is_scarce and not partition.log.active.log.holds_writer:
             await self._idle_writers.wait_for_room()
             if partition.is_deleted:
                 return None

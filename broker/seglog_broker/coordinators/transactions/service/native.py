@@ -1,6 +1,6 @@
 """Requests of the native protocol about transactions, and their replies."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +13,8 @@ from seglog_broker.coordinators.transactions.service.service import (
     TransactionFilter,
     TransactionService,
 )
-from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.io.clock import Clock
 from seglog_protocol import messages
 from seglog_protocol.errors import InvalidRequestError
 
@@ -39,13 +38,10 @@ TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(eq=False)
-class NativeTransactions:
+class NativeTransactions(Service):
     """Answers native requests about transactions."""
 
     _transactions: TransactionService
-    _table: PartitionTable
-    _clock: Clock
-    _turn: Callable[[], Awaitable[None]]
 
     async def answer(self, request: messages.Request) -> messages.Message | None:
         """The reply to a request about transactions; None to any other. Raises TransactionError and its like."""
@@ -81,7 +77,7 @@ class NativeTransactions:
         return messages.InitProducerReply(*producer)
 
     async def _extend(self, request: messages.ExtendTransactionRequest) -> messages.ExtendTransactionReply:
-        turns = budget.Turns(self._turn)
+        turns = budget.Turns(self._scheduler.turn)
         partitions = [(item.topic, item.partition) for item in request.partitions]
         for key in partitions:
             await turns.spend(PARTITION_COST)
@@ -112,7 +108,7 @@ class NativeTransactions:
                 )
 
     async def _list(self, request: messages.TransactionsRequest) -> messages.TransactionsReply:
-        turns = budget.Turns(self._turn)
+        turns = budget.Turns(self._scheduler.turn)
         now_ms = self._clock.now_ms()
         found: list[messages.TransactionDescription] = []
         if request.transactional_ids is not None:

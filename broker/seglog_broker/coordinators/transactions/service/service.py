@@ -35,14 +35,10 @@ from seglog_broker.coordinators.transactions.service.open_transactions import Ha
 from seglog_broker.engine.append import AppendService
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.idle_writers import IdleWriters
-from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_protocol.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadingError,
@@ -120,28 +116,24 @@ class TransactionService:
         topics: TopicService,
         groups: GroupService,
         new_producer_id: Callable[[], Awaitable[InitProducerReply]],
-        table: PartitionTable,
-        directory: LogDirectory,
-        recoveries: Recoveries,
         idle_writers: IdleWriters,
-        clock_trust: ClockTrust,
     ) -> None:
         self._groups = groups
         self._new_producer_id = new_producer_id
-        self._table = table
-        config, _, clock, _, scheduler = common
-        self._config, self._clock, self._scheduler = config, clock, scheduler
+        self._table = table = common.table
+        self._config = config = common.config
+        self._clock, self._scheduler = common.clock, common.scheduler
         settings = partial(transactions_topic_settings, config)
-        self._topic = StateTopic(*common, settings, appends.append, topics.create, table, directory.registry)
+        self._topic = StateTopic(*common, settings, appends.append, topics.create)
         self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes)
         self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
-            self._topic, clock, scheduler, carry_out=self._follow, note_size=self.memory.note
+            self._topic, common.clock, common.scheduler, carry_out=self._follow, note_size=self.memory.note
         )
-        self.expiry = IdExpiry(*common, self._runtime, self.memory, clock_trust)
-        self._loader = StateLoader(*common, self._topic, table, recoveries, TransactionReplay, self._keep)
+        self.expiry = IdExpiry(*common, self._runtime, self.memory)
+        self._loader = StateLoader(*common, self._topic, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
         self.open = OpenTransactions(table)
-        self.markers = MarkerWriter(table, directory.handles, idle_writers, scheduler, groups)
+        self.markers = MarkerWriter(*common, idle_writers, groups)
         self._commits_held: trio.Event | None = None
         """Set when commits are decided again; None if they are."""
         self._ended: dict[str, trio.Event] = {}  # by transactional id: set when the transaction that ends has ended

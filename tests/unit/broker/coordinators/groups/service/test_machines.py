@@ -12,7 +12,7 @@ from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbea
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.records import encode_record
 from seglog_broker.coordinators.topic import Encoded, StateTopic
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.steps import finished
 from tests.logs import ManualClock
@@ -23,9 +23,8 @@ from tests.unit.broker.coordinators.held_topic import FAILED, HeldTopic
 def without_groups() -> tuple[GroupMachines, HeldTopic]:
     topic = HeldTopic()
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    machines = GroupMachines(
-        cast("StateTopic", topic), Topics(), LiveConfig(config), ManualClock(0), cast("Scheduler", None)
-    )
+    common = cast("Common", (LiveConfig(config), None, ManualClock(0), *[None] * 7))
+    machines = GroupMachines(*common, cast("StateTopic", topic), Topics())
     return machines, topic
 
 
