@@ -11,24 +11,23 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from seglog_broker.api import flush
+from seglog_broker.api import explain, flush
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.fetch import WATCHED_A_TURN
-from seglog_broker.engine.topics import DESCRIBED_MAX, LOGS_A_TURN, TopicService
+from seglog_broker.engine import topics
+from seglog_broker.engine.topics import LOGS_A_TURN, TopicService
 from seglog_broker.engine.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints, partition_logs
 from seglog_broker.storage.io.filesystem import read_file
-from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
+from seglog_broker.storage.log import cleaning
 from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
+from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRequestError, OutOfResourcesError
@@ -45,9 +44,9 @@ MANY: Final = 1_000
 BATCH: Final = encode_batch([(1, b"k", b"v", ())])
 
 
-async def open_broker(topics: int = 1) -> Broker:
+async def open_broker(count: int = 1) -> Broker:
     broker = brokers.open_broker()
-    for number in range(topics):
+    for number in range(count):
         await broker.create_topic(messages.CreateTopicRequest(f"t{number or ''}", 2))
     return broker
 
@@ -220,8 +219,11 @@ async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_repl
         await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t")] * (RESULTS_MAX // 2 + 1)))
 
 
-async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more() -> None:
-    broker = await open_broker(DESCRIBED_MAX + 2)
+async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics, "DESCRIBED_MAX", 10)
+    broker = await open_broker(12)
     found: list[str] = []
     more = True
     while more:
@@ -229,9 +231,9 @@ async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more
             messages.TopicsRequest(after=found[-1] if found else "", config=True, limit=10_000)
         )
         page = [topic["name"] for topic in decode_value(payload, "topics")]
-        assert len(page) <= DESCRIBED_MAX
+        assert len(page) <= 10
         found, more = found + page, reply.more
-    assert found == sorted(f"t{number or ''}" for number in range(DESCRIBED_MAX + 2))
+    assert found == sorted(f"t{number or ''}" for number in range(12))
     broker.close()
 
 
@@ -239,28 +241,28 @@ async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitio
     monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
 ) -> None:
     counter.count(partition_logs, "load")
-    await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 200)))
+    await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 60)))
     assert counter.most <= 2 * LOGS_A_TURN
-    assert counter.all == 200
+    assert counter.all == 60
     altering = Counter(broker, monkeypatch)
     altering.count(partition_logs, "load")
-    await altering.during(lambda: broker.alter_topic(messages.AlterTopicRequest("wide", partitions=300)))
+    await altering.during(lambda: broker.alter_topic(messages.AlterTopicRequest("wide", partitions=120)))
     assert altering.most <= 2 * LOGS_A_TURN
-    assert altering.all == 100
-    assert sum(topic == "wide" for topic, _ in broker.partitions) == 300
+    assert altering.all == 60
+    assert sum(topic == "wide" for topic, _ in broker.partitions) == 120
     await broker.delete_topic(messages.DeleteTopicRequest("wide"))
     assert broker.fs.exists("/data/t-0")
-    assert not broker.fs.exists("/data/wide-299")
+    assert not broker.fs.exists("/data/wide-119")
 
 
 async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turns(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
 ) -> None:
-    await broker.create_topic(messages.CreateTopicRequest("wide", 300))
+    await broker.create_topic(messages.CreateTopicRequest("wide", 150))
     counter.count(broker.partitions, "find_readable")
     await counter.during(lambda: broker.answer(messages.TopicsRequest(["wide"], config=True)))
     assert counter.most <= 2 * LOOKUPS_A_TURN
-    assert counter.all >= 300
+    assert counter.all >= 150
     monkeypatch.setattr(offset_checkpoints, "LOGS_A_TURN", 20)
     expected = dict(broker.directory.partitions.encoded_checkpoints())
     looked_at = Counter(broker, monkeypatch)
@@ -269,7 +271,7 @@ async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turn
     )
     await looked_at.during(broker.checkpoints.write)
     assert looked_at.most <= 2 * 20
-    assert looked_at.all >= 300
+    assert looked_at.all >= 150
     assert {path: read_file(broker.fs, path) for path in expected} == expected
 
 
@@ -286,54 +288,63 @@ async def test_a_partition_that_is_truncated_very_often_in_one_request_is_saved_
 async def test_retention_looks_at_many_logs_in_turns(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
 ) -> None:
-    await broker.create_topic(messages.CreateTopicRequest("wide", 500))
+    await broker.create_topic(messages.CreateTopicRequest("wide", 150))
     counter.count(LogRetention, "judge_segments")
     await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert counter.most <= 2 * LOOKUPS_A_TURN
-    assert counter.all == 502
-    for number in range(100):
+    assert counter.all == 152
+    for number in range(20):
         await append(broker, BATCH, topic="wide", partition=number)
     dropping = Counter(broker, monkeypatch)
     dropping.count(LogTruncation, "drop_oldest")
     await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert dropping.most <= 2
-    assert dropping.all == 100
+    assert dropping.all == 20
 
 
-async def many_segments(count: int, **settings: messages.ConfigValue) -> Broker:
-    """A broker that was just started, with so many segments in one partition."""
-    broker = await open_broker()
-    config: dict[str, messages.ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
-    config |= {name.replace("_", "."): value for name, value in settings.items()}
-    await broker.create_topic(messages.CreateTopicRequest("long", 1, config))
-    large = encode_batch([(1, b"k", bytes(600), ())])
-    for _ in range(count):
-        await append(broker, large, topic="long")
-    assert not broker.close()
-    broker = Broker.open(broker.config, broker.fs, ManualClock(), InlineOffload())
-    assert len(broker.partitions["long", 0].log.segments) == count
+SEGMENTS: Final = 200
+_disks: list[ForgetfulFileSystem] = []
+
+
+async def many_segments(**settings: messages.ConfigValue) -> Broker:
+    """A broker that was just started, with SEGMENTS segments in one partition, which were made for the first test."""
+    if not _disks:
+        broker = await open_broker()
+        config: dict[str, messages.ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
+        await broker.create_topic(messages.CreateTopicRequest("long", 1, config))
+        large = encode_batch([(1, b"k", bytes(600), ())])
+        for _ in range(SEGMENTS):
+            await append(broker, large, topic="long")
+        assert not broker.close()
+        assert isinstance(broker.fs, ForgetfulFileSystem)
+        _disks.append(broker.fs)
+    broker = brokers.open_broker(_disks[0].found_after(PROCESS_KILL))
+    wanted = {name.replace("_", "."): value for name, value in settings.items()}
+    await broker.alter_topic(messages.AlterTopicRequest("long", wanted))
+    assert len(broker.partitions["long", 0].log.segments) == SEGMENTS
     return broker
 
 
 @pytest.mark.parametrize("work", ["judge", "_now_made"])
 @pytest.mark.parametrize("by", ["explain", "lag"])
 async def test_very_many_segments_are_explained_in_turns(by: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = await many_segments(300, retention_bytes=10**12)
+    monkeypatch.setattr(explain, "SEGMENTS_A_TURN", 40)
+    broker = await many_segments(retention_bytes=10**12)
     counter = Counter(broker, monkeypatch)
     counter.count(RetentionJudge if work == "judge" else SegmentList, work)
 
-    async def explain() -> None:
-        _, payload = await broker.answer(messages.ExplainSegmentsRequest("long", 0, after=289))
-        assert [segment.base_offset for segment in messages.decode_segments(payload)] == list(range(290, 300))
+    async def segments() -> None:
+        _, payload = await broker.answer(messages.ExplainSegmentsRequest("long", 0, after=189))
+        assert [segment.base_offset for segment in messages.decode_segments(payload)] == list(range(190, 200))
 
     async def lag() -> None:
-        reply, _ = await broker.answer(messages.LagRequest([messages.LagPartition("long", 0, 290)]))
+        reply, _ = await broker.answer(messages.LagRequest([messages.LagPartition("long", 0, 190)]))
         assert isinstance(reply, messages.LagReply)
-        assert reply.partitions[0].segment == 290
+        assert reply.partitions[0].segment == 190
 
-    await counter.during(explain if by == "explain" else lag)
-    assert counter.most <= 2 * SEGMENTS_A_TURN
-    assert counter.all >= 290
+    await counter.during(segments if by == "explain" else lag)
+    assert counter.most <= 2 * 40
+    assert counter.all >= 190
     broker.close()
 
 
@@ -341,7 +352,8 @@ async def test_very_many_segments_are_explained_in_turns(by: str, work: str, mon
 @pytest.mark.parametrize("by", ["explain", "compaction"])
 async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lags: dict[str, messages.ConfigValue] = {f"{lag}_compaction_lag_ms": ManualClock().now_ms() - 1}
-    broker = await many_segments(500, cleanup_policy="compact", **lags)
+    monkeypatch.setattr(cleaning, "LOOKS_A_TURN", 60)
+    broker = await many_segments(cleanup_policy="compact", **lags)
     log = broker.partitions["long", 0].log
     counter = Counter(broker, monkeypatch)
     counter.count(*(SegmentIndexes, "_ensure_time_index") if lag == "min" else (SegmentLog, "batches"))
@@ -349,10 +361,10 @@ async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monke
         await counter.during(lambda: broker.answer(messages.ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
         await counter.during(lambda: broker.scheduler.retry_after_cold_read(log.cleaning.find_cleanable))
-    assert counter.most <= 2 * LOOKS_A_TURN
-    assert counter.all >= 499
+    assert counter.most <= 2 * 60
+    assert counter.all >= SEGMENTS - 1
     assert log.cleaning.find_cleanable() == await broker.scheduler.retry_after_cold_read(log.cleaning.find_cleanable)
-    assert log.cleaning.find_cleanable().until_offset == 499
+    assert log.cleaning.find_cleanable().until_offset == SEGMENTS - 1
     broker.close()
 
 
@@ -360,7 +372,7 @@ async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monke
 async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
     by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = await many_segments(200)
+    broker = await many_segments()
     counter = Counter(broker, monkeypatch)
     counter.count(SegmentIndexes, "_ensure_time_index")
 
@@ -368,7 +380,7 @@ async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
         with await broker.fetch(
             messages.FetchRequest([messages.FetchPartition("long", 0, timestamp=2)], max_wait_ms=0)
         ) as answer:
-            assert answer.reply.partitions[0].offset == 200
+            assert answer.reply.partitions[0].offset == SEGMENTS
 
     async def offsets() -> None:
         assert (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("long", 0, 2)]))).partitions[
@@ -377,5 +389,5 @@ async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
 
     await counter.during(fetch if by == "fetch" else offsets)
     assert counter.most <= 2 * LOOKUPS_A_TURN
-    assert counter.all >= 199
+    assert counter.all >= SEGMENTS - 1
     broker.close()
