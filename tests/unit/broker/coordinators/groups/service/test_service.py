@@ -16,6 +16,7 @@ from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMemb
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.partitions.recoveries import Recovery
+from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
@@ -162,7 +163,7 @@ async def test_committed_offsets_are_looked_up_in_turns() -> None:
     async with running(ForgetfulFileSystem(), None, "seglog.handles.max=50") as broker:
         await broker.create_topic(CreateTopicRequest("t", 300))
         await broker.groups.commit("g", Committer(), [OffsetToCommit("t", number, number) for number in range(300)])
-        broker._native_groups._turn = turn
+        broker._native_groups._scheduler = cast("Scheduler", SimpleNamespace(turn=turn))
         for asked in (None, [GroupPartition("t", number) for number in range(400)]):
             reply, _ = await broker.answer(CommittedOffsetsRequest("g", asked))
             assert isinstance(reply, CommittedOffsetsReply)
