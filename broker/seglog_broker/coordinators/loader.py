@@ -124,10 +124,7 @@ class StateLoader(Service, Generic[ReplayT]):
             await trio.sleep(RECOVERY_POLL_SECONDS)
 
     async def _replay(self, partition: Partition, replay: Replay) -> None:
-        """Replay a partition from its start to its end.
-
-        Damaged batches are skipped, with an error in the log. Raises StorageError and OSError if the disk fails.
-        """
+        """Replay a partition; damaged batches are skipped, with an error in the log. Raises StorageError, OSError."""
         offset, end = partition.log.log_start_offset, partition.log.log_end_offset
         while offset < end:
             try:

@@ -187,10 +187,7 @@ class TopicService(Service):
     async def create_all(
         self, requests: Sequence[messages.CreateTopicRequest], *, for_broker: bool = False
     ) -> list[messages.CreateTopicReply | errors.SeglogError]:
-        """As ``create``, for several topics, whose files are made and synced together. None fails another.
-
-        The outcomes are in the order of ``requests``, which have different names.
-        """
+        """As ``create``, for topics of different names, in order, made and synced together; none fails another."""
         async with self._lock:
             planned, failed = await self._plan_all(requests, for_broker=for_broker)
             if planned:
@@ -474,10 +471,7 @@ class TopicService(Service):
             self._deletions.add(PendingDeletion(path, partial(self._fs.remove_tree, path), None, is_logged=False), 0)
 
     def remove_later(self, directories: Iterable[str]) -> None:
-        """Queue the removal of directories of deleted topics after the broker's ``file.delete.delay.ms``.
-
-        A directory whose name records a deletion is only emptied for now.
-        """
+        """Remove directories after ``file.delete.delay.ms``; one whose name records a deletion is only emptied now."""
         for path in directories:
             is_needed = path in self._directory.topics.unrecorded
             remove = partial(empty_directory, self._fs, path) if is_needed else partial(self._fs.remove_tree, path)

@@ -104,10 +104,7 @@ class Scheduler:
                 await self._read_in(wanted)
 
     async def _find_record(self, wanted: RecordsWantedError, searches: int) -> None:
-        """Have a process search the records of a large batch for a look-up by timestamp.
-
-        Raises OutOfResourcesError, also for more than SEARCHES_MAX batches of one request.
-        """
+        """Have a process search a large batch for a timestamp. Raises OutOfResourcesError, also after SEARCHES_MAX."""
         if searches > self.searches_max:
             raise OutOfResourcesError(
                 f"{self.searches_max} batches have no record at the timestamp that their headers promise; "

@@ -23,10 +23,7 @@ class LiveConfig:
         self._changed = trio.Event()
 
     def replace(self, static: BrokerConfig, dynamic: DynamicConfig | None = None) -> None:
-        """Put another configuration in force, and wake the tasks that wait for a change; None keeps the settings.
-
-        Raises InvalidConfigError for values that contradict each other.
-        """
+        """Put another configuration in force and wake who waits; None keeps settings. Raises InvalidConfigError."""
         dynamic = self.dynamic if dynamic is None else dynamic
         self.current = with_dynamic(static, dynamic)
         self.static, self.dynamic = static, dynamic

@@ -76,10 +76,7 @@ def _range_rank(member: str, subscriber: Subscriber) -> tuple[bool, str, str]:
 def assign_uniform(
     subscribers: Mapping[str, Subscriber], partitions: Mapping[bytes, int]
 ) -> Steps[dict[str, Assignment]]:
-    """As many partitions for one member as for another, as far as subscriptions allow.
-
-    Members keep what they have, as far as balance allows.
-    """
+    """As many partitions for each member as subscriptions allow; members keep theirs as far as balance allows."""
     state = _Uniform(subscribers, partitions)
     yield from state.keep(subscribers)
     if len({subscriber.topics for subscriber in subscribers.values()}) <= 1:

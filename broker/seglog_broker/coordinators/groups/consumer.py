@@ -105,10 +105,7 @@ class ConsumerGroup(StateMachine):
         return no_steps()
 
     def upgrade(self, members: Iterable[Member], generation: int, now: Now) -> None:
-        """Take the place of a classic group. Its members stay, with their partitions, and have to rejoin.
-
-        ``begin`` decides its records.
-        """
+        """Take the place of a classic group; its members stay, and have to rejoin. ``begin`` decides the records."""
         self._core.adopt(members, generation, now)
 
     def begin(self) -> None:

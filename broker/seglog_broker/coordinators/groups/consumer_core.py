@@ -102,10 +102,7 @@ class ConsumerCore:
         return owner
 
     def make_or_replace(self, member_id: str, instance_id: str | None) -> tuple[Member, Member | None]:
-        """A member that is not in the group yet; and the static member that it replaces, if there is one.
-
-        Raises UnreleasedInstanceError, GroupMaxSizeError.
-        """
+        """A new member, and the static one that it replaces. Raises UnreleasedInstanceError, GroupMaxSizeError."""
         owner = self.state.static_member(instance_id)
         if owner is None:
             self.check_size()
@@ -256,10 +253,7 @@ class ConsumerCore:
         self._is_hash_due = True
 
     def _look(self) -> Steps[dict[str, TopicSize] | None]:
-        """The topics that members read, by name. Begins another epoch if they are not what they were.
-
-        None if another epoch began between two steps.
-        """
+        """Topics that members read, by name; begins an epoch if they differ. None if another one began meanwhile."""
         state, epoch, version = self.state, self.state.group_epoch, self.topics.version
         found: dict[str, TopicSize] = {}
         total = 0

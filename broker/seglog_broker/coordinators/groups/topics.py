@@ -101,10 +101,7 @@ class TopicRegexes:
         return iter(self._state.matched)
 
     def take_new(self, regex: str, matching: Matching | None, now: Now) -> bool:
-        """Take what an expression matches that no member had until now, if it is one: then members read other topics.
-
-        Raises InvalidRegularExpressionError for one that is refused.
-        """
+        """True if an expression is new: then members read what it matches. Raises InvalidRegularExpressionError."""
         if not regex or regex in self._state.matched:
             return False
         assert matching is not None, "an expression that is new comes with what it matches"
@@ -125,10 +122,7 @@ class TopicRegexes:
                 self._state.set_matched(regex, MatchedTopics(frozenset(), 0))
 
     def note(self, regex: str, changed: AbstractSet[str] | None, matching: frozenset[str]) -> None:
-        """Note that of the topics ``changed``, created or deleted ones, an expression matches ``matching`` now.
-
-        None: of all topics.
-        """
+        """Note what an expression matches of the topics ``changed``, created or deleted ones; None: of all topics."""
         matched = self._state.matched.get(regex)
         if matched is None:
             return
@@ -148,10 +142,7 @@ class TopicRegexes:
                 self._pending.pop(regex, None)
 
     def refresh(self, now: Now) -> bool:
-        """Subscribe members to the topics that their expressions match now, at most every ten seconds.
-
-        Returns True if these differ.
-        """
+        """Subscribe members to what their expressions match now, at most every ten seconds; True if that differs."""
         if not self._pending:
             return False
         if self._refreshed_ms is not None and now.monotonic_ms < self._refreshed_ms + REFRESH_PAUSE_MS:

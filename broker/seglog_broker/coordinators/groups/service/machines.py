@@ -110,10 +110,7 @@ class GroupMachines(Service):
         return ConsumerGroup(group, self.runtime.outbox, partial(self.limits, group), self.new_id, self._topics)
 
     def upgrade(self, known: ClassicGroup) -> Steps[None]:
-        """Replace a classic group, if it is still there, by one of the consumer protocol.
-
-        Raises UnknownGroupError where it may not change.
-        """
+        """Replace a classic group, if it is still there, by one of the consumer protocol. Raises UnknownGroupError."""
         runtime, group = self.runtime, known.key
         limits = partial(self.limits, group)
         made = yield from upgraded(known, lambda: self.consumer(group), limits, self._topics, runtime.now())

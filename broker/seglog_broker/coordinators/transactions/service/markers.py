@@ -128,10 +128,7 @@ class MarkerWriter(Service):
         return failed
 
     async def make_durable(self, partitions: Iterable[Key]) -> None:
-        """Have all that partitions were sent so far made durable; those that are gone do not count.
-
-        Raises StorageError.
-        """
+        """Have all that partitions were sent so far made durable, but for those that are gone. Raises StorageError."""
         ends: dict[Partition, int] = {}
         for topic, number in partitions:
             partition = self._table.find(topic, number)

@@ -314,10 +314,7 @@ class TransactionService:
     async def add_offsets(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, *, version: int
     ) -> None:
-        """Add the partition of ``__consumer_offsets`` with what a group commits. Raises as ``add_partitions``.
-
-        Also raises a GroupError for the group.
-        """
+        """Add the partition of ``__consumer_offsets`` for a group. Raises as ``add_partitions``, or a GroupError."""
         self.check(transactional_id)
         number = await self._groups.prepare_partition(group)
         await self._add_partitions(transactional_id, producer, [(OFFSETS_TOPIC, number)], version=version)
@@ -467,10 +464,7 @@ class TransactionService:
     async def list_all(
         self, wanted: TransactionFilter, pattern: ClientPattern | None = None
     ) -> list[TransactionDescription]:
-        """Those that are wanted and whose id matches, by transactional id, in turns with other tasks.
-
-        Raises PatternError where it takes too long to match so many.
-        """
+        """Those wanted whose id matches, by transactional id, in turns. Raises PatternError if matching takes long."""
         if self._loader.is_loading:
             raise CoordinatorLoadingError(
                 "the broker has just started and still reads which transactions there are: ask again"
