@@ -69,7 +69,6 @@ async def test_groups_without_a_name_and_those_that_cannot_be_written_have_no_co
 async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) -> None:
     where, given, why = await found(FakeGroups(), version, SHARE)
     assert (where, given) == (NOWHERE, ErrorCode.INVALID_REQUEST)
-    assert not ErrorCode(given).retriable
     assert why is not None
     assert "seglog has no" in why
 
