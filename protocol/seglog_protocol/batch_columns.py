@@ -30,28 +30,8 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _LENGTH: Final = Struct(">i")
-_FIELDS: Final = np.dtype(
-    {
-        "names": [
-            "base_offset",
-            "batch_length",
-            "leader_epoch",
-            "magic",
-            "crc",
-            "attributes",
-            "last_offset_delta",
-            "base_timestamp",
-            "max_timestamp",
-            "producer_id",
-            "producer_epoch",
-            "base_sequence",
-            "record_count",
-        ],
-        "formats": [">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4"],
-        "offsets": [0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57],
-        "itemsize": HEADER_SIZE,
-    }
-)
+_FORMATS: Final = (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4")
+_FIELDS: Final = np.dtype(list(zip(BatchHeader._fields, _FORMATS, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +74,13 @@ class BatchColumns:
         return BatchColumns(data=self.data, **arrays)
 
 
-def read_batches(data: Buffer, position: int = 0) -> BatchColumns:
-    """The whole batches of ``data`` from ``position`` on, found by their lengths; nothing else is checked.
+def read_batches(data: Buffer) -> BatchColumns:
+    """The whole batches of ``data``, found by their lengths; nothing else is checked.
 
     Stops before the first batch that is incomplete or shorter than a header; ``end[-1]`` is that position.
     """
     positions: list[int] = []
-    size, length_of = len(data), _LENGTH.unpack_from
-    start = position
+    position, size, length_of = 0, len(data), _LENGTH.unpack_from
     while position + HEADER_SIZE <= size:
         (length,) = length_of(data, position + BATCH_LENGTH_POSITION)
         following = position + LOG_OVERHEAD + length
@@ -111,26 +90,14 @@ def read_batches(data: Buffer, position: int = 0) -> BatchColumns:
         position = following
     starts = np.array(positions, np.int64)
     fields = _headers(data, starts)
-
-    def column(name: str) -> Int64s:
-        return fields[name].astype(np.int64)
-
-    base_offset, last_offset_delta = column("base_offset"), column("last_offset_delta")
+    names = [name for name in BatchHeader._fields if name in BatchColumns.__slots__]
+    columns: dict[str, Int64s] = {name: fields[name].astype(np.int64) for name in names}
     return BatchColumns(
         data=data,
         position=starts,
-        end=np.append(starts[1:], position if positions else start)[: len(positions)],
-        base_offset=base_offset,
-        last_offset=base_offset + last_offset_delta,
-        attributes=column("attributes"),
-        last_offset_delta=last_offset_delta,
-        base_timestamp=column("base_timestamp"),
-        max_timestamp=column("max_timestamp"),
-        producer_id=column("producer_id"),
-        producer_epoch=column("producer_epoch"),
-        record_count=column("record_count"),
-        magic=column("magic"),
-        crc=column("crc"),
+        end=np.append(starts[1:], position)[: len(positions)],
+        last_offset=columns["base_offset"] + columns["last_offset_delta"],
+        **columns,
     )
 
 

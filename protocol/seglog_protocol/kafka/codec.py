@@ -183,41 +183,19 @@ class _ApiVersion:
         self._response_header = int(flexible and api_key != API_VERSIONS)
         self.response_header = _RESPONSE_HEADERS[self._response_header]
 
-    @cached_property
-    def read_request_header(self) -> Reader:
-        return message_reader("RequestHeader", self._request_header)
-
-    @cached_property
-    def read_request(self) -> Reader:
-        return message_reader(self._api.request, self._version)
-
-    @cached_property
-    def read_request_in_pieces(self) -> ReaderInPieces:
-        return message_reader_in_pieces(self._api.request, self._version)
-
-    @cached_property
-    def read_response_header(self) -> Reader:
-        return message_reader("ResponseHeader", self._response_header)
-
-    @cached_property
-    def read_response(self) -> Reader:
-        return message_reader(self._api.response, self._version)
-
-    @cached_property
-    def write_request_header(self) -> Writer:
-        return message_writer("RequestHeader", self._request_header)
-
-    @cached_property
-    def write_request(self) -> Writer:
-        return message_writer(self._api.request, self._version)
-
-    @cached_property
-    def write_response(self) -> Writer:
-        return message_writer(self._api.response, self._version)
-
-    @cached_property
-    def write_response_in_pieces(self) -> WriterInPieces:
-        return message_writer_in_pieces(self._api.response, self._version)
+    read_request_header = cached_property[Reader](lambda self: message_reader("RequestHeader", self._request_header))
+    read_request = cached_property[Reader](lambda self: message_reader(self._api.request, self._version))
+    read_request_in_pieces = cached_property[ReaderInPieces](
+        lambda self: message_reader_in_pieces(self._api.request, self._version)
+    )
+    read_response_header = cached_property[Reader](lambda self: message_reader("ResponseHeader", self._response_header))
+    read_response = cached_property[Reader](lambda self: message_reader(self._api.response, self._version))
+    write_request_header = cached_property[Writer](lambda self: message_writer("RequestHeader", self._request_header))
+    write_request = cached_property[Writer](lambda self: message_writer(self._api.request, self._version))
+    write_response = cached_property[Writer](lambda self: message_writer(self._api.response, self._version))
+    write_response_in_pieces = cached_property[WriterInPieces](
+        lambda self: message_writer_in_pieces(self._api.response, self._version)
+    )
 
 
 _api_versions: dict[tuple[int, int], _ApiVersion] = {}

@@ -5,8 +5,10 @@ parsed when its message is first asked for.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from pkgutil import get_data
 from typing import Final, NamedTuple
 
@@ -93,8 +95,10 @@ def definition(name: str) -> Definition:
     head, *lines = _blocks()[name].splitlines()
     _, kind, api_key, versions, flexible = head.split()
     structs: dict[str, StructDefinition] = {}
-    names = {line.split()[1].removeprefix("[]") for line, after in _with_next(lines) if _depth(after) > _depth(line)}
-    fields = tuple(_parse_fields(_Lines(lines), 1, structs, names))
+    names = {
+        line.split()[1].removeprefix("[]") for line, after in pairwise([*lines, ""]) if _depth(after) > _depth(line)
+    }
+    fields = tuple(_parse_fields(deque(lines), 1, structs, names))
     return Definition(
         StructDefinition(name, fields),
         kind,
@@ -132,34 +136,15 @@ def _blocks() -> dict[str, str]:
     return {block.partition(" ")[0]: block for block in blocks}
 
 
-class _Lines:
-    """Lines that are taken one after the other."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        self._next = 0
-
-    def take(self, depth: int) -> str | None:
-        """The next line, if it is at ``depth``."""
-        if self._next == len(self._lines) or _depth(self._lines[self._next]) != depth:
-            return None
-        self._next += 1
-        return self._lines[self._next - 1]
-
-
 def _depth(line: str) -> int:
     return (len(line) - len(line.lstrip(" "))) // 2
 
 
-def _with_next(lines: list[str]) -> Iterator[tuple[str, str]]:
-    return zip(lines, [*lines[1:], ""], strict=True)
-
-
 def _parse_fields(
-    lines: _Lines, depth: int, structs: dict[str, StructDefinition], struct_names: set[str]
+    lines: deque[str], depth: int, structs: dict[str, StructDefinition], struct_names: set[str]
 ) -> Iterator[Field]:
-    while (line := lines.take(depth)) is not None:
-        name, type_, versions, *options = line.split()
+    while lines and _depth(lines[0]) == depth:
+        name, type_, versions, *options = lines.popleft().split()
         inner = tuple(_parse_fields(lines, depth + 1, structs, struct_names))
         struct_name = type_.removeprefix("[]")
         if inner:

@@ -15,37 +15,12 @@ from contextlib import contextmanager
 from struct import Struct, calcsize
 from typing import Any, Final, NamedTuple
 
+from seglog_protocol.kafka import varints
 from seglog_protocol.kafka.source import Source
-from seglog_protocol.kafka.varints import (
-    ELEMENTS_IN_ALL_MAX,
-    ELEMENTS_MAX,
-    bad_count,
-    bad_length,
-    bad_tag,
-    check_tags,
-    read_tag,
-    read_text_varint,
-    read_varint,
-    skip_tags,
-    text_varint,
-    too_many,
-    varint,
-)
+from seglog_protocol.kafka.varints import ELEMENTS_IN_ALL_MAX, ELEMENTS_MAX, varint
 
-HELPERS: Final[dict[str, Any]] = {
-    "bad_count": bad_count,
-    "bad_length": bad_length,
-    "bad_tag": bad_tag,
-    "check_tags": check_tags,
-    "too_many": too_many,
-    "read_tag": read_tag,
-    "read_text_varint": read_text_varint,
-    "read_varint": read_varint,
-    "skip_tags": skip_tags,
-    "text_varint": text_varint,
-    "varint": varint,
-}
-"""What the lines call."""
+HELPERS: Final[dict[str, Any]] = {name: value for name, value in vars(varints).items() if callable(value)}
+"""What the lines call, among others."""
 
 FIXED: Final = {
     "bool": "?",
