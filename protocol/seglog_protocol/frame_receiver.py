@@ -131,16 +131,18 @@ class FrameReceiver:
         self._start = self._end = 0
         self._pool = pool
         self._asks = asks
-        self._announced = 0  # length of a large frame that has no buffer yet
+        self.announced = 0
+        """Length of a large frame that has no buffer yet; 0 when there is none."""
         self._large: memoryview | None = None  # buffer of a large frame, which is received in place
-        self._large_size = 0
+        self.large_size = 0
+        """Bytes received so far of a large frame that has a buffer."""
         self._granted = 0  # bytes of that buffer that may be received into
 
     def get_buffer(self) -> memoryview:
         """The buffer to receive into, never empty. Valid until the next call of any method."""
         if self._is_filling_large():
             assert self._large is not None
-            return self._large[self._large_size : self._granted]
+            return self._large[self.large_size : self._granted]
         return self._room()
 
     def _room(self) -> memoryview:
@@ -158,7 +160,7 @@ class FrameReceiver:
     def received(self, size: int) -> None:
         """``size`` bytes, perhaps none, were written at the start of the last ``get_buffer``."""
         if self._is_filling_large():
-            self._large_size += size
+            self.large_size += size
         else:
             self._add_held(size)
 
@@ -171,9 +173,9 @@ class FrameReceiver:
     def receive_data(self, data: Buffer) -> None:
         """Add bytes that the caller received into a buffer of its own."""
         if self._large is not None:
-            part = memoryview(data)[: self._granted - self._large_size]
-            self._large[self._large_size : self._large_size + len(part)] = part
-            self._large_size += len(part)
+            part = memoryview(data)[: self._granted - self.large_size]
+            self._large[self.large_size : self.large_size + len(part)] = part
+            self.large_size += len(part)
             data = memoryview(data)[len(part) :]
         while len(data):  # what follows a large frame waits behind it
             room = self._room()
@@ -205,7 +207,7 @@ class FrameReceiver:
         return taken
 
     def _is_filling_large(self) -> bool:
-        return self._large is not None and self._large_size < len(self._large)
+        return self._large is not None and self.large_size < len(self._large)
 
     @property
     def is_idle(self) -> bool:
@@ -215,17 +217,7 @@ class FrameReceiver:
     @property
     def has_large(self) -> bool:
         """Whether a part of a large frame has come."""
-        return self._large is not None or self._announced > 0
-
-    @property
-    def announced(self) -> int:
-        """Length of a large frame that has no buffer yet; 0 when there is none."""
-        return self._announced
-
-    @property
-    def large_size(self) -> int:
-        """Bytes received so far of a large frame that has a buffer."""
-        return self._large_size
+        return self._large is not None or self.announced > 0
 
     @property
     def wanted(self) -> int:
@@ -234,41 +226,41 @@ class FrameReceiver:
         At first the bytes received plus RECEIVE_BYTES, then as much again each time, so that a peer that sends n bytes
         is granted less than 2n, whatever length it announced.
         """
-        if self._announced:
-            return min(self._announced, self.held + RECEIVE_BYTES)
-        if self._large is None or self._large_size < self._granted:
+        if self.announced:
+            return min(self.announced, self.held + RECEIVE_BYTES)
+        if self._large is None or self.large_size < self._granted:
             return 0
         return min(len(self._large) - self._granted, self._granted, GRANT_BYTES_MAX)
 
     def grant(self, size: int) -> None:
         """Grant the large frame ``size`` more bytes, at most ``wanted``."""
-        if self._announced:
-            self._begin_large(self._announced)
+        if self.announced:
+            self._begin_large(self.announced)
         self._granted += size
 
     def grant_spare(self, buffer: Memory) -> None:
         """Receive the announced large frame into a spare buffer, which must hold all of it."""
-        length = self._announced
+        length = self.announced
         self._begin_large(length, buffer)
         self._granted = length
 
     def _begin_large(self, length: int, buffer: Memory | None = None) -> None:
         if buffer is None:
             buffer = _new_buffer(length) if self._asks else bytearray(length)
-        self._announced = 0
+        self.announced = 0
         self._granted = 0
         self._large = memoryview(buffer)[:length]
         received = self._held[self._start + LENGTH_SIZE : self._end]
-        self._large_size = len(received)
-        self._large[: self._large_size] = received
+        self.large_size = len(received)
+        self._large[: self.large_size] = received
         self._held, self._start, self._end, self._is_in_shared = _NOTHING, 0, 0, False
 
     def _take_large(self) -> memoryview | None:
         """The whole large frame, without its length; None while bytes are missing."""
         large = self._large
-        if large is None or self._large_size < len(large):
+        if large is None or self.large_size < len(large):
             return None
-        self._large, self._large_size, self._granted = None, 0, 0
+        self._large, self.large_size, self._granted = None, 0, 0
         return large
 
     def _announce(self, length: int) -> None:
@@ -276,7 +268,7 @@ class FrameReceiver:
         if length + LENGTH_SIZE <= RECEIVE_BYTES:
             return
         if self._asks:
-            self._announced = length
+            self.announced = length
         else:
             self._begin_large(length, None if self._pool is None else self._pool.take(length))
             self._granted = length

@@ -16,14 +16,7 @@ from typing import Any, Final, NoReturn
 import msgpack
 
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
-from seglog_protocol.frame_receiver import (
-    FRAME_BYTES_MAX,
-    LENGTH_SIZE,
-    Buffer,
-    BufferPool,
-    FrameReceiver,
-    ReceiveBuffer,
-)
+from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, FrameReceiver
 
 PREFIX: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
@@ -55,13 +48,8 @@ class Frame:
         return decode_map(self.packed, "header")
 
 
-def encode_frame_prefix(header: dict[str, Any], payload_size: int) -> bytes:
-    """Length, header length and header of a frame; the caller sends the ``payload_size`` bytes of payload after it."""
-    return encode_packed_prefix(encode_value(header), payload_size)
-
-
 def encode_packed_prefix(packed: bytes, payload_size: int) -> bytes:
-    """``encode_frame_prefix`` for a header that is already packed."""
+    """Length, header length and packed header of a frame; ``payload_size`` bytes of payload are to be sent after it."""
     if len(packed) > HEADER_BYTES_MAX:
         raise LocalProtocolError(
             f"the header would be {len(packed)} bytes, the limit is {HEADER_BYTES_MAX}: name fewer "
@@ -73,7 +61,7 @@ def encode_packed_prefix(packed: bytes, payload_size: int) -> bytes:
 def encode_frame(header: dict[str, Any], payload: Sequence[Buffer] = ()) -> bytes:
     """A whole small frame as bytes."""
     body = b"".join(payload) if payload else b""
-    return encode_frame_prefix(header, len(body)) + body
+    return encode_packed_prefix(encode_value(header), len(body)) + body
 
 
 class FrameReader(FrameReceiver):
@@ -83,18 +71,7 @@ class FrameReader(FrameReceiver):
     reader is unusable, because the start of the next frame is unknown.
     """
 
-    def __init__(
-        self,
-        frame_bytes_max: int = FRAME_BYTES_MAX,
-        header_bytes_max: int = HEADER_BYTES_MAX,
-        receive_buffer: ReceiveBuffer | None = None,
-        pool: BufferPool | None = None,
-        *,
-        asks: bool = False,
-    ) -> None:
-        """As FrameReceiver's."""
-        super().__init__(frame_bytes_max, receive_buffer, pool, asks=asks)
-        self.header_bytes_max = header_bytes_max
+    header_bytes_max: int = HEADER_BYTES_MAX
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None when more bytes are needed.
@@ -121,7 +98,7 @@ class FrameReader(FrameReceiver):
             self._refuse(length, header_length)
         if frame_end <= end:
             self._start = frame_end
-            self._announced = 0
+            self.announced = 0
             if self._shared is not None:
                 return self._split(held, header_begin, header_begin + header_length, frame_end)
             body = memoryview(bytearray(held[header_begin:frame_end]))

@@ -123,15 +123,11 @@ class Transport:
         if events.poll(0):
             return True
         try:
-            return not self.peek()
+            return not self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
-
-    def peek(self) -> bytes:
-        """The next byte, which stays; empty when the peer has finished sending."""
-        return self._sock.recv(1, socket.MSG_PEEK)
 
     def stop_receiving(self) -> None:
         """Receive nothing more; it wakes whatever waits for bytes."""

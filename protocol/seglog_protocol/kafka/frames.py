@@ -72,7 +72,7 @@ class KafkaFrameReader(FrameReceiver):
         begin = start + LENGTH_SIZE
         if begin + length <= end:
             self._start = begin + length
-            self._announced = 0
+            self.announced = 0
             frame = held[begin : begin + length]
             return frame if self._shared is not None else memoryview(bytearray(frame))
         self._announce(length)

@@ -20,7 +20,7 @@ from seglog_protocol.frames import (
     decode_map,
     decode_value,
     encode_frame,
-    encode_frame_prefix,
+    encode_packed_prefix,
     encode_value,
 )
 from tests.support import each_case, examples, memory_taken
@@ -88,7 +88,7 @@ def test_a_frame_is_its_two_lengths_its_header_and_its_payload(what: str) -> Non
     packed = msgpack.packb(header)
     data = struct.pack(">II", 4 + len(packed) + len(payload), len(packed)) + packed + payload
     assert encoded(what) == data
-    assert encode_frame_prefix(header, len(payload)) + payload == data
+    assert encode_packed_prefix(packed, len(payload)) + payload == data
     assert read(by_receive_data, [data]) == [(header, payload)]
 
 
@@ -226,7 +226,8 @@ def test_a_header_over_the_limit_is_refused_early() -> None:
 def test_the_header_limit_holds_for_whole_frames_too_and_counts_to_the_byte() -> None:
     packed = len(encode_value({"id": 1}))
     for limit in (packed, packed - 1):
-        reader = FrameReader(header_bytes_max=limit)
+        reader = FrameReader()
+        reader.header_bytes_max = limit
         reader.receive_data(encode_frame({"id": 1}, [b"payload"]))
         if limit == packed:
             assert take(reader) == [({"id": 1}, b"payload")]

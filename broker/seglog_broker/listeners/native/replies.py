@@ -26,25 +26,20 @@ NO_ID: Final = None
 """The id in a reply to no request: the peer's bytes could not be decoded, and the connection ends."""
 
 
-def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> bytes:
+def encode_reply(request_id: int, reply: Message | SeglogError) -> bytes:
     """The frame of a reply. A reply that cannot be encoded becomes an error reply."""
     try:
-        return encode_packed_prefix(pack_reply(request_id, reply), len(payload)) + payload
+        return encode_packed_prefix(pack_reply(request_id, reply), 0)
     except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
         return encode_packed_prefix(pack_reply(request_id, as_seglog_error(error, type(reply).__name__)), 0)
 
 
 def queue_reply(
-    sender: Sender,
-    counts: ApiMetrics,
-    began: float,
-    request_id: int,
-    reply: Message | SeglogError,
-    payload: bytes = b"",
+    sender: Sender, counts: ApiMetrics, began: float, request_id: int, reply: Message | SeglogError
 ) -> None:
     """Send a reply with the next flush, and count it; its request was taken up at ``began``."""
     count_errors(counts.errors, reply)
-    frame = encode_reply(request_id, reply, payload)
+    frame = encode_reply(request_id, reply)
     counts.note_answers(1, len(frame), began)
     sender.queue(frame)
 
