@@ -12,7 +12,6 @@ from seglog_broker.listeners.acceptor import Acceptor, Place, no_refusal, own_li
 from seglog_broker.listeners.append_run import AppendRun
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.faults import Faults
-from seglog_broker.listeners.http.answers import Access
 from seglog_broker.listeners.http.scrapes import Scrapes
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.session import Listener
@@ -57,7 +56,6 @@ async def serve_http(
         task_status.started([])
         return
     run = AppendRun(broker, ready)
-    access = Access(broker, kind)
     connections = own_limit(broker.config, CONNECTIONS_MAX)
     kept = min(PROBE_PLACES, max(1, connections // (CONNECTIONS_MAX // PROBE_PLACES)))
     scrapes = Scrapes(max(1, connections - kept))
@@ -65,7 +63,7 @@ async def serve_http(
     def connect(transport: Transport) -> Connection:
         from seglog_broker.listeners.http.wire import HttpWire  # noqa: PLC0415 - h11 and more: after the start
 
-        wire = partial(HttpWire, broker, access, scrapes, native_port)
+        wire = partial(HttpWire, broker, scrapes, native_port)
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind, listener="http")
 
     refuse = _refusal if kind.tls is None else no_refusal

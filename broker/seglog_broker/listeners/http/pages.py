@@ -1,13 +1,13 @@
 """The pages: what is asked for by a path, and what it answers.
 
-========== ====================================================================== ========= ====================
-page       tells                                                                  shown to  200; else
-========== ====================================================================== ========= ====================
-/livez     the broker answers                                                     anybody   always
-/readyz    all partitions are served, or how far their recovery is                anybody   503 while some recover
-/healthz   the problems that ``seglog ping`` names                                ``Access`` 503 with problems
-/metrics   the families of docs/METRICS.md, for Prometheus; those of ``name[]``   ``Access`` always
-========== ====================================================================== ========= ====================
+========== ====================================================================== =========== ======================
+page       tells                                                                  shown to    200; else
+========== ====================================================================== =========== ======================
+/livez     the broker answers                                                     anybody     always
+/readyz    all partitions are served, or how far their recovery is                anybody     503 while some recover
+/healthz   the problems that ``seglog ping`` names                                ``refusal`` 503 with problems
+/metrics   the families of docs/METRICS.md, for Prometheus; those of ``name[]``   ``refusal`` always
+========== ====================================================================== =========== ======================
 """
 
 from collections.abc import Callable

@@ -21,7 +21,7 @@ from seglog_broker.api.monitoring.samples import in_turns
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.http import pages
-from seglog_broker.listeners.http.answers import Access, Answer, text
+from seglog_broker.listeners.http.answers import Answer, refusal, text
 from seglog_broker.listeners.http.coding import Plain, coding_of
 from seglog_broker.listeners.http.exposition import Exposition, format_of
 from seglog_broker.listeners.http.scrapes import Scrape, Scrapes
@@ -64,18 +64,12 @@ class HttpWire(Wire):
 
     is_ordered = True
 
-    def __init__(
-        self, broker: Broker, access: Access, scrapes: Scrapes, native_port: int, connection: Connection
-    ) -> None:
-        """``access`` says who may see what, ``scrapes`` has the places of pages of metrics.
-
-        A seglog client that has come here is told the ``native_port``.
-        """
+    def __init__(self, broker: Broker, scrapes: Scrapes, native_port: int, connection: Connection) -> None:
+        """``scrapes`` has the places of pages of metrics; a seglog client that comes here is told ``native_port``."""
         self._broker = broker
-        self._access = access
         self._scrapes = scrapes
         self._native_port = native_port
-        self._connection: Connection | None = connection
+        self._connection = connection
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self.reader = FrameReceiver(receive_buffer=connection.run_of_appends.buffer)
         self._refused = HTTPStatus.BAD_REQUEST
@@ -99,11 +93,10 @@ class HttpWire(Wire):
 
     def detach(self) -> None:
         """Forget the connection."""
-        self._connection = None
+        del self._connection
 
     def look(self, now: float) -> None:
         """End the connection if no whole request has come for too long."""
-        assert self._connection is not None
         if self._connection.sender.outgoing:
             return  # the peer has to read first, which is watched where it is sent
         waited = now - self._waits_since
@@ -158,13 +151,12 @@ class HttpWire(Wire):
 
     def _serve(self, request: h11.Request) -> None:
         connection = self._connection
-        assert connection is not None
         connection.spent += REQUEST_COST + len(request.headers)
         self._waits_since, self._is_first = math.inf, False
         self._is_head = request.method == b"HEAD"
         self._begin_count(request)
         try:
-            page = self._page(request, connection)
+            page = self._page(request)
         except pages.NotAPageError as other:
             page = other.answer
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -176,7 +168,6 @@ class HttpWire(Wire):
             connection.job = page
 
     def _begin_count(self, request: h11.Request) -> None:
-        assert self._connection is not None
         path = request.target.partition(b"?")[0].decode("latin-1")
         counts = self._counts = self._connection.counts.of(path if path in pages.PATHS else OTHER)
         unread = len(self._http.trailing_data[0])
@@ -184,7 +175,7 @@ class HttpWire(Wire):
         counts.request_bytes += self._fed - unread
         self._fed, self._sent, self._began = unread, 0, time.perf_counter()
 
-    def _page(self, request: h11.Request, connection: Connection) -> Answer | Callable[[], Awaitable[None]]:
+    def _page(self, request: h11.Request) -> Answer | Callable[[], Awaitable[None]]:
         """The answer, or what makes it in the connection's task. Raises NotAPageError."""
         if not request.http_version.startswith(b"1."):
             sentence = "This port speaks HTTP/1.1 and 1.0, no other version."
@@ -201,15 +192,14 @@ class HttpWire(Wire):
             return page(self._broker)
         if path not in {pages.HEALTH, pages.METRICS}:
             return text(HTTPStatus.NOT_FOUND, f"There is no such page.\n\n{pages.INDEX}")
-        refusal = self._access.refusal(request.headers, connection.transport)
-        if refusal is not None:
-            return refusal
+        refused = refusal(self._connection, request.headers)
+        if refused is not None:
+            return refused
         if path == pages.HEALTH:
             return partial(self._health, request)
         return partial(self._metrics, request, pages.names_of(query))
 
     async def _health(self, request: h11.Request) -> None:
-        assert self._connection is not None
         try:
             answer = await pages.health(self._broker)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -219,7 +209,6 @@ class HttpWire(Wire):
     async def _metrics(self, request: h11.Request, names: Sequence[str]) -> None:
         """Send a page of metrics as it is made: never more of it is in memory than one slice."""
         connection = self._connection
-        assert connection is not None
         await flush(connection.sender)
         if self._scrapes.is_full and not self._is_head:
             sentence = "So many others are asking for metrics that none can wait any more: ask again in a few seconds."
@@ -270,7 +259,6 @@ class HttpWire(Wire):
 
     def _answer(self, answer: Answer) -> None:
         """Queue a whole answer to the request that was read."""
-        assert self._connection is not None
         self._connection.sender.queue(self._whole(answer))
         self._end_answer()
 
@@ -306,7 +294,6 @@ class HttpWire(Wire):
     def _end_answer(self) -> None:
         """The end of an answer: then the next request is read, or the connection ends."""
         connection = self._connection
-        assert connection is not None
         connection.sender.queue(self._encoded(h11.EndOfMessage()))
         if self._counts is not None:
             self._counts.response_bytes += self._sent
