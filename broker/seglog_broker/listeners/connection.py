@@ -92,6 +92,9 @@ _ENDING: Final = State.ENDING
 class Connection(Producing):
     """Serves the peer of ``transport``, and closes it."""
 
+    nursery: trio.Nursery
+    """For tasks that the connection's end waits for; there is none before its requests are served."""
+
     def __init__(
         self,
         broker: Broker,
@@ -127,7 +130,6 @@ class Connection(Producing):
         self.intake = Intake(transport, self.wire.reader, broker.request_memory)
         self.acks = AckQueue(self.sender, self.wire)
         self._acks_running = False
-        self._nursery: trio.Nursery | None = None
         self._has_frames = True  # perhaps: true until the wire finds no whole one
         self._gathered = 0  # appends of this turn in the run
         self._gathered_bytes = 0  # of their payloads
@@ -332,16 +334,6 @@ class Connection(Producing):
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a task that the connection's end waits for."""
         self.nursery.start_soon(task)
-
-    @property
-    def nursery(self) -> trio.Nursery:
-        """For tasks that the connection's end waits for."""
-        assert self._nursery is not None
-        return self._nursery
-
-    @nursery.setter
-    def nursery(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
 
     # --- Appends ------------------------------------------------------------------------------------------------------
 

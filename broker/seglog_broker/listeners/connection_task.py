@@ -3,7 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -28,8 +28,7 @@ async def run(connection: Connection) -> None:
     try:
         beginning = connection.transport.begin()
         if (beginning is None or await _shake_hands(connection, beginning)) and await _greet(connection):
-            async with trio.open_nursery() as nursery:
-                connection.nursery = nursery
+            async with trio.open_nursery() as connection.nursery:
                 try:
                     await _serve_requests(connection)
                 finally:
@@ -91,6 +90,19 @@ async def receive_first(connection: Connection) -> memoryview | None:
         await connection.broker.turn()  # very many may send what takes long to decrypt
     connection.intake.quiet_since = math.inf
     return memoryview(b"") if connection.state is State.STOPPING else connection.intake.receive()
+
+
+async def meets_fault(connection: Connection, frame: Any) -> bool:
+    """Whether a fault has answered a frame that came before all requests; it may also hold the frame up."""
+    job = None if connection.faults is None else connection.faults.take(connection, frame)
+    if job is None:
+        return False
+    await job()
+    await flush(connection.sender)
+    if connection.waiting_request is None:
+        return True
+    connection.take_waiting()  # it was kept, and is answered by the caller
+    return False
 
 
 async def take_memory_for(connection: Connection, frame: memoryview) -> None:

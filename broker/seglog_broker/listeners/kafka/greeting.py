@@ -14,7 +14,7 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners import admission
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.connection_task import meets_fault, receive_first
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.hangup import wait_until_left
 from seglog_broker.listeners.kafka import apis
@@ -91,7 +91,7 @@ class Greeting:
                     frame = await self._next_frame()
                     if frame is None:
                         return False
-                    if connection.faults is not None and not self._is_raw and await self._is_failed(frame):
+                    if not self._is_raw and await meets_fault(connection, frame):
                         continue
                     await self._broker.turn()  # many may connect at once
                     await (self._take_token(frame) if self._is_raw else self._answer(frame))
@@ -132,20 +132,6 @@ class Greeting:
         connection.settle()
         connection.intake.free_unused()
         return frame
-
-    async def _is_failed(self, frame: memoryview) -> bool:
-        """Whether a fault has answered a request in place of this class; others may hold it up."""
-        connection = self._connection
-        assert connection.faults is not None
-        job = connection.faults.take(connection, frame)
-        if job is None:
-            return False
-        await job()
-        await flush(connection.sender)
-        if connection.waiting_request is None:
-            return True
-        connection.take_waiting()  # it was kept, and is answered here
-        return False
 
     async def _answer(self, frame: memoryview) -> None:
         """Answer a request. Raises RemoteProtocolError, or WireError, for one that has no place here.

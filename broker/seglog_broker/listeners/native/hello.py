@@ -9,7 +9,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.connection_task import receive_first
+from seglog_broker.listeners.connection_task import meets_fault, receive_first
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import queue_reply
@@ -70,12 +70,8 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
                     first += bytes(received[: FIRST_BYTES - len(first)])
                 frame = Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
                 connection.settle()
-                if connection.faults is not None and (job := connection.faults.take(connection, frame)) is not None:
-                    await job()
-                    await flush(connection.sender)
-                    if connection.waiting_request is None:
-                        continue
-                    connection.take_waiting()  # it was kept, and is answered here
+                if await meets_fault(connection, frame):
+                    continue
                 reply = await _answer(broker, connection, frame)
                 if isinstance(reply, HelloReply):
                     frames.frame_bytes_max = broker.request_memory.request_bytes_max

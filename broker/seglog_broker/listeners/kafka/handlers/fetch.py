@@ -72,9 +72,9 @@ class Fetch:
         self._context = context
         self._asked = request
         self._session_refused = request.session_id != _NO_SESSION and request.session_epoch not in _WHOLE_FETCHES
-        self._response = messages.FetchResponse(session_id=_NO_SESSION)
+        self.response = messages.FetchResponse(session_id=_NO_SESSION)
         if self._session_refused:
-            self._response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            self.response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self.max_wait_ms = max(0, request.max_wait_ms)
         self._all: list[_PartitionData] = []  # partitions of the response
         self._places: list[_PartitionData] = []  # those that the broker is asked for
@@ -97,7 +97,7 @@ class Fetch:
                 known = self._context.topic_with_id(topic.topic_id)
                 name = None if known is None else known.name
             answered = _TopicResponse(topic=name or "", topic_id=topic.topic_id)
-            self._response.responses.append(answered)
+            self.response.responses.append(answered)
             for item in topic.partitions:
                 data = _PartitionData(partition_index=item.partition, high_watermark=-1, records=b"")
                 answered.partitions.append(data)
@@ -151,22 +151,17 @@ class Fetch:
             if number % PARTITIONS_A_TURN == 0:
                 yield
 
-    @property
-    def response(self) -> messages.FetchResponse:
-        """The response."""
-        return self._response
-
     def empty_response(self) -> messages.FetchResponse:
         """The response without records, because the connection ends: clients ask for metadata, and connect again."""
         for data in self._places:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return self._response
+        return self.response
 
     def failed_response(self, error: SeglogError) -> messages.FetchResponse:
         """The response to a request that failed as a whole."""
         for data in self._places:
             data.error_code = error_code(error)
-        return self._response
+        return self.response
 
     def _note(self, data: _PartitionData, result: FetchResult) -> None:
         if result.error is not None:
