@@ -71,8 +71,6 @@ class FrameReader(FrameReceiver):
     reader is unusable, because the start of the next frame is unknown.
     """
 
-    header_bytes_max: int = HEADER_BYTES_MAX
-
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None when more bytes are needed.
 
@@ -94,7 +92,7 @@ class FrameReader(FrameReceiver):
         length, header_length = PREFIX.unpack_from(held, start)
         header_begin = start + PREFIX.size
         frame_end = start + LENGTH_SIZE + length
-        if length > self.frame_bytes_max or header_length > min(length - LENGTH_SIZE, self.header_bytes_max):
+        if length > self.frame_bytes_max or header_length > min(length - LENGTH_SIZE, HEADER_BYTES_MAX):
             self._refuse(length, header_length)
         if frame_end <= end:
             self._start = frame_end
@@ -123,9 +121,9 @@ class FrameReader(FrameReceiver):
             )
         if length < LENGTH_SIZE:
             raise RemoteProtocolError(f"a frame of {length} bytes has no room for its header length")
-        if header_length > self.header_bytes_max:
+        if header_length > HEADER_BYTES_MAX:
             raise RemoteProtocolError(
-                f"a header of {header_length} bytes was announced, the limit is {self.header_bytes_max}"
+                f"a header of {header_length} bytes was announced, the limit is {HEADER_BYTES_MAX}"
             )
         raise RemoteProtocolError(f"a header of {header_length} bytes does not fit its frame of {length}")
 

@@ -93,7 +93,7 @@ async def receive_first(connection: Connection) -> memoryview | None:
 
 
 async def meets_fault(connection: Connection, frame: Any) -> bool:
-    """Whether a fault has answered a frame that came before all requests; it may also hold the frame up."""
+    """True if a fault has answered a frame that came before all requests; it may also hold the frame up."""
     job = None if connection.faults is None else connection.faults.take(connection, frame)
     if job is None:
         return False
