@@ -159,9 +159,7 @@ def encode_batch(
     return builder.build(codec, level, log_append_time=log_append_time)
 
 
-def compacted_batch(
-    original: BatchHeader, kept: Sequence[Record], *, delete_horizon: int | None = None, level: int | None = None
-) -> bytes:
+def compacted_batch(original: BatchHeader, kept: Sequence[Record], *, delete_horizon: int | None = None) -> bytes:
     """The batch that remains when compaction keeps only ``kept`` of its records (as read from it, in their order).
 
     Base offset, last offset, epochs, producer fields, codec and flags stay those of ``original``: later readers still
@@ -196,7 +194,7 @@ def compacted_batch(
         else max(record.timestamp for record in kept),
         record_count=len(kept),
     )
-    return seal_batch(header, compress(codec, b"".join(parts), level))
+    return seal_batch(header, compress(codec, b"".join(parts)))
 
 
 def _too_far_apart(timestamp: int, base_timestamp: int) -> ValueError:

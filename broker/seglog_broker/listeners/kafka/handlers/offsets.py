@@ -15,9 +15,10 @@ from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
 from seglog_broker.listeners.kafka.handlers.fetch import epoch_error
 from seglog_broker.listeners.kafka.handlers.list_offsets import ListOffsets, list_offsets
-from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN
+from seglog_broker.listeners.kafka.turns import PARTITION_COST
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.session import Administration
+from seglog_broker.runtime.budget import Turns
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -64,16 +65,14 @@ async def offsets_for_leader_epoch(
 ) -> messages.OffsetForLeaderEpochResponse:
     """Where the leader epochs that clients know end in the log."""
     response = messages.OffsetForLeaderEpochResponse()
-    count = 0
+    turns = Turns(context.turn)
     for topic in request.topics:
         answered = messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(answered)
         for item in topic.partitions:
             result = messages.OffsetForLeaderEpochResponse.EpochEndOffset(partition=item.partition)
             answered.partitions.append(result)
-            count += 1
-            if count % PARTITIONS_A_TURN == 0:
-                await context.turn()
+            await turns.spend(PARTITION_COST)
             if item.partition < 0:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
@@ -98,7 +97,7 @@ async def delete_records(
     response = messages.DeleteRecordsResponse()
     wanted: list[TruncatePartition] = []
     places: list[messages.DeleteRecordsResponse.DeleteRecordsPartitionResult] = []
-    count = 0
+    turns = Turns(context.turn)
     for topic in request.topics:
         answered = messages.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(answered)
@@ -107,9 +106,7 @@ async def delete_records(
                 partition_index=item.partition_index, low_watermark=_NO_OFFSET
             )
             answered.partitions.append(place)
-            count += 1
-            if count % PARTITIONS_A_TURN == 0:
-                await context.turn()
+            await turns.spend(PARTITION_COST)
             if item.offset < _HIGH_WATERMARK or item.partition_index < 0:
                 missing = missing_partition(context, topic.name, item.partition_index)
                 place.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if missing is None else missing.code

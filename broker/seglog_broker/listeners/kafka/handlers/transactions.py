@@ -126,12 +126,7 @@ async def add_partitions(
     context: RequestContext, request: messages.AddPartitionsToTxnRequest
 ) -> messages.AddPartitionsToTxnResponse:
     """All partitions of a request, or none of them, become part of the transaction."""
-    partitions = [
-        (topic.name, number)
-        async for topic, number in in_turns(
-            context, [(topic, number) for topic in request.v3_and_below_topics for number in topic.partitions]
-        )
-    ]
+    partitions = [(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
     refused: dict[tuple[str, int], ErrorCode] = {}
     async for key in in_turns(context, partitions):
         if is_internal(key[0]):
