@@ -17,7 +17,7 @@ from seglog_protocol.errors import RemoteProtocolError, SeglogError, UnknownTopi
 from seglog_protocol.frames import decode_map
 from seglog_protocol.messages.headers import MAP_BYTES_MAX
 from tests.support import each_case, examples, memory_taken
-from tests.unit.protocol.test_messages import HEADERS, REPLIES, comparable, of_type
+from tests.unit.protocol.test_messages import ANY, HEADERS, REPLIES, comparable, decoded_codes, of_type
 from tests.unit.protocol.test_plain_requests import Name, Numbers, OwnList
 
 IDS: Final = st.integers(0, messages.INT64_MAX)
@@ -182,6 +182,7 @@ def by_the_map(data: bytes) -> Any:
         try:
             request: Any = messages.decode_request(header)
         except SeglogError as error:
+            messages.pack_reply(1, error)  # it can be sent
             request = error
         return messages.OpenedRequest(request_id, request, header.get("api"), named_ack(header, request))
 
@@ -210,18 +211,24 @@ def test_a_reply_of_any_order_and_width_is_decoded_as_it_was(
     reply = data.draw(of_type(kind))
     header = {"id": request_id} | as_map(reply)
     shuffled = dict(data.draw(st.permutations(list(header.items()))))
-    expected = comparable(messages.decode_reply(header, kind))
+    expected = comparable(decoded_codes(reply))
+    assert comparable(messages.decode_reply(header, kind)) == expected
     for found in (packed(header), packed(shuffled), memoryview(bytearray(widely(shuffled)))):
         assert comparable(messages.decode_reply(found, kind)) == expected
         assert messages.reply_id_of(found) == request_id
 
 
-@given(header=HEADERS, api=st.sampled_from(list(messages.REQUESTS)), envelope=st.booleans())
-@example(header={"ack": math.nan}, api="hello", envelope=True)
-@example(header={"ack": [math.nan]}, api="append", envelope=True)
+@given(
+    header=HEADERS,
+    api=st.sampled_from(list(messages.REQUESTS)) | ANY,
+    version=st.just(1) | ANY,
+    envelope=st.booleans(),
+)
+@example(header={"ack": math.nan}, api="hello", version=1, envelope=True)
+@example(header={"ack": [math.nan]}, api="append", version=1, envelope=True)
 @settings(max_examples=examples(500))
-def test_any_map_is_opened_as_it_is_decoded(header: dict[str, Any], api: str, *, envelope: bool) -> None:
-    data = packed(header | ({"id": 1, "api": api, "v": 1} if envelope else {}))
+def test_any_map_is_opened_as_it_is_decoded(header: dict[str, Any], api: Any, version: Any, *, envelope: bool) -> None:
+    data = packed(header | ({"id": 1, "api": api, "v": version} if envelope else {}))
     assert outcome(lambda: messages.open_request(data)) == by_the_map(data)
 
 

@@ -98,7 +98,7 @@ def comparable(message: Any) -> Any:
 def test_every_message_comes_back_as_it_was(kind: type[messages.Message], data: st.DataObject) -> None:
     message = data.draw(of_type(kind))
     wire = decode_map(encode_value(message.to_wire()), "message")
-    assert comparable(_decoded_codes(kind.from_wire(wire))) == comparable(_decoded_codes(message))
+    assert comparable(decoded_codes(kind.from_wire(wire))) == comparable(decoded_codes(message))
     assert None not in wire.values(), "what has no value does not travel"
 
 
@@ -109,29 +109,9 @@ def test_a_step_of_a_login_has_a_limit(mechanism: str, token: bytes) -> None:
         messages.AuthenticateRequest.from_wire({"mechanism": mechanism, "token": token})
 
 
-def _decoded_codes(message: messages.Message) -> messages.Message:
+def decoded_codes(message: messages.Message) -> messages.Message:
     """Errors that share a code decode to one kind: compare after one trip on both sides."""
     return type(message).from_wire(message.to_wire())
-
-
-@each_case("kind", list(messages.REQUESTS.values()))
-@given(data=st.data(), request_id=st.integers(0, messages.INT64_MAX))
-def test_every_request_comes_back_with_its_id(
-    kind: type[messages.Request], data: st.DataObject, request_id: int
-) -> None:
-    request = data.draw(of_type(kind))
-    header = through_bytes(messages.request_header(request_id, request))
-    assert messages.request_id_of(header) == request_id
-    assert messages.decode_request(header) == request
-
-
-@each_case("kind", REPLIES)
-@given(data=st.data(), request_id=st.integers(0, messages.INT64_MAX))
-def test_every_reply_comes_back_with_its_id(kind: type[messages.Message], data: st.DataObject, request_id: int) -> None:
-    reply = data.draw(of_type(kind))
-    header = through_bytes(messages.reply_header(request_id, reply))
-    assert header["id"] == request_id
-    assert comparable(messages.decode_reply(header, kind)) == comparable(_decoded_codes(reply))
 
 
 def test_no_field_of_any_message_hides_a_key_of_the_envelope() -> None:
@@ -302,12 +282,6 @@ def test_a_newer_field_in_an_older_version_is_refused_and_nothing_else_is() -> N
     assert (caught.value.minimum, caught.value.maximum) == (1, 4)
 
 
-@each_case("topic_ids", [[], "t", {"t": 1}, {"t": None}, {1: "i"}])
-def test_topic_ids_are_text_by_text(topic_ids: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="topic_ids"):
-        messages.decode_request(FETCH | {"v": 2, "topic_ids": topic_ids})
-
-
 def test_an_error_about_a_very_long_name_is_short_enough_to_be_sent() -> None:
     long = "x" * 1_000_000
     assert len(refused_field(HELLO | {long: 1})) <= 60
@@ -344,23 +318,6 @@ def test_an_error_of_one_partition_does_not_fail_the_others() -> None:
 def test_an_error_that_is_none_is_not_taken_for_an_empty_reply(error: Any) -> None:
     with pytest.raises(RemoteProtocolError):
         messages.decode_reply({"id": 1, "error": error}, messages.TopicsReply)
-
-
-@each_case(
-    ("header", "kind"),
-    [
-        ({"id": 1}, messages.HelloReply),
-        ({"id": 1, "topic": 5}, messages.DeleteTopicReply),
-        ({"id": 1, "partitions": [{"topic": "t"}]}, messages.FetchReply),
-        ({"id": 1, "partitions": [{"topic": "t", "partition": 0, "error": "boom"}]}, messages.FetchReply),
-        ({"id": 1, "partitions": [{"topic": "t", "partition": 0, "size": 2**64 - 1}]}, messages.FetchReply),
-    ],
-)
-def test_a_reply_that_is_not_understood_is_the_brokers_error_not_ours(
-    header: dict[str, Any], kind: type[messages.Message]
-) -> None:
-    with pytest.raises(RemoteProtocolError, match="not understood"):
-        messages.decode_reply(header, kind)
 
 
 # --- The page of topics -----------------------------------------------------------------------------------------------
@@ -403,37 +360,6 @@ ANY: Final = st.recursive(
     max_leaves=15,
 )
 HEADERS: Final = st.dictionaries(NAMES, ANY, max_size=6)
-
-
-@given(header=HEADERS, api=st.sampled_from(list(messages.REQUESTS)) | ANY, version=st.just(1) | ANY)
-def test_any_header_gives_a_request_or_an_error_that_can_be_answered(
-    header: dict[str, Any], api: Any, version: Any
-) -> None:
-    """Any bytes give messages or one typed error."""
-    try:
-        request = messages.decode_request(through_bytes(header | {"api": api, "v": version}))
-    except (UnsupportedApiError, UnsupportedVersionError, InvalidRequestError) as error:
-        through_bytes(messages.reply_header(1, error))  # can be sent
-    else:
-        assert type(request) is messages.REQUESTS[api]
-
-
-@given(header=HEADERS, kind=st.sampled_from(REPLIES))
-def test_any_header_gives_a_reply_or_an_error(header: dict[str, Any], kind: type[messages.Message]) -> None:
-    try:
-        reply = messages.decode_reply(through_bytes(header), kind)
-    except SeglogError:
-        return
-    assert type(reply) is kind
-
-
-@given(payload=st.binary(max_size=100))
-def test_any_payload_gives_a_page_of_topics_or_the_brokers_error(payload: bytes) -> None:
-    try:
-        page = messages.decode_descriptions(payload)
-    except RemoteProtocolError:
-        return
-    assert all(type(entry) is messages.TopicDescription for entry in page)
 
 
 def test_messages_compare_by_value_and_show_their_fields() -> None:

@@ -203,7 +203,5 @@ def test_sequences_wrap_as_in_kafka(sequence: int, step: int) -> None:
 
 
 def test_the_last_sequence_of_a_batch_wraps() -> None:
-    assert add_sequence(INT32_MAX, 1) == 0
-    assert subtract_sequence(0, 1) == INT32_MAX
     batch = encode_batch([(0, None, b"", ())] * 21, producer_id=1, producer_epoch=0, base_sequence=INT32_MAX - 10)
     assert parse_header(batch).last_sequence == 9
