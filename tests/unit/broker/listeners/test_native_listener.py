@@ -192,21 +192,15 @@ def test_there_is_a_hint_for_any_first_bytes(first: bytes) -> None:
 # --- What breaks a connection, and what does not ----------------------------------------------------------------------
 
 
-async def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
+@each_case("sent", [0, 150_000])  # not a byte of the rest, or more than is read
+async def test_a_frame_over_the_limit_is_refused_before_it_is_read(sent: int) -> None:
     async with serving(FakeBroker(socket_request_max_bytes=1_000)) as served:
         peer = await served.greeted()
-        await peer.stream.send_all(PREFIX.pack(1_001, 20))  # and not a byte of the rest
+        await peer.stream.send_all(PREFIX.pack(max(1_001, sent), 20) + bytes(sent))
         header = (await peer.receive()).header
         assert header["id"] is None
         assert (code_of(header), header["error"]["limit"]) == ("FRAME_TOO_LARGE", 1_000)
         assert await peer.hung_up()
-
-
-async def test_the_refusal_arrives_although_the_peer_goes_on_sending() -> None:
-    async with serving(FakeBroker(socket_request_max_bytes=1_000)) as served:
-        peer = await served.greeted()
-        await peer.stream.send_all(PREFIX.pack(150_000, 20) + bytes(150_000))
-        assert code_of((await peer.receive()).header) == "FRAME_TOO_LARGE"
 
 
 async def test_requests_that_cannot_be_served_are_answered_and_the_connection_goes_on(peer: Peer) -> None:

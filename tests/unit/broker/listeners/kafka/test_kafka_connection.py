@@ -96,8 +96,9 @@ async def test_a_request_for_very_many_partitions_is_written_in_parts_and_answer
 
 
 async def test_api_versions_in_an_unknown_version(served: KafkaServed, peer: KafkaPeer) -> None:
-    """Api versions in an unknown version is answered in version 0 and the client tries again."""
-    await peer.stream.send_all(raw(18, 99, b"what nobody knows"))
+    """It is answered in its turn, in version 0, and the client tries again."""
+    await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9) + raw(18, 99, b"what nobody knows"))
+    assert results(await peer.receive(PRODUCED)) == [(0, 0)]
     correlation_id, response = read_response(18, 0, memoryview(await peer.receive_frame()))
     assert correlation_id == 7
     assert isinstance(response, messages.ApiVersionsResponse)
@@ -139,12 +140,6 @@ async def test_the_metadata_version_in_force_is_that_of_the_log_directory(served
                 feature="metadata.version", max_version_level=asked
             )
             assert (await peer.ask(messages.UpdateFeaturesRequest(feature_updates=[update]), 1)).error_code == code
-
-
-async def test_api_versions_in_an_unknown_version_waits_for_its_turn(peer: KafkaPeer) -> None:
-    await peer.stream.send_all(peer.frame(produce(("plain", 0, BATCH)), 9) + raw(18, 99, b""))
-    assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-    assert read_response(18, 0, memoryview(await peer.receive_frame()))[0] == 7
 
 
 @each_case("name", ["", "-client", "two words", "client."])
@@ -377,17 +372,22 @@ ERRORS: list[Callable[[], Exception]] = [
 ]
 
 
-@each_case("error", ERRORS)
+@each_case("error", [*ERRORS, None])  # without one, the response cannot be written
 @each_case("api_key", [18, 3])  # one that is served at once, and one in a task
-async def test_a_failing_handler_ends_its_connection(error: Callable[[], Exception], api_key: int) -> None:
+async def test_a_failing_handler_ends_its_connection(error: Callable[[], Exception] | None, api_key: int) -> None:
     """A handler that fails is logged and ends its connection when those before it are answered."""
     api = apis.APIS[api_key]
-    failed = failing(error)
+    cls = messages.MetadataResponse
 
-    async def fail(*_: object) -> Any:
-        failed()
+    def fail(*_: object) -> Any:
+        if error is not None:
+            raise error()
+        return cls(topics=[cls.MetadataResponseTopic(name=None)])
 
-    broken = api._replace(handle_now=failed) if api.handle_now else api._replace(handle=fail)
+    async def fail_later(*_: object) -> Any:
+        return fail()
+
+    broken = api._replace(handle_now=fail) if api.handle_now else api._replace(handle=fail_later)
     async with kafka() as served:
         peer = await served.connect()
         (await wire_of(served, peer)).apis = {**apis.APIS, api_key: broken}
@@ -402,28 +402,6 @@ async def test_a_failing_handler_ends_its_connection(error: Callable[[], Excepti
         assert entry["log_level"] == "error"
         assert entry["reason"].startswith(f"{api.name} failed: ")
         assert sum(served.broker.metrics.request_errors.values()) == 1
-        await is_alive(served)
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-async def test_a_response_that_cannot_be_written_ends_its_connection_as_a_failure_does(at_once: bool) -> None:
-    cls = messages.MetadataResponse
-    nameless = cls(topics=[cls.MetadataResponseTopic(name=None)])
-
-    async def serve(*_: object) -> Any:
-        return nameless
-
-    odd = apis.APIS[3]._replace(handle_now=(lambda *_: nameless) if at_once else None, handle=serve)
-    async with kafka() as served:
-        peer = await served.connect()
-        (await wire_of(served, peer)).apis = {**apis.APIS, 3: odd}
-        with capture_logs() as logged:
-            await peer.stream.send_all(
-                peer.frame(produce(("plain", 0, BATCH)), 9) + peer.frame(messages.MetadataRequest(topics=[]), 1)
-            )
-            assert results(await peer.receive(PRODUCED)) == [(0, 0)]
-            assert await peer.rest() == b""
-        assert reasons(logged) == ["Metadata failed: internal error while handling Metadata; see the broker log"]
         await is_alive(served)
 
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, TEMPLATES_MAX, Repeated
+from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_protocol.kafka import messages, write_request
 from seglog_protocol.kafka.structs import Request
@@ -135,10 +135,3 @@ async def test_a_long_request_has_no_template(served: KafkaServed) -> None:
     for number in range(3):
         await answer_to(peer, look_up(served, 0), 9, number, "x" * SHARED_BYTES_MAX)
     assert not await templates_of(served, peer)
-
-
-async def test_a_connection_keeps_few_templates_of_any_kind(served: KafkaServed) -> None:
-    peer = await served.connect()
-    for number in range(3 * TEMPLATES_MAX):
-        await answer_to(peer, look_up(served, 0), 9, number, str(number))
-    assert len(await templates_of(served, peer)) == TEMPLATES_MAX

@@ -155,7 +155,7 @@ async def compared(api: str, version: int, seed: int) -> int:
 
 @pytest.mark.parametrize("api", [api.name for api in APIS.values() if api.repeats is not None or api.key == PRODUCE])
 @given(SEEDS)
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_changed_request_is_served_as_without_templates(api: str, seed: int) -> None:
     (versions,) = [known.versions for known in APIS.values() if known.name == api]
     with capture_logs():
