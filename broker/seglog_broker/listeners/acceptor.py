@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import trio
 
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, Origin, split_address
 from seglog_broker.config.keys import DEFAULT_ORIGIN
 from seglog_broker.listeners import connection_task, hangup
@@ -18,8 +19,6 @@ from seglog_broker.listeners.transport import Transport, address_of, limit_recei
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_broker.runtime.lasting import Lasting
-from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_protocol.errors import PolicyViolationError, SeglogError
 
 DRAIN_SECONDS: Final = 5
@@ -111,24 +110,21 @@ class Acceptor:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        metrics: Metrics,
+        broker: Broker,
         connect: Callable[[Transport], Connection],
         encode_refusal: Callable[[SeglogError], bytes],
         faults: Faults | None = None,
         own_max: int | None = None,
         own_min: int = 0,
     ) -> None:
-        """``connect`` makes the connection of an accepted stream.
+        """``connect`` makes the connection of an accepted stream, ``encode_refusal`` the error for one too many.
 
-        ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many. ``faults``
-        are asked about each connection, in tests. ``own_max`` is the most connections of this protocol, beside the
-        limit of all together, of which it is also given no more than a part (``own_limit``). At a limit, such a
-        protocol takes one more in place of the one that has been idle the longest, else of one whose peer does not
-        read; it is refused where there is none. ``own_min`` connections it has also beyond the limit of all.
+        ``faults`` are asked about each connection, in tests. ``own_max`` is the most connections of this protocol,
+        beside the limit of all together, of which it is also given no more than a part (``own_limit``). At a limit,
+        such a protocol takes one more in place of the one that has been idle the longest, else of one whose peer does
+        not read; it is refused where there is none. ``own_min`` connections it has also beyond the limit of all.
         """
-        self._config = config
-        self._metrics = metrics
+        self._broker = broker
         self._connect = connect
         self._encode_refusal = encode_refusal
         self._faults = Faults() if faults is None else faults
@@ -140,17 +136,13 @@ class Acceptor:
         self._closing = trio.Event()
         self._handlers: trio.Nursery | None = None
 
-    async def run(
-        self,
-        listeners: Sequence[trio.SocketListener],
-        accounts: AccountStore,
-        task_status: trio.TaskStatus[list[str]],
-    ) -> None:
+    async def run(self, listeners: Sequence[trio.SocketListener], task_status: trio.TaskStatus[list[str]]) -> None:
         """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
 
         A connection's failure ends that connection, as the deletion of its account does. Raises OSError when accepting
         fails for good.
         """
+        accounts = self._broker.directory.accounts
         accounts.on_deleted.append(self.end_sessions)
         try:
             async with trio.open_nursery() as nursery:
@@ -160,7 +152,7 @@ class Acceptor:
                     await self._ready.wait()
                     async with trio.open_nursery() as acceptors:
                         for listener in listeners:
-                            limit_receive_buffers(listener, self._config().socket_receive_buffer_bytes)
+                            limit_receive_buffers(listener, self._broker.config.socket_receive_buffer_bytes)
                             acceptors.start_soon(self._accept, listener)
                         task_status.started(addresses_of(listeners))
                 finally:
@@ -188,7 +180,7 @@ class Acceptor:
 
     async def _watch_connections(self) -> None:
         """End connections that are idle or stalled, until accepting ends."""
-        config = self._config()
+        config = self._broker.config
         idle_ms, stall_ms = config.connections_max_idle_ms, config.seglog_connections_max_stall_ms
         idle_seconds = math.inf if idle_ms < 0 else idle_ms / 1000
         pause = min(WATCH_SECONDS_MAX, idle_seconds / 10, stall_ms / 10_000)
@@ -200,8 +192,8 @@ class Acceptor:
     async def _accept(self, listener: trio.SocketListener) -> None:
         """Accept connections of one socket for ever; those beyond the limit get an error."""
         assert self._handlers is not None
-        limit = connections_max(self._config())
-        own = limit if self._own_max is None else own_limit(self._config(), self._own_max)
+        limit = connections_max(self._broker.config)
+        own = limit if self._own_max is None else own_limit(self._broker.config, self._own_max)
         problem = Lasting()
         while True:
             try:
@@ -215,7 +207,7 @@ class Acceptor:
                 continue
             if problem.ends("accept"):
                 log.info("accept_resumed")
-            transport = Transport.of_stream(stream, self._config().socket_send_buffer_bytes)
+            transport = Transport.of_stream(stream, self._broker.config.socket_send_buffer_bytes)
             if not self._faults.accepts(transport):
                 transport.reset_at_close()
                 transport.close()
@@ -233,13 +225,13 @@ class Acceptor:
                 self._refusals += 1
                 self._handlers.start_soon(self._refuse, transport, limit, own)
             else:
-                self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
+                self._broker.metrics.connections_ended[EndReason.TOO_MANY.value] += 1
                 transport.close()
 
     def _has_room(self, limit: int, own: int) -> bool:
         """Whether there may be one more beside ``limit`` connections of all and ``own`` of this protocol."""
         count = len(self._connections)
-        return count < own and (self._metrics.connections_open < limit or count < self._own_min)
+        return count < own and (self._broker.metrics.connections_open < limit or count < self._own_min)
 
     def _makes_room(self) -> bool:
         """Cut the connection that has been idle the longest, if this protocol does that; else one that does not read.
@@ -282,7 +274,7 @@ class Acceptor:
         error = PolicyViolationError(sentence, limit=limit)
         error.retriable = True
         log.warning("connection_refused", peer=transport.peer, reason="too many connections", limit=limit)
-        self._metrics.connections_ended[EndReason.TOO_MANY.value] += 1
+        self._broker.metrics.connections_ended[EndReason.TOO_MANY.value] += 1
         try:
             transport.send(self._encode_refusal(error))
             await hangup.finish(transport)

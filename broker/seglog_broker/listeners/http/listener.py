@@ -67,8 +67,7 @@ async def serve_http(
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind, listener="http")
 
     refuse = _refusal if kind.tls is None else no_refusal
-    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refuse, faults, CONNECTIONS_MAX, kept)
-    await acceptor.run(listeners, broker.directory.accounts, task_status)
+    await Acceptor(broker, connect, refuse, faults, CONNECTIONS_MAX, kept).run(listeners, task_status)
 
 
 def _refusal(error: SeglogError) -> bytes:

@@ -67,5 +67,4 @@ async def serve_kafka(
         wire = partial(KafkaWire, broker, endpoint, native_port, leavers)
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind, listener=kind.name)
 
-    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, no_refusal, faults)
-    await acceptor.run(listeners, broker.directory.accounts, task_status)
+    await Acceptor(broker, connect, no_refusal, faults).run(listeners, task_status)

@@ -41,5 +41,4 @@ async def serve_native(
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind)
 
     refusal = encode_last_error if kind.tls is None else no_refusal
-    acceptor = Acceptor(lambda: broker.config, broker.metrics, connect, refusal, faults)
-    await acceptor.run(listeners, broker.directory.accounts, task_status)
+    await Acceptor(broker, connect, refusal, faults).run(listeners, task_status)

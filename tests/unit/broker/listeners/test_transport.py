@@ -5,18 +5,17 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.acceptor import Acceptor
+from seglog_broker.listeners.acceptor import Acceptor, no_refusal
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.transport import Transport, shown_host
-from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.storage.directory.accounts import AccountStore
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.support import each_case
+from tests.unit.broker.listeners.fake_broker import FakeBroker
 
 
 @each_case(
@@ -57,11 +56,12 @@ async def buffers_with(config: BrokerConfig) -> tuple[int, int]:
         transport.close()
         raise EnoughError
 
-    acceptor = Acceptor(lambda: config, Metrics(), connect, lambda _error: b"")
+    broker: Any = FakeBroker()
+    broker.config = config
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     with pytest.RaisesGroup(EnoughError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
-            [address] = await nursery.start(acceptor.run, listeners, AccountStore(ForgetfulFileSystem(), "/accounts"))
+            [address] = await nursery.start(Acceptor(broker, connect, no_refusal).run, listeners)
             host, _, port = address.rpartition(":")
             stream = await trio.open_tcp_stream(host, int(port))
             await stream.receive_some()
