@@ -12,7 +12,8 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.appender import Appended
-from seglog_broker.storage.log.loader import OpenReport, load
+from seglog_broker.storage.log.loaded_log import OpenReport
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.damage import BatchVerifier

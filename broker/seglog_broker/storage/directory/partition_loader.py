@@ -15,7 +15,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomicall
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
 from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs, save_together
-from seglog_broker.storage.log.loader import LoadedLog, OpenReport
+from seglog_broker.storage.log.loaded_log import LoadedLog, OpenReport
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition, topic_id_in
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE

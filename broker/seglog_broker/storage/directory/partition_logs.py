@@ -11,7 +11,8 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.closing import close_together
-from seglog_broker.storage.log.loader import LoadedLog, load
+from seglog_broker.storage.log.loaded_log import LoadedLog
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets

@@ -3,15 +3,11 @@
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import storage_error, why
-from seglog_broker.storage.log.log_files import LogOffsets, LogSettings, unreadable
+from seglog_broker.storage.log.loaded_log import LoadedLog
+from seglog_broker.storage.log.log_files import unreadable
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.log.roller import SegmentRoller
-from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile
-from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
-from seglog_broker.storage.producers.producer_state import ProducerState, TransactionEnd
+from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
@@ -66,32 +62,19 @@ class Appender:
         "_writes_alone",
     )
 
-    def __init__(
-        self,
-        directory: str,
-        clock: Clock,
-        settings: LogSettings,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state_file: StateFile,
-        producers: ProducerState,
-        transactions: TransactionIndexes,
-        roller: SegmentRoller,
-        leader_epoch: int,
-    ) -> None:
-        """``directory`` is for errors; batches get ``leader_epoch``."""
-        self._directory = directory
-        self._clock = clock
-        self._settings = settings
-        self._offsets = offsets
-        self._segments = segments
-        self._state_file = state_file
-        self._state = state_file.state
-        self._producers = producers
-        self._transactions = transactions
-        self._roller = roller
-        self._policy = roller.policy
-        self._leader_epoch = leader_epoch
+    def __init__(self, log: LoadedLog) -> None:
+        self._directory = log.files.directory  # for errors
+        self._clock = log.clock
+        self._settings = log.settings
+        self._offsets = log.offsets
+        self._segments = log.segments
+        self._state_file = log.state_file
+        self._state = log.state_file.state
+        self._producers = log.producers
+        self._transactions = log.transactions
+        self._roller = log.roller
+        self._policy = log.roller.policy
+        self._leader_epoch = log.leader_epoch  # of the batches
         self._writes_alone = False  # for the rest of a call, after a write of many has failed
 
     def append(

@@ -15,13 +15,9 @@ from seglog_broker.storage.io.filesystem import FileSystem, write_files_atomical
 from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import STOP_EXCESS, HandlePool
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error
-from seglog_broker.storage.log.flusher import LogFlusher
-from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.partition_state import StoppedAt
-from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile, StateWrite
-from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
+from seglog_broker.storage.log.state_file import StateWrite
 from seglog_protocol.errors import OutOfResourcesError
 
 LOGS_A_ROUND: Final = 64
@@ -35,58 +31,43 @@ Contents = list[tuple[str, bytes]]
 class LogClosing:
     """The closing of one log, in the steps of ``close_together``, which calls each of them once and in this order."""
 
-    def __init__(
-        self,
-        files: LogFiles,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state_file: StateFile,
-        epochs: LeaderEpochs,
-        snapshots: ProducerSnapshots,
-        flusher: LogFlusher,
-    ) -> None:
-        self.directory = files.directory
-        self._files = files
-        self._offsets = offsets
-        self._segments = segments
-        self._state_file = state_file
-        self._epochs = epochs
-        self._snapshots = snapshots
-        self._flusher = flusher
+    def __init__(self, log: LoadedLog) -> None:
+        self.directory = log.files.directory
+        self._log = log
         self._snapshot: tuple[str, bytes] | None = None
         self._state: StateWrite | None = None
 
     def begin(self, *, sparing: bool) -> Flush:
         """Write what the indexes have in memory; return the flush of all segments. Raises OSError or StorageError."""
-        self._segments.active.close()
-        return self._flusher.prepare_deep_flush(sparing=sparing)
+        self._log.segments.active.close()
+        return self._log.flusher.prepare_deep_flush(sparing=sparing)
 
     def end_flush(self, flush: Flush, error: OSError | None, *, sparing: bool) -> None:
         """Apply the result of the flush, and sync what it had no room for. Raises OSError or StorageError."""
-        if self._flusher.settle_flush(flush, error) < self._offsets.end:
-            self._flusher.flush_deep(sparing=sparing)
+        if self._log.flusher.settle_flush(flush, error) < self._log.offsets.end:
+            self._log.flusher.flush_deep(sparing=sparing)
 
     def last_files(self, *, sparing: bool) -> Contents:
         """The small files as they are to be found by the next start, without those that are so already."""
-        state, end = self._state_file.state, self._offsets.end
+        state, end, epochs = self._log.state_file.state, self._log.offsets.end, self._log.epochs
         if not sparing:
-            self._snapshot = self._snapshots.file_at(end)
+            self._snapshot = self._log.snapshots.file_at(end)
         if state.read_only is None:
             state.held_end = end
-        state.stopped = StoppedAt(self._offsets.start, end)
-        if sparing and self._state_file.is_expendable:
-            self._state_file.mark_dirty()
+        state.stopped = StoppedAt(self._log.offsets.start, end)
+        if sparing and self._log.state_file.is_expendable:
+            self._log.state_file.mark_dirty()
         else:
-            self._state = self._state_file.prepare_last()
+            self._state = self._log.state_file.prepare_last()
         return [
             *([] if self._snapshot is None else [self._snapshot]),
-            *([] if self._epochs.is_saved else [self._epochs.file]),  # retention truncates them and does not save
+            *([] if epochs.is_saved else [epochs.file]),  # retention truncates them and does not save
             *([] if self._state is None else [self._state.file]),
         ]
 
     def write(self, contents: Contents) -> None:
         """Write the last files of this log alone. Where the snapshot finds no room, a start reads more batches."""
-        fs = self._files.fs
+        fs = self._log.files.fs
         try:
             write_files_atomically(fs, contents)
         except OSError as error:
@@ -99,19 +80,18 @@ class LogClosing:
     def finish(self) -> None:
         """The last files are on the disk. Raises OSError."""
         if self._snapshot is not None:
-            self._snapshots.note_taken(self._offsets.end)
-        self._epochs.note_saved()
+            self._log.snapshots.note_taken(self._log.offsets.end)
+        self._log.epochs.note_saved()
         if self._state is not None:
-            self._state_file.finish(written=True)
+            self._log.state_file.finish(written=True)
             self._state = None
-        self._snapshots.remove_strays(self._segments.bases)
+        self._log.snapshots.remove_strays(self._log.segments.bases)
 
     def release(self) -> None:
         """Give up the writers, whatever has failed; the handle pool still has the files."""
         if self._state is not None:
-            self._state_file.finish(written=False)
-        for segment in self._segments.known():
-            segment.release()
+            self._log.state_file.finish(written=False)
+        self._log.release_writers()
 
 
 def close_together(

@@ -9,12 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
-from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile
-from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 
@@ -54,16 +50,9 @@ class FrozenLog(NamedTuple):
         return wanted
 
 
-def freeze(
-    files: LogFiles,
-    offsets: LogOffsets,
-    segments: SegmentList,
-    state_file: StateFile,
-    epochs: LeaderEpochs,
-    snapshots: ProducerSnapshots,
-) -> FrozenLog:
+def freeze(log: LoadedLog) -> FrozenLog:
     """The log at this moment. Raises OSError when index entries that are in memory cannot be written."""
-    active = segments.active
+    active = log.segments.active
     active.offset_index.write_pending()
     active.time_index.write_pending()
     lengths = {
@@ -75,18 +64,21 @@ def freeze(
         )
     }
     transactions = names.segment_file_name(active.base_offset, names.TXN_INDEX_SUFFIX)
-    if files.fs.exists(f"{files.directory}/{transactions}"):
-        lengths[transactions] = files.fs.stat(f"{files.directory}/{transactions}").size
-    contents = [(PARTITION_STATE_FILE, state_file.encoded_as_stopped()), (LEADER_EPOCH_CHECKPOINT, epochs.file[1])]
-    snapshot = snapshots.file_at(offsets.end)
+    if log.files.fs.exists(f"{log.files.directory}/{transactions}"):
+        lengths[transactions] = log.files.fs.stat(f"{log.files.directory}/{transactions}").size
+    contents = [
+        (PARTITION_STATE_FILE, log.state_file.encoded_as_stopped()),
+        (LEADER_EPOCH_CHECKPOINT, log.epochs.file[1]),
+    ]
+    snapshot = log.snapshots.file_at(log.offsets.end)
     if snapshot is not None:
-        contents.append((names.segment_file_name(offsets.end, names.SNAPSHOT_SUFFIX), snapshot[1]))
+        contents.append((names.segment_file_name(log.offsets.end, names.SNAPSHOT_SUFFIX), snapshot[1]))
     return FrozenLog(
-        files.directory,
-        offsets.start,
-        offsets.end,
-        state_file.state.read_only is None,
-        tuple(segments.bases),
+        log.files.directory,
+        log.offsets.start,
+        log.offsets.end,
+        log.state_file.state.read_only is None,
+        tuple(log.segments.bases),
         lengths,
         contents,
     )

@@ -4,7 +4,7 @@ Order matters throughout: a loss is recorded on the disk before the file that sh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final
@@ -14,11 +14,10 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.small_files import keep_copy
-from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.end_marks import LogMarks
-from seglog_broker.storage.log.flusher import LogFlusher
-from seglog_broker.storage.log.leader_epochs import EPOCH_MAX, EpochEntry, LeaderEpochs
-from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
+from seglog_broker.storage.log.leader_epochs import EPOCH_MAX, EpochEntry
+from seglog_broker.storage.log.loaded_log import LoadedLog, OpenReport
+from seglog_broker.storage.log.log_files import LogFiles, LogSettings
 from seglog_broker.storage.log.log_start import believed_start, records_gone
 from seglog_broker.storage.log.partition_state import (
     PARTITION_STATE_FILE,
@@ -35,66 +34,25 @@ from seglog_broker.storage.log.recovery import (
     settle_checksum,
     tidy_directory,
 )
-from seglog_broker.storage.log.roll_policy import RollPolicy
 from seglog_broker.storage.log.roller import (
     CHECKSUM_CATCH_UP_BYTES,
-    SegmentRoller,
     restore_append_times,
     restore_checksum,
 )
-from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile
-from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.log.truncation import discard
 from seglog_broker.storage.producers.producer_snapshots import (
     ProducerLoadReport,
-    ProducerSnapshots,
     Replaying,
     replay,
     replayed,
 )
-from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, StorageError
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """The default of ``producer.id.expiration.ms``."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenReport:
-    """The result of loading a partition, for the log of the broker."""
-
-    recovery: RecoveryReport | None
-    rebuilt_indexes: int
-    problems: Sequence[str]  # small files that were ignored or contradicted, a sentence each
-    producers: ProducerLoadReport
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedLog:
-    """The parts of a loaded log, for ``PartitionLog``, and the report."""
-
-    files: LogFiles
-    clock: Clock
-    settings: LogSettings
-    offsets: LogOffsets
-    segments: SegmentList
-    state_file: StateFile
-    damage: DamageMap
-    finder: DamageFinder
-    epochs: LeaderEpochs
-    leader_epoch: int
-    producers: ProducerState
-    snapshots: ProducerSnapshots
-    transactions: TransactionIndexes
-    flusher: LogFlusher
-    roller: SegmentRoller
-    first_dirty_offset: int | None
-    report: OpenReport
 
 
 def load(
@@ -130,18 +88,21 @@ def load(
     """
     files = LogFiles(fs, handles, directory)
     found = tidy_directory(fs, directory, clean=clean)
-    loader = _Loader(
+    state, problem = _read_state(files)
+    log = LoadedLog(
         files,
         clock,
         LogSettings(config),
-        found,
-        clean=clean,
-        compacted_before=first_dirty_offset or 0,
+        state,
+        first_dirty_offset=first_dirty_offset,
         producer_expiration_ms=producer_expiration_ms,
         random=random or Random(),  # noqa: S311 - spreads rolls, protects nothing
     )
+    loader = _Loader(log, found, clean=clean)
+    if problem is not None:
+        loader.problems.append(problem)
     try:
-        report = loader.load(
+        log.report = loader.load(
             recovery_point=recovery_point,
             high_watermark=high_watermark,
             saved_end=saved_end,
@@ -151,111 +112,26 @@ def load(
             progress=progress,
         )
     except BaseException:
-        loader.release()
+        log.release()
         raise
-    return loader.loaded(report, first_dirty_offset)
-
-
-def _make_segment(
-    files: LogFiles, settings: LogSettings, damage: DamageMap, base_offset: int, existing: Sequence[str]
-) -> Segment:
-    """The segment at ``base_offset``, as the configuration in force wants it; ``existing`` are the files it has."""
-    return Segment(
-        files.fs,
-        files.handles,
-        files.directory,
-        base_offset,
-        index_bytes_max=settings.config.segment_index_bytes,
-        index_interval=settings.config.index_interval_bytes,
-        existing=existing,
-        damaged=damage.list_for(base_offset),
-    )
+    return log
 
 
 class _Loader:
-    """Builds the parts of a log, step by step."""
+    """Fills the parts of a log, step by step."""
 
-    def __init__(
-        self,
-        files: LogFiles,
-        clock: Clock,
-        settings: LogSettings,
-        found: Sequence[str],
-        *,
-        clean: bool,
-        compacted_before: int,
-        producer_expiration_ms: int,
-        random: Random,
-    ) -> None:
+    def __init__(self, log: LoadedLog, found: Sequence[str], *, clean: bool) -> None:
         """``found`` are the names in the directory, after ``tidy_directory``."""
-        self._files = files
-        self._clock = clock
-        self._settings = settings
+        self.problems: list[str] = []
+        self._log = log
+        self._state = log.state_file.state
         self._found = found
         self._clean = clean
-        self._problems: list[str] = []
-        state, problem = _read_state(files)
-        self._damage = DamageMap(state.damaged)
-        # Not a method of this object, which the list would keep in memory for as long as the log is open.
-        make_segment = partial(_make_segment, files, settings, self._damage)
-        self._segments = SegmentList(files.fs, files.directory, make_segment)
-        self._offsets = LogOffsets()
-        self._epochs = LeaderEpochs(files.fs, files.directory)
-        self._state_file = StateFile(files, state, self._offsets, self._epochs, self._segments)
-        self._state = state
-        self._stopped = state.stopped  # the ends of the log at the last clean stop, if known
-        self._epoch_before = self._load_epochs(compacted_before)
-        if self._epochs.problem is not None:
-            copied = keep_copy(files.fs, f"{files.directory}/{LEADER_EPOCH_CHECKPOINT}")
-            self._problems.append(f"{LEADER_EPOCH_CHECKPOINT} is ignored: {self._epochs.problem}; {copied}")
-        if problem is not None:
-            self._problems.append(problem)
-        self._producers = ProducerState(expiration_ms=producer_expiration_ms)
-        self._snapshots = ProducerSnapshots(files.fs, files.directory, self._producers)
-        self._transactions = TransactionIndexes(files, state, self._segments, self._snapshots)
-        self._flusher = LogFlusher(
-            files, self._offsets, self._segments, self._state_file, self._snapshots, self._transactions
-        )
-        self._finder = DamageFinder(self._damage, self._state_file, files.handles.only_warm)
-        self._roller = SegmentRoller(
-            files.directory,
-            clock,
-            self._offsets,
-            self._segments,
-            RollPolicy(settings, random),
-            self._state_file,
-            self._snapshots,
-            self._flusher,
-        )
-        self._leader_epoch = 0
-
-    def loaded(self, report: OpenReport, first_dirty_offset: int | None) -> LoadedLog:
-        """The parts, after ``load``."""
-        return LoadedLog(
-            self._files,
-            self._clock,
-            self._settings,
-            self._offsets,
-            self._segments,
-            self._state_file,
-            self._damage,
-            self._finder,
-            self._epochs,
-            self._leader_epoch,
-            self._producers,
-            self._snapshots,
-            self._transactions,
-            self._flusher,
-            self._roller,
-            first_dirty_offset,
-            report,
-        )
-
-    def release(self) -> None:
-        """Close every file without writing anything."""
-        for segment in self._segments.known():
-            segment.release()
-        self._files.handles.forget_in(self._files.directory)
+        self._stopped = self._state.stopped  # the ends of the log at the last clean stop, if known
+        self._epoch_before = self._load_epochs(log.first_dirty_offset or 0)
+        if log.epochs.problem is not None:
+            copied = keep_copy(log.files.fs, f"{log.files.directory}/{LEADER_EPOCH_CHECKPOINT}")
+            self.problems.append(f"{LEADER_EPOCH_CHECKPOINT} is ignored: {log.epochs.problem}; {copied}")
 
     def _load_epochs(self, compacted_before: int) -> int:
         """Read the leader epochs; return the highest epoch ever used, -1 for none.
@@ -263,7 +139,7 @@ class _Loader:
         Kafka's file of epochs has no checksum, but the state file does. So after a clean stop of seglog the epochs in
         the state replace those of the file, unless the file has a higher epoch.
         """
-        state, epochs = self._state, self._epochs
+        state, epochs = self._state, self._log.epochs
         is_own_stop = self._clean and state.stopped is not None  # not a stop of Kafka
         if self._clean and state.stopped is not None:
             state.log_start = state.stopped.log_start
@@ -271,7 +147,9 @@ class _Loader:
         state.compacted_before = max(state.compacted_before, compacted_before)
         epochs.load()
         # a stop of a version that did not store epochs in the state did not sync the file after retention, either
-        is_current = bool(state.epochs) or not self._files.fs.exists(f"{self._files.directory}/{PARTITION_STATE_FILE}")
+        is_current = bool(state.epochs) or not self._log.files.fs.exists(
+            f"{self._log.files.directory}/{PARTITION_STATE_FILE}"
+        )
         self._epochs_of_stop = list(epochs.entries) if is_current else []  # Kafka's file, as a clean stop wrote it
         remembered = [EpochEntry(*entry) for entry in state.epochs]
         highest = max(remembered, default=None)
@@ -295,12 +173,12 @@ class _Loader:
         progress: Progress | None,
     ) -> OpenReport:
         """Load segments, offsets, epochs and producers; the arguments are those of the function ``load``."""
-        clean, state, segments, offsets = self._clean, self._state, self._segments, self._offsets
+        clean, state, segments, offsets = self._clean, self._state, self._log.segments, self._log.offsets
         segments.load(self._found)
         is_bare = not segments
         if is_bare:
-            self._roller.begin(self._base_without_segments(log_start))
-            self._problems.append(
+            self._log.roller.begin(self._base_without_segments(log_start))
+            self.problems.append(
                 "it had no .log file, and its records are lost: restore them from a backup, if you have one"
             )
         stopped = self._stopped if clean and saved_end is None else None  # checkpoints are older than a recovery
@@ -329,7 +207,7 @@ class _Loader:
         clean = clean and is_known
         if not is_known:
             if not may_recover:
-                raise TailUnreadError(self._files.directory)
+                raise TailUnreadError(self._log.files.directory)
             held_end = marks.held_end() if expected is None else expected
             recovery, replaying = self._recover(
                 recovery_point,
@@ -340,52 +218,52 @@ class _Loader:
             )
             end = segments.active.activate()
         if marks.without_log:  # only now: what they show has been recorded
-            remove_without_log(self._files.fs, self._files.directory, self._found, set(segments.bases))
+            remove_without_log(self._log.files.fs, self._log.files.directory, self._found, set(segments.bases))
         rebuilt = self._rebuild_missing_indexes()
         if recovery is None:
-            restore_checksum(self._files, segments, self._state_file, bytes_max=CHECKSUM_CATCH_UP_BYTES)
+            restore_checksum(self._log.files, segments, self._log.state_file, bytes_max=CHECKSUM_CATCH_UP_BYTES)
         else:  # the recovery has just read all of it
             active = segments.active
             restore_checksum(
-                self._files, segments, self._state_file, bytes_max=active.size, is_sound=not active.damaged
+                self._log.files, segments, self._log.state_file, bytes_max=active.size, is_sound=not active.damaged
             )
         offsets.end = offsets.durable_end = max(end, segments.active.base_offset)
         if state.read_only is not None:  # reading proves nothing after a failed fsync
             offsets.durable_end = min(recovery_point, offsets.end)
         if offsets.end < log_start:
-            self._epoch_before = max(self._epoch_before, self._epochs.latest, segments.active.last_leader_epoch)
+            self._epoch_before = max(self._epoch_before, self._log.epochs.latest, segments.active.last_leader_epoch)
             self._restart_at(log_start)
             replaying = None  # the records that it counted are gone
         if recovery is not None and state.read_only is None:  # the recovery has synced the log
             state.held_end = offsets.end
-            self._state_file.mark_dirty()
+            self._log.state_file.mark_dirty()
         offsets.start = max(log_start, offsets.start)
         state.compacted_before = min(state.compacted_before, offsets.end)
-        self._damage.forget_before(segments.bases[0], offsets.start)
+        self._log.damage.forget_before(segments.bases[0], offsets.start)
         self._begin_epoch(clean=clean)
         if saves_epochs:
-            self._epochs.save()
-        restore_append_times(self._files, segments, self._state_file, clean=clean)
-        self._state_file.begin()
+            self._log.epochs.save()
+        restore_append_times(self._log.files, segments, self._log.state_file, clean=clean)
+        self._log.state_file.begin()
         if replaying is not None:
-            producers = self._snapshots.finish(replaying, offsets.end)
+            producers = self._log.snapshots.finish(replaying, offsets.end)
         else:
-            producers = self._snapshots.load(
+            producers = self._log.snapshots.load(
                 self._found,
                 segments.bases,
                 log_start=max(offsets.start, segments.bases[0]),
                 log_end=offsets.end,
                 recovered_from=None if clean else offsets.end if recovery is None else recovery.first_base,
-                now_ms=self._clock.now_ms(),
+                now_ms=self._log.clock.now_ms(),
                 replay=partial(replay, segments),
             )
-        self._problems += [*marks.problems(offsets.end), *producers.problems]
+        self.problems += [*marks.problems(offsets.end), *producers.problems]
         self._load_transaction_indexes(producers, rebuilt if is_whole else [*rebuilt, active.base_offset])
-        return OpenReport(recovery, len(rebuilt), self._problems, producers)
+        return OpenReport(recovery, len(rebuilt), self.problems, producers)
 
     def _base_without_segments(self, log_start: int) -> int:
         """The base offset for a log without segments: the highest offset known, so that few offsets are used twice."""
-        epochs = [entry.start_offset for entry in self._epochs.entries]
+        epochs = [entry.start_offset for entry in self._log.epochs.entries]
         return max(log_start, self._state.log_start or 0, self._state.deleted_before, *epochs[-1:])
 
     def _find_start(self, claimed: int, stopped: StoppedAt | None) -> int:
@@ -395,38 +273,40 @@ class _Loader:
         beginning are missing, the log still begins with them: so every start reports them, and readers get an error,
         until ``seglogd check --repair`` lets the log begin at its first segment.
         """
-        first = self._segments.bases[0]
-        is_empty = len(self._segments) == 1 and not self._segments.active.size
-        believed = believed_start(claimed, self._state, self._epochs.entries, first, is_empty=is_empty)
+        first = self._log.segments.bases[0]
+        is_empty = len(self._log.segments) == 1 and not self._log.segments.active.size
+        believed = believed_start(claimed, self._state, self._log.epochs.entries, first, is_empty=is_empty)
         if believed.problem is not None:
-            self._problems.append(believed.problem)
+            self.problems.append(believed.problem)
         elif stopped is not None and first <= stopped.log_start != max(claimed, first):
-            self._problems.append(
+            self.problems.append(
                 f"{LOG_START_CHECKPOINT} says {claimed}, where the last stop had {stopped.log_start}: it is ignored"
             )
         gone = records_gone(claimed, self._state, self._epochs_of_stop if self._clean else (), first)
         if gone is not None:
-            log_directory = self._files.directory.rpartition("/")[0]
-            self._problems.append(
+            log_directory = self._log.files.directory.rpartition("/")[0]
+            self.problems.append(
                 f"the records {gone.start} to {gone.end - 1} are missing at the beginning of the log (by "
                 f"{gone.source}): restore their segments from a backup, or stop the broker and accept the loss with "
                 f"`seglogd check --repair {log_directory}`"
             )
             missing = DamagedRange(gone.start, first, first, 0, 0, "missing")
-            known = [damage for damage in self._damage.ranges if damage.start_offset >= first]  # not in lost segments
-            self._damage.replace([missing, *known])
-            self._state_file.mark_dirty()
-        self._damage.replace([damage for damage in self._damage.ranges if not self._is_restored(damage)])
-        self._offsets.start = max(believed.offset, first) if gone is None else gone.start
+            known = [
+                damage for damage in self._log.damage.ranges if damage.start_offset >= first
+            ]  # not in lost segments
+            self._log.damage.replace([missing, *known])
+            self._log.state_file.mark_dirty()
+        self._log.damage.replace([damage for damage in self._log.damage.ranges if not self._is_restored(damage)])
+        self._log.offsets.start = max(believed.offset, first) if gone is None else gone.start
         return believed.offset
 
     def _is_restored(self, damage: DamagedRange) -> bool:
         """Whether a segment with records begins where offsets were missing. Later searches find what it lacks."""
         if damage.reason != "missing" or damage.start_offset == damage.segment:
             return False
-        number = self._segments.first_from(damage.start_offset)
-        is_there = self._segments.bases[number : number + 1] == [damage.start_offset]
-        return is_there and self._segments.size_between(number, number + 1) > 0
+        number = self._log.segments.first_from(damage.start_offset)
+        is_there = self._log.segments.bases[number : number + 1] == [damage.start_offset]
+        return is_there and self._log.segments.size_between(number, number + 1) > 0
 
     def _recover(
         self,
@@ -442,25 +322,25 @@ class _Loader:
         ``held_end`` and ``is_exact`` are those of ``LogRecovery``. Also returns the producer state, rebuilt up to the
         end of the log.
         """
-        state, segments = self._state, self._segments
+        state, segments = self._state, self._log.segments
         first = max(0, segments.floor(recovery_point))
         scanned_from = segments.bases[first]
         if held_end > max(scanned_from, state.held_end):
             state.held_end = held_end  # the snapshot that shows it is about to be removed
-            self._state_file.save()
-        replaying = self._snapshots.begin(
+            self._log.state_file.save()
+        replaying = self._log.snapshots.begin(
             self._found,
             segments.bases,
             log_start=max(log_start, segments.bases[0]),
             recovered_from=scanned_from,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._log.clock.now_ms(),
         )
-        for batch in replay(segments, self._producers.end_offset, scanned_from):
+        for batch in replay(segments, self._log.producers.end_offset, scanned_from):
             replaying.note(batch)
-        known = list(self._damage.ranges)
+        known = list(self._log.damage.ranges)
         recovery = LogRecovery(
-            self._files.fs,
-            self._epochs,
+            self._log.files.fs,
+            self._log.epochs,
             compacted_before=state.compacted_before,
             held_end=held_end,
             is_exact=is_exact,
@@ -489,16 +369,16 @@ class _Loader:
         new = [d for d in report.damaged if d.reason == "damaged" and d.start_offset >= held and d not in known]
         unsynced = (d for d in [*kept, *report.damaged] if d in new or state.is_unsynced(d))
         state.unsynced = [(damage.start_offset, damage.end_offset) for damage in unsynced]
-        self._damage.replace([*kept, *report.damaged])
+        self._log.damage.replace([*kept, *report.damaged])
         if report.damaged or kept != known:
-            self._state_file.save()
+            self._log.state_file.save()
         if report.sync_error is not None:
-            self._state_file.mark_read_only(f"an fsync failed: {report.sync_error}")
+            self._log.state_file.mark_read_only(f"an fsync failed: {report.sync_error}")
         if report.fresh_base is not None:  # appends go to a new segment, after the damage
-            self._roller.begin(report.fresh_base)
+            self._log.roller.begin(report.fresh_base)
         for segment in segments[first:-1]:
             settle_checksum(segment)
-        self._files.fs.sync_directory(self._files.directory)
+        self._log.files.fs.sync_directory(self._log.files.directory)
         return report, replaying
 
     def _load_transaction_indexes(self, producers: ProducerLoadReport, rebuilt: Sequence[int]) -> None:
@@ -506,7 +386,7 @@ class _Loader:
 
         ``rebuilt`` are the bases of segments whose other indexes were missing: then this one may be missing as well.
         """
-        bases, end, transactions = self._segments.bases, self._offsets.end, self._transactions
+        bases, end, transactions = self._log.segments.bases, self._log.offsets.end, self._log.transactions
         before = self._state.transaction_indexes
         doubtful = transactions.load(self._found, end)
         known_below = end
@@ -520,58 +400,60 @@ class _Loader:
             is_told = self._clean or base >= self._state.compacted_before
             if base < known_below and transactions.mend(base) and is_told:
                 name = names.segment_file_name(base, names.TXN_INDEX_SUFFIX)
-                self._problems.append(f"{name} was not as it was written, and has been made again from the log")
+                self.problems.append(f"{name} was not as it was written, and has been made again from the log")
         if self._state.transaction_indexes != (before or {}):
-            self._state_file.mark_dirty()
+            self._log.state_file.mark_dirty()
 
     def _has_markers(self, base: int) -> bool:
-        return any(header.is_control for _, header in self._segments[self._segments.floor(base)].log.batches())
+        return any(header.is_control for _, header in self._log.segments[self._log.segments.floor(base)].log.batches())
 
     def _rebuild_missing_indexes(self) -> list[int]:
         """Rebuild missing index files of closed segments; return their bases. The first seek checks the others."""
         rebuilt: list[int] = []
-        for segment in self._segments.closed_without_index():
-            number = self._segments.first_from(segment.base_offset)
+        for segment in self._log.segments.closed_without_index():
+            number = self._log.segments.first_from(segment.base_offset)
             while not (segment.offset_index.exists and segment.time_index.exists):
                 try:
                     segment.indexes.rebuild()
                     rebuilt.append(segment.base_offset)
                     break
                 except CorruptRecordError as error:
-                    self._finder.measure(segment, self._segments.end_of(number, self._offsets.end), error)
+                    self._log.finder.measure(segment, self._log.segments.end_of(number, self._log.offsets.end), error)
         return rebuilt
 
     def _restart_at(self, offset: int) -> None:
         """Restart the log at ``offset``, its proven log start, which is after its end: all its records were deleted."""
-        former = self._segments[:]
-        self._roller.begin(offset)
-        self._files.fs.sync_directory(self._files.directory)  # first, or a crash could leave no segment
-        discard(self._files, former)
-        self._segments.drop_oldest(len(former))
-        self._epochs.entries = []
+        former = self._log.segments[:]
+        self._log.roller.begin(offset)
+        self._log.files.fs.sync_directory(self._log.files.directory)  # first, or a crash could leave no segment
+        discard(self._log.files, former)
+        self._log.segments.drop_oldest(len(former))
+        self._log.epochs.entries = []
         self._state.checksum = None
-        self._damage.replace(())
-        self._offsets.start = self._offsets.end = self._offsets.durable_end = offset
-        self._state_file.save()
+        self._log.damage.replace(())
+        self._log.offsets.start = self._log.offsets.end = self._log.offsets.durable_end = offset
+        self._log.state_file.save()
 
     def _begin_epoch(self, *, clean: bool) -> None:
         """Choose the leader epoch of this start, which is to be saved before anything is appended."""
-        epochs, end = self._epochs, self._offsets.end
+        epochs, end = self._log.epochs, self._log.offsets.end
         current = max(
-            self._epoch_before, epochs.latest, self._segments.active.last_leader_epoch
+            self._epoch_before, epochs.latest, self._log.segments.active.last_leader_epoch
         )  # the highest ever used, before anything is trimmed
         if not clean or current < 0:
             current += 1
         if current > EPOCH_MAX:
-            raise StorageError(f"{self._files.directory} has reached leader epoch {current}, which no batch can carry")
+            raise StorageError(
+                f"{self._log.files.directory} has reached leader epoch {current}, which no batch can carry"
+            )
         newest = epochs.entries[-1] if epochs.entries else None
         epochs.truncate_from_end(end)
         if newest is not None and newest.epoch == current and newest.start_offset <= end:
             epochs.assign(*newest)
         else:
             epochs.assign(current, end)
-        epochs.truncate_from_start(self._offsets.start)
-        self._leader_epoch = current
+        epochs.truncate_from_start(self._log.offsets.start)
+        self._log.leader_epoch = current
 
 
 def _read_state(files: LogFiles) -> tuple[PartitionState, str | None]:

@@ -18,12 +18,10 @@ from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
 from seglog_broker.storage.log.closing import LogClosing, close_together
 from seglog_broker.storage.log.freezing import FrozenLog, freeze
-from seglog_broker.storage.log.loader import LoadedLog
-from seglog_broker.storage.log.log_files import LogOffsets
+from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.retention import LogRetention
-from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.traced_reader import TracedReader
 from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.damage import DamagedRange
@@ -47,105 +45,61 @@ class PartitionLog:
         self.directory = loaded.files.directory
         self.epochs = loaded.epochs
         self.leader_epoch = loaded.leader_epoch
+        self.offsets = loaded.offsets
+        """Its offsets as they are at any time, for those who look at many logs. Only the log itself changes them."""
         self.producers = loaded.producers
-        self._files = loaded.files
-        self._settings = loaded.settings
-        self._offsets = loaded.offsets
-        self._segments = loaded.segments
+        self.segments = loaded.segments
+        """The segments in offset order; the last one is active. Only the log itself changes the list."""
         self.state_file = loaded.state_file
-        self._damage = loaded.damage
-        self._snapshots = loaded.snapshots
         self.transactions = loaded.transactions
         self.flusher = loaded.flusher
         self.roller = loaded.roller
-        appender = Appender(
-            loaded.files.directory,
-            loaded.clock,
-            loaded.settings,
-            loaded.offsets,
-            loaded.segments,
-            loaded.state_file,
-            loaded.producers,
-            loaded.transactions,
-            loaded.roller,
-            loaded.leader_epoch,
-        )
-        reader = LogReader(loaded.offsets, loaded.segments, loaded.state_file.state, loaded.damage, loaded.finder)
-        self.truncation = LogTruncation(
-            loaded.files,
-            loaded.clock,
-            loaded.offsets,
-            loaded.segments,
-            loaded.state_file,
-            loaded.damage,
-            loaded.epochs,
-            loaded.leader_epoch,
-            loaded.snapshots,
-            loaded.transactions,
-            loaded.roller,
-            loaded.flusher,
-        )
-        self.retention = LogRetention(
-            loaded.clock, loaded.settings, loaded.offsets, loaded.segments, loaded.state_file.state
-        )
-        self.cleaning = LogCleaning(
-            loaded.files,
-            loaded.clock,
-            loaded.settings,
-            loaded.offsets,
-            loaded.segments,
-            loaded.state_file,
-            loaded.damage,
-            loaded.producers,
-            loaded.snapshots,
-            loaded.transactions,
-            loaded.first_dirty_offset,
-        )
+        self.truncation = LogTruncation(loaded)
+        self.retention = LogRetention(loaded)
+        self.cleaning = LogCleaning(loaded, loaded.first_dirty_offset)
+        self._log = loaded
+        appender = Appender(loaded)
+        reader = LogReader(loaded)
         self.append = appender.append
         self.append_marker = appender.append_marker
         self.read = reader.read
         self._end_of_slice = reader.end_of
         self.seek = reader.seek
         self.find_timestamp = reader.find_timestamp
-        self.traced = partial(
-            TracedReader, loaded.offsets, loaded.segments, loaded.state_file.state, loaded.damage, loaded.finder
-        )
+        self.traced = partial(TracedReader, loaded)
         self.check_offset = reader.check_offset
         self.slice_near_end = reader.slice_near_end
         self.prepare_flush = loaded.flusher.prepare_flush
         self.finish_flush = loaded.flusher.finish_flush
+        self.release = loaded.release
+        self.release_writers = loaded.release_writers
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> TopicConfig:
         """The topic configuration in force; see ``reconfigure``."""
-        return self._settings.config
-
-    @property
-    def offsets(self) -> LogOffsets:
-        """Its offsets as they are at any time, for those who look at many logs. Only the log itself changes them."""
-        return self._offsets
+        return self._log.settings.config
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return self._offsets.start
+        return self.offsets.start
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
-        return self._offsets.end
+        return self.offsets.end
 
     @property
     def last_stable_offset(self) -> int:
         """Where the first open transaction begins; the log end without one."""
-        return self._offsets.stable_end(self.producers.first_unstable_offset)
+        return self.offsets.stable_end(self.producers.first_unstable_offset)
 
     @property
     def durable_end_offset(self) -> int:
         """Everything below it survives a power cut."""
-        return self._offsets.durable_end
+        return self.offsets.durable_end
 
     @property
     def proven_start_offset(self) -> int:
@@ -163,19 +117,14 @@ class PartitionLog:
         return self.state_file.state
 
     @property
-    def segments(self) -> SegmentList:
-        """The segments in offset order; the last one is active. Only the log itself changes the list."""
-        return self._segments
-
-    @property
     def active(self) -> Segment:
         """The segment that is appended to."""
-        return self._segments.active
+        return self.segments.active
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return self._segments.total_size
+        return self.segments.total_size
 
     def behind_unsynced(self, offset: int) -> int:
         """``offset``, or where a reader goes on that passes what a power cut may have torn."""
@@ -193,7 +142,7 @@ class PartitionLog:
         """
         if not self.transactions.bases:
             return []
-        base = self._segments.bases[self._segments.floor(found.start_offset)]
+        base = self.segments.bases[self.segments.floor(found.start_offset)]
         try:
             return self.transactions.find(base, found.start_offset, self._end_of_slice(found))
         except OSError as error:
@@ -205,7 +154,7 @@ class PartitionLog:
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use another topic configuration: limits apply from the next append on, index settings from the next roll."""
-        self._settings.config = config
+        self._log.settings.config = config
         self.roller.policy.draw_age()
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
@@ -221,7 +170,7 @@ class PartitionLog:
 
     def note_damage(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
         """Skip damaged ranges, found by reading a whole closed segment, from now on; return those that are new."""
-        news = self._damage.note(found)
+        news = self._log.damage.note(found)
         if news:
             self.state_file.mark_dirty()
         return news
@@ -230,7 +179,7 @@ class PartitionLog:
 
     def forget_last_append(self) -> None:
         """Drop the recorded time of the last append, which cannot be true: the file's modification time is used."""
-        self.state_file.state.last_append_ms = None
+        self.state.last_append_ms = None
         self.state_file.mark_dirty()
 
     def truncate_before(self, offset: int) -> int:
@@ -241,7 +190,7 @@ class PartitionLog:
         start has moved, but the state that records it is only saved by the next call, for whatever offset, or later.
         Raises OffsetOutOfRangeError for an offset beyond the log end.
         """
-        self.check_offset(max(offset, self._offsets.start))
+        self.check_offset(max(offset, self.offsets.start))
         return self.truncation.truncate_before(offset)
 
     # --- Copies -------------------------------------------------------------------------------------------------------
@@ -251,37 +200,19 @@ class PartitionLog:
 
         Raises OSError when the entries of the active segment's indexes cannot be written.
         """
-        return freeze(self._files, self._offsets, self._segments, self.state_file, self.epochs, self._snapshots)
+        return freeze(self._log)
 
     # --- Closing ------------------------------------------------------------------------------------------------------
 
     def closing(self) -> LogClosing:
         """What closes the log, alone or with others: see ``close_together``. It is released afterwards."""
-        return LogClosing(
-            self._files,
-            self._offsets,
-            self._segments,
-            self.state_file,
-            self.epochs,
-            self._snapshots,
-            self.flusher,
-        )
+        return LogClosing(self._log)
 
     def close(self) -> None:
         """Flush everything and close every file. After this a start need not check the directory.
 
         Raises StorageError when the disk fails; the next start then has to recover the log.
         """
-        [error] = close_together(self._files.fs, self._files.handles, [self.closing()])
+        [error] = close_together(self._log.files.fs, self._log.files.handles, [self.closing()])
         if error is not None:
             raise error
-
-    def release(self) -> None:
-        """Close every file without writing anything."""
-        self.release_writers()
-        self._files.handles.forget_in(self.directory)
-
-    def release_writers(self) -> None:
-        """As ``release``, except for files in the handle pool: the caller calls ``HandlePool.forget_in``."""
-        for segment in self._segments.known():
-            segment.release()

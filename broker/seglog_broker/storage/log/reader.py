@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
-from seglog_broker.storage.log.log_files import LogOffsets, unreadable
-from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.loaded_log import LoadedLog
+from seglog_broker.storage.log.log_files import unreadable
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.segment_log import LogSlice
@@ -26,20 +24,12 @@ class LogReader:
 
     __slots__ = ("_damage", "_finder", "_offsets", "_proven", "_segments", "_state")
 
-    def __init__(
-        self,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state: PartitionState,
-        damage: DamageMap,
-        finder: DamageFinder,
-    ) -> None:
-        """``state`` has the compacted part of the log, and why the log start moved."""
-        self._offsets = offsets
-        self._segments = segments
-        self._state = state
-        self._damage = damage
-        self._finder = finder
+    def __init__(self, log: LoadedLog) -> None:
+        self._offsets = log.offsets
+        self._segments = log.segments
+        self._state = log.state_file.state  # has the compacted part of the log, and why the log start moved
+        self._damage = log.damage
+        self._finder = log.finder
         self._proven: dict[int, int] = {}  # by offset read: the base offset of a batch that looked odd and was verified
 
     def read(

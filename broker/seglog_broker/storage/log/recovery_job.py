@@ -17,7 +17,8 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.overlay import Overlay
-from seglog_broker.storage.log.loader import LoadedLog, OpenReport, load
+from seglog_broker.storage.log.loaded_log import LoadedLog, OpenReport
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery import Progress, RecoveryReport
 from seglog_broker.storage.segment.damage import DamagedRange

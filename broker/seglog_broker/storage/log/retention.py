@@ -27,10 +27,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.log.log_files import LogOffsets, LogSettings
-from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.texts import time_text
 from seglog_protocol.record_batch import NO_TIMESTAMP
@@ -177,16 +174,9 @@ class RetentionJudge:
 
 @dataclass(slots=True, eq=False)
 class LogRetention:
-    """Judges the segments of one log by its current configuration.
+    """Judges the segments of one log by its current configuration."""
 
-    ``state`` has the time of the last append.
-    """
-
-    _clock: Clock
-    _settings: LogSettings
-    _offsets: LogOffsets
-    _segments: SegmentList
-    _state: PartitionState
+    _log: LoadedLog
 
     def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
         """Each segment and its verdict, from the oldest on.
@@ -194,23 +184,23 @@ class LogRetention:
         Lazy: a caller that stops early causes no reads of later segments. It ends at a segment that has left the log
         meanwhile. May raise ColdReadError.
         """
-        config = self._settings.config
+        config = self._log.settings.config
         judge = RetentionJudge(
             config,
-            log_start_offset=self._offsets.start,
-            total_size=self._segments.total_size if config.retention_bytes >= 0 else 0,
-            now_ms=self._clock.now_ms(),
+            log_start_offset=self._log.offsets.start,
+            total_size=self._log.segments.total_size if config.retention_bytes >= 0 else 0,
+            now_ms=self._log.clock.now_ms(),
         )
-        bases = list(self._segments.bases)
+        bases = list(self._log.segments.bases)
         next_bases: list[int | None] = [*bases[1:], None]
         for base, next_base in zip(bases, next_bases, strict=True):
-            segment = self._segments.at(base)  # not by number: the oldest may be deleted meanwhile
+            segment = self._log.segments.at(base)  # not by number: the oldest may be deleted meanwhile
             if segment is None:
                 return
             yield segment, judge.judge(segment, partial(self.last_write, segment), next_base=next_base)
 
     def last_write(self, segment: Segment) -> LastWrite:
         """The time of the last append to ``segment``, by the best source there is."""
-        if segment is self._segments.active and self._state.last_append_ms is not None:
-            return LastWrite(self._state.last_append_ms, AgeSource.LAST_APPEND)
+        if segment is self._log.segments.active and self._log.state_file.state.last_append_ms is not None:
+            return LastWrite(self._log.state_file.state.last_append_ms, AgeSource.LAST_APPEND)
         return LastWrite(segment.log.modified_ms, AgeSource.MODIFICATION_TIME)

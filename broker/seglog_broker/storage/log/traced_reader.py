@@ -2,11 +2,8 @@
 
 from types import TracebackType
 
-from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
-from seglog_broker.storage.log.log_files import LogOffsets
-from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.reader import LogReader
-from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.traced_steps import SeekTrace, TracedSteps
 from seglog_broker.texts import time_text
@@ -21,17 +18,9 @@ class TracedReader(LogReader):
 
     __slots__ = ("_largest", "_steps", "_trace")
 
-    def __init__(
-        self,
-        offsets: LogOffsets,
-        segments: SegmentList,
-        state: PartitionState,
-        damage: DamageMap,
-        finder: DamageFinder,
-        trace: SeekTrace,
-    ) -> None:
-        """The arguments of ``LogReader``, and where to record."""
-        super().__init__(offsets, segments, state, damage, finder)
+    def __init__(self, log: LoadedLog, trace: SeekTrace) -> None:
+        """``trace`` is where to record."""
+        super().__init__(log)
         self._trace = trace
         self._steps = TracedSteps(trace)
         self._largest = -1  # the largest timestamp of the segment looked at last

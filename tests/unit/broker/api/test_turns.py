@@ -267,7 +267,7 @@ async def test_a_wide_topic_is_described_and_the_checkpoints_are_written_in_turn
     expected = dict(broker.directory.partitions.encoded_checkpoints())
     looked_at = Counter(broker, monkeypatch)
     monkeypatch.setattr(
-        LogTruncation, "first_base_on_disk", property(looked_at._counting(lambda log: log._segments.bases[0]))
+        LogTruncation, "first_base_on_disk", property(looked_at._counting(lambda log: log._log.segments.bases[0]))
     )
     await looked_at.during(broker.checkpoints.write)
     assert looked_at.most <= 2 * 20

@@ -594,7 +594,7 @@ async def test_trouble_with_the_files_of_one_partition_is_that_partitions_error(
 
 async def test_damage_below_the_log_start_is_no_longer_reported(broker: Broker) -> None:
     await ten_records(broker)
-    broker.partitions["t", 0].log._damage.replace(
+    broker.partitions["t", 0].log._log.damage.replace(
         [
             DamagedRange(1, 3, 0, 100, 300),
             DamagedRange(3, 5, 0, 300, 500),

@@ -36,7 +36,7 @@ async def with_batches(*bases: int, compacted_before: int = 0) -> tuple[Broker, 
 def end_with_an_empty_segment(log: PartitionLog, base: int) -> None:
     """An empty segment as a roll leaves it; its base offset may be far above the last record kept by compaction."""
     log.roller.roll(base, RollReason.SIZE)
-    log._offsets.end = base
+    log.offsets.end = base
 
 
 async def fetch(broker: Broker, offset: int, **limits: Any) -> FetchResult:

@@ -307,7 +307,7 @@ def test_with_few_descriptors_as_many_segments_are_synced_as_can_be_opened() -> 
     """Where all were to be opened at once, a start of many rolls could be neither synced nor stopped cleanly."""
     disk = _filled_with_segments(SEGMENTS_PER_FLUSH_MAX)
     for segment in disk.log.segments:
-        disk.log._files.handles.forget(segment.log_path)
+        disk.log._log.files.handles.forget(segment.log_path)
     disk.double.inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
     with pytest.raises(StorageError, match="EMFILE"):
         disk.log.flusher.flush()
@@ -454,7 +454,7 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
     disk.reopen()
     for operation in ("open", "pread", "stat"):
         disk.double.inject(Fault(operation, f"{10:020d}.log", error=errno.EIO))
-        disk.log._files.handles.forget(_log_path(10))
+        disk.log._log.files.handles.forget(_log_path(10))
         with pytest.raises(StorageError, match="could not be read"):
             logs.read_all(disk.log, 10)
         disk.double.heal()

@@ -259,7 +259,7 @@ def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
 def test_damage_of_missing_segments() -> None:
     """Damage that is remembered of segments that are gone is missing as a whole at the start."""
     disk = a_log()
-    disk.log._damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
+    disk.log._log.damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
     disk.log.state_file.save()
     disk.log.truncation.drop_oldest(2).set_aside()
     assert disk.log.state.damaged == []

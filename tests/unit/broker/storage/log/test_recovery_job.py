@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.loader import LoadedLog, load
+from seglog_broker.storage.log.loaded_log import LoadedLog
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import PROGRESS_BYTES, TailUnreadError

@@ -264,8 +264,8 @@ def test_a_transaction_index_that_changes_under_a_running_broker_is_built_again_
     before = index_files(log)
     log.disk._open(clean=True)
     path = spoil(log, how)
-    only_warm = log.disk.log._files.handles.only_warm
-    log.disk.log._files.handles.forget(path)  # the memory of the system
+    only_warm = log.disk.log._log.files.handles.only_warm
+    log.disk.log._log.files.handles.forget(path)  # the memory of the system
     for _ in range(5):
         with only_warm, suppress(TurnWantedError, ColdReadError):
             fetch_committed(log.disk.log, 0, 1 << 20)

@@ -344,7 +344,7 @@ def test_a_full_disk_leaves_neither_the_marker_nor_its_entry(written: str, opera
     append_in_transaction(disk.log, OTHER)
     disk.log.flusher.flush()
     disk.log.release_writers()
-    disk.log._files.handles.forget_in(DIRECTORY)  # so that each file has to be opened again
+    disk.log._log.files.handles.forget_in(DIRECTORY)  # so that each file has to be opened again
     disk.log.active.log.activate()
     before = index_file(disk), disk.log.active.size
     disk.double.inject(Fault(operation, written, error=errno.ENOSPC))
