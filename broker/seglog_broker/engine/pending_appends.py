@@ -427,7 +427,7 @@ class PendingAppends(Acknowledged):
         if header.producer_id == NO_PRODUCER_ID:
             return False
         self._append_gathered()  # the batch may repeat or follow those
-        return partition.log.producers.check((header,)) is not None
+        return partition.log.producers.check(header) is not None
 
     def _append_gathered(self) -> None:
         """Write what is gathered, and put the results where they belong."""

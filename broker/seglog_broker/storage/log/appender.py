@@ -133,7 +133,7 @@ class Appender:
         else:
             count = self._producers.count_new(headers, first)
             if not count:
-                repeated = self._producers.check((headers[first],))
+                repeated = self._producers.check(headers[first])
                 assert repeated is not None, "it is either new, or repeated, or refused"
                 return [Appended(repeated.base_offset, repeated.last_offset, None, repeated.timestamp)]
         return self._place(batches, headers, first, count)

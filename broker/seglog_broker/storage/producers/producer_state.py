@@ -14,7 +14,7 @@ Expectations are not stored; after a start the coordinator calls ``expect`` agai
 ProducerStateManager.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
@@ -65,7 +65,7 @@ _BATCHES_SIZE: Final = BATCHES_KEPT * _BATCH.size
 
 
 class Duplicate(NamedTuple):
-    """An append that is in the log already: the offsets it was given, and the timestamp of its last batch there."""
+    """A batch that is in the log already: the offsets it was given, and its timestamp there."""
 
     base_offset: int
     last_offset: int
@@ -242,52 +242,31 @@ class ProducerState:
 
     # --- Appending ----------------------------------------------------------------------------------------------------
 
-    def check(self, headers: Sequence[BatchHeader]) -> Duplicate | None:
-        """Check an append of one or several data batches, as the client sent them; None when it is to be written.
+    def check(self, header: BatchHeader) -> Duplicate | None:
+        """Check a data batch, as the client sent it; None when it is to be written.
 
-        Batches of one producer are compared with each other too. An append is written whole or not at all, so one that
-        repeats batches and then has new ones is out of order, as is a batch that repeats only some records. Batches of
-        a producer that is unknown, or no longer known, are accepted with any sequence.
+        A batch that repeats only some records is out of order. Batches of a producer that is unknown, or no longer
+        known, are accepted with any sequence.
 
         Raises OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTransactionStateError, and
         InvalidRecordError for a producer id without a sequence. Batches without a producer id pass; epoch -1 is older
         than all others.
         """
-        duplicates: list[Duplicate] = []
-        ahead: dict[int, _Standing] = {}  # where the batches looked at so far will have brought their producers
-        for header in headers:
-            producer_id = header.producer_id
-            if producer_id <= NO_PRODUCER_ID:
-                continue
-            if header.base_sequence < 0:
-                raise InvalidRecordError(
-                    f"the batch of producer {producer_id} has base sequence {header.base_sequence}: an idempotent "
-                    "producer's are 0 or more"
-                )
-            standing = ahead.get(producer_id)
-            if standing is None:
-                producer = self._producers.get(producer_id)
-                if producer is not None and (duplicate := producer.find(header)) is not None:
-                    duplicates.append(duplicate)
-                    continue
-                standing = self._standing(producer_id, producer)
-            _check_batch(header, standing)
-            _check_sequence(header, standing)
-            if len(headers) > 1:
-                first_offset = standing.first_offset
-                if first_offset is None and header.is_transactional:
-                    first_offset = self.end_offset
-                ahead[producer_id] = _Standing(
-                    header.producer_epoch, header.last_sequence, first_offset, standing.expected
-                )
-        if not duplicates:
+        producer_id = header.producer_id
+        if producer_id <= NO_PRODUCER_ID:
             return None
-        if len(duplicates) < len(headers):
-            raise OutOfOrderSequenceError(
-                f"{len(duplicates)} of the {len(headers)} batches sent together are in the log already, the others are "
-                "not: send again exactly what was sent before"
+        if header.base_sequence < 0:
+            raise InvalidRecordError(
+                f"the batch of producer {producer_id} has base sequence {header.base_sequence}: an idempotent "
+                "producer's are 0 or more"
             )
-        return Duplicate(duplicates[0].base_offset, duplicates[-1].last_offset, duplicates[-1].timestamp)
+        producer = self._producers.get(producer_id)
+        if producer is not None and (duplicate := producer.find(header)) is not None:
+            return duplicate
+        standing = self._standing(producer_id, producer)
+        _check_batch(header, standing)
+        _check_sequence(header, standing)
+        return None
 
     def check_of_coordinator(self, header: BatchHeader) -> None:
         """As ``check`` of one batch that a coordinator writes for a producer: sequences do not count, none repeats."""
@@ -317,7 +296,7 @@ class ProducerState:
             if due is None:
                 if not self._follows(header, in_transaction):
                     try:
-                        if self.check((header,)) is not None:
+                        if self.check(header) is not None:
                             return number - first
                     except SeglogError:
                         return number - first

@@ -195,7 +195,7 @@ class Log:
     def append(self, data: bytes) -> AppendResult:
         header = parse_header(data)
         try:
-            repeated = self.state.check([header])
+            repeated = self.state.check(header)
         except RequestError as error:
             return AppendResult("t", 0, error=error)
         if repeated is not None:

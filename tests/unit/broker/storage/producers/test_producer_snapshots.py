@@ -226,7 +226,7 @@ def test_a_producer_whose_batches_have_all_expired_is_known_after_a_crash() -> N
     partition.put(4, encode_snapshot([ProducerEntry(1, 0, 3, 3, 0, NOW, -1, -1)]))
     assert partition.load(recovered_from=4) == ProducerLoadReport(snapshot=4, replayed=5)
     assert seen(partition.state) == [(1, 3), (2, 8)]
-    assert partition.state.check([data(1, 3)]) is not None, "a repetition"
+    assert partition.state.check(data(1, 3)) is not None, "a repetition"
 
 
 def test_a_snapshot_above_what_recovery_read_anew_is_not_believed() -> None:
@@ -349,8 +349,8 @@ def test_truncation_between_snapshots_replays_from_the_one_before() -> None:
     assert partition.files == [3, 5]
     with pytest.raises(ValueError, match="are counted"):
         partition.snapshots.take(4)
-    assert partition.state.check([data(1, 4)]) is not None
-    assert partition.state.check([data(1, 5)]) is None
+    assert partition.state.check(data(1, 4)) is not None
+    assert partition.state.check(data(1, 5)) is None
 
 
 def test_truncation_reads_nothing_where_the_log_ends_already_or_no_producer_was_known() -> None:
@@ -358,7 +358,7 @@ def test_truncation_reads_nothing_where_the_log_ends_already_or_no_producer_was_
     partition.load(recovered_from=0)
     partition.replays.clear()
     assert partition.truncate(4) == ProducerLoadReport()
-    assert partition.state.check([data(1, 0)]) is not None, "nothing is forgotten"
+    assert partition.state.check(data(1, 0)) is not None, "nothing is forgotten"
     plainly = Partition(*(ReplayedBatch(plain(at=offset)) for offset in range(9)), bases=[0, 3])
     plainly.load(recovered_from=0)
     plainly.replays.clear()

@@ -46,7 +46,7 @@ def state_of(*headers: BatchHeader, producers_max: int = 100) -> ProducerState:
 
 def append(state: ProducerState, header: BatchHeader) -> Duplicate | None:
     """Append a client's batch as a log does."""
-    duplicate = state.check([header])
+    duplicate = state.check(header)
     if duplicate is None:
         state.apply(header, state.end_offset)
     return duplicate
@@ -66,7 +66,6 @@ Verdict = Duplicate | tuple[type[RequestError], dict[str, int]] | None
 _TWO = [data(1, 0), data(1, 1)]
 _SIX = [data(1, number) for number in range(6)]
 _OVER_THE_WRAP = data(1, INT32_MAX - 10, 21)
-_TIMED = [data(1, 0, 3, timestamp=1), data(1, 3, 2, timestamp=2)]
 _GAP: Verdict = (OutOfOrderSequenceError, {})
 _FENCED: Verdict = (InvalidProducerEpochError, {})
 _INVALID: Verdict = (InvalidRecordError, {})
@@ -118,18 +117,6 @@ _INVALID: Verdict = (InvalidRecordError, {})
         (_TWO, [data(1, 0, epoch=1)], None),
         ([*_TWO, data(1, 0, epoch=1)], [data(1, 0, epoch=1)], Duplicate(2, 2, NOW)),
         ([*_TWO, data(1, 0, epoch=1)], [data(1, 2, epoch=1)], _GAP),
-        # Batches of one append are held against each other.
-        (_TWO[:1], [data(1, 1), data(2, 9), plain(), data(1, 2, 3), data(1, 5)], None),
-        (_TWO[:1], [data(2, 0), data(2, 1)], None),
-        *((_TWO[:1], [data(1, 1), wrong], _GAP) for wrong in (data(1, 1), data(1, 3), data(1, 0))),
-        (_TWO[:1], [data(2, 5), data(2, 7)], _GAP),
-        (_TWO[:1], [data(1, 0, epoch=1), data(1, 2, epoch=1)], _GAP),
-        (_TWO[:1], [data(1, 0, epoch=1), data(1, 1)], _FENCED),
-        (_TWO[:1], [data(1, 1, transactional=True), data(1, 2)], (InvalidTransactionStateError, {})),
-        # An append that was made before is a repetition from its first offset to its last, and a part of it is none.
-        (_TIMED, [data(1, 0, 3), data(1, 3, 2)], Duplicate(0, 4, 2)),
-        *((_TWO[:1], [data(1, 0), other], _GAP) for other in (data(1, 1), data(2, 0), plain())),
-        *((_TWO[:1], [other, data(1, 0)], _GAP) for other in (data(1, 1), data(2, 0), plain())),
     ],
 )
 def test_what_an_append_is_to_the_batches_before_it(
@@ -140,10 +127,10 @@ def test_what_an_append_is_to_the_batches_before_it(
     for _ in range(2):  # nothing changes before the bytes are in the log
         if isinstance(verdict, tuple) and not isinstance(verdict, Duplicate):
             with pytest.raises(verdict[0]) as caught:
-                state.check(sent)
+                state.check(*sent)
             assert {name: getattr(caught.value, name) for name in verdict[1]} == verdict[1]
         else:
-            assert state.check(sent) == verdict
+            assert state.check(*sent) == verdict
         assert (state.end_offset, state.entries()) == known
 
 
@@ -151,11 +138,8 @@ def test_a_producer_that_only_a_marker_told_of_begins_at_zero() -> None:
     state = ProducerState(expiration_ms=DAY)
     state.apply_replayed(control(1), COMMIT)
     with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(1, 1)])
+        state.check(data(1, 1))
     assert append(state, data(1, 0)) is None
-
-
-# --- Several batches in one append ------------------------------------------------------------------------------------
 
 
 # --- Replay -----------------------------------------------------------------------------------------------------------
@@ -199,10 +183,10 @@ def test_a_marker_of_a_newer_epoch_fences_and_forgets_the_batches() -> None:
     state.apply_replayed(control(1, epoch=1, at=2), ABORT)
     assert state.entries() == [ProducerEntry(1, 1, -1, -1, 0, NOW, 3, -1)]
     with pytest.raises(InvalidProducerEpochError):
-        state.check([data(1, 2)])
+        state.check(data(1, 2))
     with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(1, 2, epoch=1)])
-    assert state.check([data(1, 0, epoch=1)]) is None
+        state.check(data(1, 2, epoch=1))
+    assert state.check(data(1, 0, epoch=1)) is None
 
 
 def test_a_zombie_coordinators_marker_that_is_in_the_log_is_believed() -> None:
@@ -240,9 +224,9 @@ def test_a_producer_with_an_open_transaction_may_not_write_outside_of_it() -> No
     state.apply_replayed(data(1, 0, at=6, transactional=True), None)
     for header in (data(1, 1), data(1, 0, epoch=1)):
         with pytest.raises(InvalidTransactionStateError) as caught:
-            state.check([header])
+            state.check(header)
         assert (caught.value.producer_id, caught.value.first_offset) == (1, 6)
-    assert state.check([data(1, 1, transactional=True)]) is None
+    assert state.check(data(1, 1, transactional=True)) is None
 
 
 # --- Forgetting -------------------------------------------------------------------------------------------------------
@@ -252,9 +236,9 @@ def test_a_producer_is_forgotten_after_a_day_without_a_timestamp_and_not_before(
     state = state_of(data(1, 0, timestamp=NOW), data(2, 0, timestamp=NOW + 1))
     assert state.expire(NOW + DAY - 1) == 0
     assert state.expire(NOW + DAY) == 1
-    assert state.check([data(1, 99)]) is None
+    assert state.check(data(1, 99)) is None
     with pytest.raises(OutOfOrderSequenceError):
-        state.check([data(2, 99)])
+        state.check(data(2, 99))
 
 
 def test_the_last_timestamp_counts_not_the_largest() -> None:
@@ -420,7 +404,7 @@ def test_every_verdict_is_that_of_a_plain_model(choices: st.DataObject) -> None:
         header = data(producer_id, sequence, count, epoch=epoch, timestamp=number)
         expected = model.judge(header)
         try:
-            actual: Duplicate | type[RequestError] | None = state.check([header])
+            actual: Duplicate | type[RequestError] | None = state.check(header)
         except RequestError as error:
             actual = type(error)
         assert actual == expected
@@ -455,7 +439,7 @@ def test_a_batch_counts_as_new_exactly_where_its_check_accepts_it(choices: st.Da
                     transactional=choices.draw(st.booleans()),
                 )
                 try:
-                    is_new = state.check([header]) is None
+                    is_new = state.check(header) is None
                 except RequestError:
                     is_new = False
                 assert state.count_new([header], 0) == is_new
