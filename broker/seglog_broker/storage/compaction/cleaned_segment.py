@@ -70,18 +70,12 @@ class CleanedSegment:
         indexes = (self._segment.offset_index.path, self._segment.time_index.path)
         paths = [self._segment.log_path, *indexes, self._segment.checksum.path]
         if aborted:
-            file = self._fs.open(self._txn_index_path, create=True)
-            try:
+            with self._fs.open(self._txn_index_path, create=True) as file:
                 write_all(file, [b"".join(TXN_INDEX_ENTRY.pack(*entry) for entry in aborted)], 0)
-            finally:
-                file.close()
             paths.append(self._txn_index_path)
         for path in paths:
-            file = self._fs.open(path, writable=True)
-            try:
+            with self._fs.open(path, writable=True) as file:
                 file.fdatasync()
-            finally:
-                file.close()
             self._fs.set_mtime(path, mtime_ms)
         self._handles.close()
 

@@ -141,8 +141,5 @@ def open_source(
     fs: FileSystem, path: str, base_offset: int, next_base: int, damaged: Sequence[DamagedRange], throttle: Throttle
 ) -> Iterator[SourceFile]:
     """The segment's ``.log``, open within the block."""
-    file = fs.open(path)
-    try:
+    with fs.open(path) as file:
         yield SourceFile(file, base_offset, next_base, damaged, throttle)
-    finally:
-        file.close()

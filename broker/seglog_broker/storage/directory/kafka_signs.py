@@ -8,7 +8,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -127,7 +126,7 @@ def _has_old_format(fs: FileSystem, directory: str) -> bool:
     paths = [f"{directory}/{name}" for name in fs.list_directory(directory) if log_base(name) is not None]
     filled = [path for path in paths if fs.stat(path).size]
     for path in filled:
-        with closing(fs.open(path)) as file:
+        with fs.open(path) as file:
             scan = BatchScan(file, file.size(), window_bytes=HEADER_SIZE)
             if scan.old_message_at(0) or (path == filled[-1] and scan.old_message_at(_end_of_batches(fs, path, file))):
                 return True

@@ -39,15 +39,12 @@ def copy_file(
     unfinished = target + UNFINISHED_SUFFIX
     remove_if_there(fs, unfinished)
     try:
-        opened = fs.open(source)
-        try:
+        with fs.open(source) as opened:
             _need(opened, size)
             if not (link and opened.size() == size and _linked(fs, source, unfinished)):
                 _copy(fs, opened, unfinished, size, throttle)
             else:
                 opened.fdatasync()
-        finally:
-            opened.close()
         fs.rename(unfinished, target)
     except OSError:
         with contextlib.suppress(OSError):
@@ -88,15 +85,12 @@ def _linked(fs: FileSystem, source: str, target: str) -> bool:
 
 
 def _copy(fs: FileSystem, source: File, target: str, size: int, throttle: Throttle | None) -> None:
-    copy = fs.open(target, create=True)
-    try:
+    with fs.open(target, create=True) as copy:
         if not (size and copy.clone_from(source)):
             _copy_bytes(source, copy, size, throttle)
         if copy.size() > size:
             copy.truncate(size)  # a clone has all that the source has
         copy.fdatasync()
-    finally:
-        copy.close()
 
 
 def _copy_bytes(source: File, copy: File, size: int, throttle: Throttle | None) -> None:
@@ -122,7 +116,7 @@ def copy_range(fs: FileSystem, source: str, target: str, position: int, end: int
     """Write the bytes [position, end) of ``source`` to ``target``, atomically and durably. Raises OSError."""
     unfinished = target + UNFINISHED_SUFFIX
     try:
-        with contextlib.closing(fs.open(unfinished, create=True)) as written:
+        with fs.open(unfinished, create=True) as written:
             written.truncate(0)
             done = 0
             for data in read_chunks(fs, source, end, start=position):
@@ -141,8 +135,7 @@ def read_chunks(fs: FileSystem, path: str, end: int | None = None, *, start: int
 
     Raises SourceTooShortError where it has fewer, OSError.
     """
-    file = fs.open(path)
-    try:
+    with fs.open(path) as file:
         position = start
         while end is None or position < end:
             data = file.pread(READ_BYTES if end is None else min(READ_BYTES, end - position), position)
@@ -152,5 +145,3 @@ def read_chunks(fs: FileSystem, path: str, end: int | None = None, *, start: int
             position += len(data)
         if end is not None:
             _need(file, end)
-    finally:
-        file.close()

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import ClassVar, Final, NamedTuple, Self, TypeVar, TypeVarTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -98,7 +98,7 @@ class Inodes(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class File:
-    """An open file. Who opened it must close it; the garbage collector does not."""
+    """An open file, closed by ``close`` or at the end of a ``with`` block; the garbage collector does not close it."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
@@ -220,6 +220,12 @@ class File:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -432,11 +438,8 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
 
 def read_file(fs: FileSystem, path: str) -> bytes:
     """The content of a small file. Raises OSError."""
-    file = fs.open(path)
-    try:
+    with fs.open(path) as file:
         return file.pread(file.size(), 0)
-    finally:
-        file.close()
 
 
 def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:

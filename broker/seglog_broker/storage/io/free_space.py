@@ -332,17 +332,15 @@ class FreeSpace:
 
     def make_ballast(self) -> None:
         """Write the ballast file. Raises OSError; no file is left then."""
-        file = self._fs.open(self._ballast_path, create=True)
         try:
-            for position in range(0, self.marks.ballast, len(_ZEROS)):
-                write_all(file, [memoryview(_ZEROS)[: self.marks.ballast - position]], position)
-            file.fdatasync()  # some file systems find out only now that there is no room
+            with self._fs.open(self._ballast_path, create=True) as file:
+                for position in range(0, self.marks.ballast, len(_ZEROS)):
+                    write_all(file, [memoryview(_ZEROS)[: self.marks.ballast - position]], position)
+                file.fdatasync()  # some file systems find out only now that there is no room
         except OSError:
             with contextlib.suppress(OSError):
                 self._fs.unlink(self._ballast_path)
             raise
-        finally:
-            file.close()
         self.ballast = self.marks.ballast
 
     def make_spares(self, left: int = INODES_LEFT) -> None:

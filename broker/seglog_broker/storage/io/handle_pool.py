@@ -11,7 +11,6 @@ number.
 import errno
 from collections import OrderedDict
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from seglog_broker.storage.io.filesystem import File, FileSystem, Map, parent
@@ -74,7 +73,7 @@ class Lease(Generic[ResourceT]):
     def __enter__(self) -> ResourceT:
         return self.resource
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.release()
 
 

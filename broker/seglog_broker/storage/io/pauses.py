@@ -4,7 +4,6 @@ It raises an error instead. A long walk over a file is done a part at a time: it
 its state (``Pauses``). The caller lets other tasks run and calls again, and the walk continues from there.
 """
 
-from types import TracebackType
 from typing import Any, Final
 
 HEADERS_A_TURN: Final = 1_000
@@ -64,7 +63,7 @@ class OnlyWarm:
     def __enter__(self) -> None:
         self.is_on = True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.is_on = False
 
     def waiting(self) -> "_Waiting":
@@ -83,7 +82,7 @@ class _Waiting:
     def __enter__(self) -> None:
         self._only_warm.is_on = self._only_warm.may_wait = True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._only_warm.is_on = self._only_warm.may_wait = False
 
 

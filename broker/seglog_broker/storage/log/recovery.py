@@ -156,8 +156,7 @@ def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[i
 def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
     """The offset after the last valid batch. Compaction keeps damaged bytes, so there may be some before it."""
     highest = base_offset + names.RELATIVE_OFFSET_MAX
-    file = fs.open(path)
-    try:
+    with fs.open(path) as file:
         scan = BatchScan(file, file.size())
         position, next_offset = 0, base_offset
         while position < scan.size:
@@ -166,8 +165,6 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
                 break
             position, next_offset = found.end, found.header.next_offset
         return next_offset
-    finally:
-        file.close()
 
 
 class LogRecovery:

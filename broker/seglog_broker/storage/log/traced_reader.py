@@ -1,7 +1,5 @@
 """A reader of a log that records what one seek does, and says in words why it went to a segment."""
 
-from types import TracebackType
-
 from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
@@ -103,5 +101,5 @@ class _Traced:
     def __enter__(self) -> None:
         self._segment.log.steps = self._steps
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._segment.log.steps = self._before

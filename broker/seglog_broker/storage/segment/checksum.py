@@ -99,11 +99,8 @@ def write_segment_checksum(fs: FileSystem, directory: str, base_offset: int, che
 
 def measure_segment(fs: FileSystem, directory: str, base_offset: int) -> SegmentChecksum:
     """Read the whole ``.log`` and compute its checksum."""
-    file = fs.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}")
-    try:
+    with fs.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}") as file:
         return measure(file, file.size())
-    finally:
-        file.close()
 
 
 def measure(file: Readable, size: int, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
@@ -151,13 +148,10 @@ class ChecksumFile:
         if self.running is None:
             return
         content = encode_segment_checksum(self.running.value)
-        file = self._fs.open(self.path, create=True)
-        try:
+        with self._fs.open(self.path, create=True) as file:
             self.exists = self.is_dirty = True
             file.truncate(0)
             write_all(file, [content], 0)
-        finally:
-            file.close()
         self.running = None
 
     def drop(self) -> bool:

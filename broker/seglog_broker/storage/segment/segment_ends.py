@@ -5,7 +5,6 @@ are inconsistent are left out; readers and the scrub find the damage.
 """
 
 from collections.abc import Iterable
-from contextlib import closing
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem
@@ -41,7 +40,7 @@ def holes_between(fs: FileSystem, directory: str, pairs: Iterable[tuple[int, int
 def _end_of(fs: FileSystem, directory: str, base: int, following: int) -> int | None:
     """The offset after the last batch; None if that is not certain, or the segment has no batch."""
     last = _last_entry(fs, f"{directory}/{names.segment_file_name(base, names.OFFSET_INDEX_SUFFIX)}")
-    with closing(fs.open(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}")) as file:
+    with fs.open(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}") as file:
         size, position, end = file.size(), last.position, -1
         batch = None
         for count, found in enumerate(HeaderScan(file, position, size)):
@@ -61,6 +60,6 @@ def _last_entry(fs: FileSystem, path: str) -> names.OffsetEntry:
     nothing = names.OffsetEntry(0, 0)
     if not fs.exists(path):
         return nothing
-    with closing(fs.open(path)) as file:
+    with fs.open(path) as file:
         size, entry = file.size(), names.OFFSET_ENTRY.size
         return nothing if size < entry or size % entry else names.offset_entry(file.pread(entry, size - entry), 0)

@@ -152,12 +152,9 @@ class SparseIndex:
     def create(self) -> None:
         """Create the empty file; the content of an earlier, failed attempt is dropped."""
         if not self._exists:
-            file = self._fs.open(self.path, create=True)
-            try:
+            with self._fs.open(self.path, create=True) as file:
                 if file.size():
                     file.truncate(0)
-            finally:
-                file.close()
             self._exists = True
             self.is_dirty = True
 
@@ -176,14 +173,11 @@ class SparseIndex:
         if len(self._tail) > self._written or not self._exists:
             self._handles.forget_map(self.path)
             base = self._file_count() * self.entry_size
-            file = self._fs.open(self.path, create=True)
-            try:
+            with self._fs.open(self.path, create=True) as file:
                 self._exists = True
                 self.is_dirty = True
                 write_all(file, [memoryview(self._tail)[self._written :]], base + self._written)
                 self._written = len(self._tail)
-            finally:
-                file.close()
 
     def trim(self) -> None:
         """Write and trim the file to exactly its entries, and keep none in memory; for a segment that is closed."""
@@ -231,11 +225,8 @@ class SparseIndex:
         """
         try:
             made.trim()
-            file = self._fs.open(made.path, writable=True)
-            try:
+            with self._fs.open(made.path, writable=True) as file:
                 file.fdatasync()
-            finally:
-                file.close()
             self.replace(made.path)
         except OSError:
             entries = bytearray(made.read())
@@ -266,12 +257,9 @@ class SparseIndex:
 
     def _cut_file(self, size: int) -> None:
         self._handles.forget(self.path)
-        file = self._fs.open(self.path, writable=True)
-        try:
+        with self._fs.open(self.path, writable=True) as file:
             file.truncate(size)
             self.is_dirty = True
-        finally:
-            file.close()
 
     def _entry_bytes(self, number: int) -> bytes:
         on_file = self._file_count()
