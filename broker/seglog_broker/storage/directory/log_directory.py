@@ -5,10 +5,11 @@
 
 import contextlib
 import traceback
+from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.config.dynamic_config import NO_SETTINGS
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
 from seglog_broker.storage.directory.partition_loader import LoadReport, PartitionLoader
@@ -73,6 +74,7 @@ class DirectoryLock:
         self._lock.release()
 
 
+@dataclass(eq=False)
 class LogDirectory:
     """One log directory, locked until ``close`` or ``abandon``. Synchronous; one owner.
 
@@ -80,37 +82,25 @@ class LogDirectory:
     first, the largest first; see ``finish_recovery``.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: str,
-        lock: DirectoryLock,
-        cluster_id: str,
-        report: LoadReport,
-        space: FreeSpace,
-        producer_ids: ProducerIds,
-        accounts: AccountStore,
-        partitions: PartitionLogs,
-        topics: TopicAdmin,
-        loader: PartitionLoader,
-    ) -> None:
-        self.path = path
-        self.lock = lock
-        self.cluster_id = cluster_id
-        self.report = report
-        self.space = space
-        self.producer_ids = producer_ids
-        self.accounts = accounts
-        self.partitions = partitions
-        self.logs = partitions.logs
-        self.recovering = partitions.recovering
-        self.handles = partitions.handles
-        self.topics = topics
-        self.registry = topics.registry
-        self.dynamic_config = NO_SETTINGS
-        """The settings made at run time, as they were when the directory was opened."""
-        self._fs = fs
-        self._loader = loader
+    _fs: FileSystem
+    path: str
+    lock: DirectoryLock
+    cluster_id: str
+    report: LoadReport
+    space: FreeSpace
+    producer_ids: ProducerIds
+    accounts: AccountStore
+    partitions: PartitionLogs
+    topics: TopicAdmin
+    _loader: PartitionLoader
+    dynamic_config: DynamicConfig
+    """The settings made at run time, as they were when the directory was opened."""
+
+    def __post_init__(self) -> None:
+        self.logs = self.partitions.logs
+        self.recovering = self.partitions.recovering
+        self.handles = self.partitions.handles
+        self.registry = self.topics.registry
 
     def reconfigure(self, config: BrokerConfig) -> Steps[None]:
         """Use another broker configuration, and with it other defaults for topics."""

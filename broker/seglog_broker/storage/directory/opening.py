@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.storage.directory import adoption
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
@@ -135,8 +136,7 @@ def open_log_directory(
             opened.callback(handles.close)
             opening = _Opening(fs, clock, config, path, handles, accounts, new_uuid)
             opened.callback(opening.partitions.release)
-            directory = opening.run(lock, in_line_bytes, loading, upgrading)
-            directory.dynamic_config = dynamic
+            directory = opening.run(lock, dynamic, in_line_bytes, loading, upgrading)
             opened.pop_all()
             return directory
     except OSError as error:
@@ -294,6 +294,7 @@ class _Opening:
     def run(
         self,
         lock: DirectoryLock,
+        dynamic: DynamicConfig,
         in_line_bytes: int | None,
         loading: Loading,
         upgrading: Callable[[OtherVersion], None],
@@ -364,6 +365,7 @@ class _Opening:
             self.partitions,
             self._topics,
             loader,
+            dynamic,
         )
 
     def _correct_internal_topics(self) -> bool:

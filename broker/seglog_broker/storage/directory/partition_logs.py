@@ -1,6 +1,7 @@
 """The partitions of a log directory, with and without a loaded log."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from random import Random
 
 from seglog_broker.config import BrokerConfig, TopicConfig
@@ -20,6 +21,7 @@ from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.steps import Pace, Steps, finished
 
 
+@dataclass(eq=False)
 class PartitionLogs:
     """Logs by topic and partition, their loading, and the partitions without a log.
 
@@ -27,25 +29,18 @@ class PartitionLogs:
     cannot be served until the next start.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        clock: Clock,
-        handles: HandlePool,
-        path: str,
-        config: BrokerConfig,
-        offline: dict[TopicPartition, str],
-    ) -> None:
-        self.config = config
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.recovering: dict[TopicPartition, RecoveryJob] = {}
-        self.offline = offline
-        self.checkpoints = OffsetCheckpoints(fs, path)
-        self.handles = handles
-        self._fs = fs
-        self._clock = clock
-        self._random = Random()  # noqa: S311 - one for all logs (2.5 KB): spreads rolls, protects nothing
-        self._path = path
+    _fs: FileSystem
+    _clock: Clock
+    handles: HandlePool
+    _path: str
+    config: BrokerConfig
+    offline: dict[TopicPartition, str]
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict, init=False)
+    recovering: dict[TopicPartition, RecoveryJob] = field(default_factory=dict, init=False)
+    _random: Random = field(default_factory=Random, init=False)  # one for all logs: it has 2.5 KB
+
+    def __post_init__(self) -> None:
+        self.checkpoints = OffsetCheckpoints(self._fs, self._path)
 
     @property
     def without_log(self) -> set[TopicPartition]:

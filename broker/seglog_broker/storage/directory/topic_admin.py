@@ -7,7 +7,7 @@ directory of any other partition that is absent was lost, with its records.
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -77,6 +77,7 @@ class NewPartitions(NamedTuple):
         return ((self.topic.name, number) for number in range(self.first_partition, self.topic.partitions))
 
 
+@dataclass(eq=False)
 class TopicCreation:
     """The files of new topics, or of partitions added to one.
 
@@ -84,15 +85,13 @@ class TopicCreation:
     partitions.
     """
 
-    def __init__(
-        self, fs: FileSystem, path: str, parts: Sequence[NewPartitions], registry_path: str, registry: bytes
-    ) -> None:
-        self.parts = parts
-        self.logs: dict[tuple[str, int], PartitionLog] = {}  # those opened so far, see ``TopicAdmin.opening``
-        self._fs = fs
-        self._path = path
-        self._registry_path = registry_path
-        self._registry = registry
+    _fs: FileSystem
+    _path: str
+    parts: Sequence[NewPartitions]
+    _registry_path: str
+    _registry: bytes
+    logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict, init=False)
+    """Those opened so far, see ``TopicAdmin.opening``."""
 
     @property
     def makes_partitions(self) -> bool:
@@ -120,6 +119,7 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic: each costs a directory, three open files and their fsyncs at creation."""
 
 
+@dataclass(eq=False)
 class TopicAdmin:
     """Creates, alters and deletes the topics of one log directory.
 
@@ -128,25 +128,15 @@ class TopicAdmin:
     room for the registry; they are emptied, and stay until it is written.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: str,
-        partitions: PartitionLogs,
-        registry: TopicRegistry,
-        space: FreeSpace,
-        handles: HandlePool,
-        new_uuid: Callable[[], uuid.UUID],
-    ) -> None:
-        self.registry = registry
-        self.half_made: list[str] = []
-        self.unrecorded: set[str] = set()
-        self._fs = fs
-        self._path = path
-        self._partitions = partitions
-        self._space = space
-        self._handles = handles
-        self._new_uuid = new_uuid
+    _fs: FileSystem
+    _path: str
+    _partitions: PartitionLogs
+    registry: TopicRegistry
+    _space: FreeSpace
+    _handles: HandlePool
+    _new_uuid: Callable[[], uuid.UUID]
+    half_made: list[str] = field(default_factory=list, init=False)
+    unrecorded: set[str] = field(default_factory=set, init=False)
 
     def new_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
         """A topic that can be created, with an id of its own; nothing is done.

@@ -1,7 +1,7 @@
 """Writes ``seglog-partition.json`` of one log: at once, or with the next checkpoint."""
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
@@ -15,15 +15,14 @@ CHECKSUM_SAVE_BYTES: Final = 4 * 1024 * 1024
 must read the log anyway computes the rest."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class StateWrite:
     """A write of the state file; ``run`` may be called in a thread, once."""
 
-    def __init__(self, fs: FileSystem, path: str, content: bytes, log_start: int) -> None:
-        """``log_start`` is the log start in ``content``."""
-        self.log_start = log_start
-        self._fs = fs
-        self._path = path
-        self._content = content
+    _fs: FileSystem
+    _path: str
+    _content: bytes
+    log_start: int  # in ``_content``
 
     @property
     def file(self) -> tuple[str, bytes]:
