@@ -112,8 +112,8 @@ class FreeSpace:
         self._ballast_path = f"{directory}/{filenames.BALLAST_FILE}"
         self._spares = [path for name in filenames.SPARE_FILES if fs.exists(path := f"{directory}/{name}")]
         self._room = 0  # bytes that may be appended before the free space is measured again
-        self._total = fs.total_bytes(directory)  # bytes of the disk
-        self.marks = marks_of(config, self._total)
+        self.total = fs.total_bytes(directory)  # bytes of the disk
+        self.marks = marks_of(config, self.total)
         # Bytes of the ballast file, 0 when there is none.
         self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0
         self.make_ready()
@@ -139,11 +139,6 @@ class FreeSpace:
             self.refresh()
 
     @property
-    def total(self) -> int:
-        """Bytes of the disk."""
-        return self._total
-
-    @property
     def is_full(self) -> bool:
         """Whether appends must be refused."""
         return self.level is SpaceLevel.FULL
@@ -151,7 +146,7 @@ class FreeSpace:
     @property
     def is_short(self) -> bool:
         """Whether files that wait for their removal must be removed at once; meaningful also with marks of 0."""
-        return self.is_full or self.free < min(MIB, self._total // BALLAST_SHARE) or self.lacks_inodes
+        return self.is_full or self.free < min(MIB, self.total // BALLAST_SHARE) or self.lacks_inodes
 
     @property
     def lacks_inodes(self) -> bool:

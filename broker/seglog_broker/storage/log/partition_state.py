@@ -144,7 +144,7 @@ class PartitionState:
                 deleted_before=_offset(found.get("deleted_before", 0)),
                 compacted_before=_offset(found.get("compacted_before", 0)),
                 held_end=_offset(found.get("held_end", 0)),
-                checksum=_active_checksum(found.get("checksum")),
+                checksum=None if found.get("checksum") is None else ActiveChecksum(*map(_offset, found["checksum"])),
                 cleaner=_cleaner_state(found.get("cleaner", {})),
                 rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
                 epochs=[(_offset(epoch), _offset(start)) for epoch, start in found.get("epochs", ())],
@@ -177,10 +177,6 @@ def _damaged_range(item: dict[str, Any]) -> DamagedRange:
     if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
         raise TypeError(f"{item} is not a damaged range")
     return damage
-
-
-def _active_checksum(found: Any) -> ActiveChecksum | None:
-    return None if found is None else ActiveChecksum(*map(_offset, found))
 
 
 def _transaction_indexes(found: dict[str, Any] | None) -> dict[int, tuple[int, int]] | None:

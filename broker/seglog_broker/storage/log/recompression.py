@@ -8,8 +8,6 @@ LogValidator.validateMessagesAndAssignOffsetsCompressed.) Compaction keeps the c
 A small batch is recompressed on the loop, others in a worker process (``recompressor``).
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
@@ -22,27 +20,14 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, BatchHeader, seal_batch
 
-_CODECS: Final[Mapping[str, Codec]] = MappingProxyType(
-    {
-        "uncompressed": Codec.NONE,
-        "gzip": Codec.GZIP,
-        "snappy": Codec.SNAPPY,
-        "lz4": Codec.LZ4,
-        "zstd": Codec.ZSTD,
-    }
-)
+_CODECS: Final = {codec.name.lower(): codec for codec in Codec} | {"uncompressed": Codec.NONE}
+"""By the values of ``compression.type``."""
 
 
 def _level(codec: Codec, config: TopicConfig) -> int | None:
-    match codec:
-        case Codec.GZIP:
-            return config.compression_gzip_level
-        case Codec.LZ4:
-            return config.compression_lz4_level
-        case Codec.ZSTD:
-            return config.compression_zstd_level
-        case _:
-            return None
+    """The level of a codec; None of one that has none."""
+    level: int | None = getattr(config, f"compression_{codec.name.lower()}_level", None)
+    return level
 
 
 _DEFAULTS: Final = TopicConfig()

@@ -44,12 +44,7 @@ class FlawFinder:
         if flaw is None:
             return None
         position, start_offset = flaw
-        return CorruptRecordError(
-            f"the batch at position {position} of {self._log.path} does not match its checksum or its neighbours",
-            path=self._log.path,
-            position=position,
-            start_offset=start_offset,
-        )
+        return self._log.corrupt(position, "does not match its checksum or its neighbours", start_offset)
 
     def find_before(self, position: int, offset: int, next_base: int) -> tuple[int, int] | None:
         """(position, first offset lost or -1) of a flaw before ``position``, to which a batch's length has led.
@@ -101,12 +96,10 @@ class FlawFinder:
         if following is not None and why_implausible(following) is None:
             next_base = min(next_base, following.base_offset)
         if not expected <= header.base_offset <= header.last_offset < max(next_base, expected + 1):
-            raise CorruptRecordError(
-                f"the batch at position {found.position} of {log.path} has offset {header.base_offset}, between "
-                f"{expected} and {next_base}",
-                path=log.path,
-                position=found.position,
-                start_offset=expected if found.position == 0 else -1,
+            raise log.corrupt(
+                found.position,
+                f"has offset {header.base_offset}, between {expected} and {next_base}",
+                expected if found.position == 0 else -1,
             )
 
     def measure(self, position: int, start_offset: int, next_base: int, compacted_before: int = 0) -> DamagedRange:

@@ -11,7 +11,6 @@ from seglog_broker.storage.segment.index_writer import IndexWriter
 from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.storage.segment.time_index import TimestampOffset
 from seglog_protocol import segment_files as names
-from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -121,11 +120,7 @@ def _refuse_unknown_damage(log: SegmentLog) -> Generator[Stop, None, None]:
         elif header.base_offset < expected:
             misfit = odd or found
         if misfit is not None:
-            raise CorruptRecordError(
-                f"the batch at position {misfit.position} of {log.path} has an offset that does not fit",
-                path=log.path,
-                position=misfit.position,
-                start_offset=-1 if misfit.position else log.base_offset,
-            )
+            start_offset = -1 if misfit.position else log.base_offset
+            raise log.corrupt(misfit.position, "has an offset that does not fit", start_offset)
         odd = found if header.base_offset > expected else None
         expected = header.next_offset

@@ -429,13 +429,8 @@ class Segment:
         if not self._end_checked:
             last = self.find(next_base - 1)
             if last is not None and last.header.last_offset >= next_base:
-                raise CorruptRecordError(
-                    f"the batch at position {last.position} of {self.log_path} reaches offset "
-                    f"{last.header.last_offset}, and the next segment begins at {next_base}",
-                    path=self.log_path,
-                    position=last.position,
-                    start_offset=-1,
-                )
+                what = f"reaches offset {last.header.last_offset}, and the next segment begins at {next_base}"
+                raise self.log.corrupt(last.position, what)
             self._end_checked = True
 
     def measure_damage(

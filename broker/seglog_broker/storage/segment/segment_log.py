@@ -198,12 +198,12 @@ class SegmentLog:
     def refuse_corrupt(self, found: LocatedBatch, data: Buffer) -> None:
         """Raise CorruptRecordError when ``data``, which begins with a batch, does not match the batch's checksum."""
         if not verify_crc(data, 0, found.header):
-            raise CorruptRecordError(
-                f"the batch at position {found.position} of {self.path} does not match its checksum",
-                path=self.path,
-                position=found.position,
-                start_offset=-1,
-            )
+            raise self.corrupt(found.position, "does not match its checksum")
+
+    def corrupt(self, position: int, what: str, start_offset: int = -1) -> CorruptRecordError:
+        """The error for the batch at ``position``; ``what`` ends its sentence."""
+        message = f"the batch at position {position} of {self.path} {what}"
+        return CorruptRecordError(message, path=self.path, position=position, start_offset=start_offset)
 
     def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
         """The checksum of the whole file; bytes that ``so_far`` covers are not read."""

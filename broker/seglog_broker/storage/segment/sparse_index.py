@@ -57,7 +57,7 @@ class SparseIndex:
         self.entries_max = bytes_max // self.entry_size
         self._fs = fs
         self._handles = handles
-        self._exists = exists
+        self.exists = exists  # whether there is a file
         self._on_file: int | None = None if exists else 0  # entries in the file only; None: not read yet
         self._tail = bytearray()  # entries after those
         self._written = 0  # bytes of the tail that are in the file too
@@ -65,11 +65,6 @@ class SparseIndex:
         self.is_dirty = False  # written since it was last known to be synced
 
     # --- Reading ------------------------------------------------------------------------------------------------------
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a file."""
-        return self._exists
 
     @property
     def count(self) -> int:
@@ -145,17 +140,17 @@ class SparseIndex:
 
     def file_size(self) -> int:
         """Bytes of the file as it is, half entries included; 0 when there is no file."""
-        return self._fs.stat(self.path).size if self._exists else 0
+        return self._fs.stat(self.path).size if self.exists else 0
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     def create(self) -> None:
         """Create the empty file; the content of an earlier, failed attempt is dropped."""
-        if not self._exists:
+        if not self.exists:
             with self._fs.open(self.path, create=True) as file:
                 if file.size():
                     file.truncate(0)
-            self._exists = True
+            self.exists = True
             self.is_dirty = True
 
     def _append(self, entry: Buffer) -> None:
@@ -170,11 +165,11 @@ class SparseIndex:
 
     def write_pending(self) -> None:
         """Write every entry to the file. After an OSError they stay in memory, to be written later."""
-        if len(self._tail) > self._written or not self._exists:
+        if len(self._tail) > self._written or not self.exists:
             self._handles.forget_map(self.path)
             base = self._file_count() * self.entry_size
             with self._fs.open(self.path, create=True) as file:
-                self._exists = True
+                self.exists = True
                 self.is_dirty = True
                 write_all(file, [memoryview(self._tail)[self._written :]], base + self._written)
                 self._written = len(self._tail)
@@ -194,7 +189,7 @@ class SparseIndex:
         kept_on_file = min(count, self._file_count())
         self._tail = self._tail[: (count - kept_on_file) * self.entry_size]
         self._on_file = kept_on_file
-        if self._exists:
+        if self.exists:
             self._written = min(self._written, len(self._tail))
             self._cut_file(min(self._fs.stat(self.path).size, self.size))
 
@@ -204,7 +199,7 @@ class SparseIndex:
         self._tail = bytearray()
         self._written = 0
         self._on_file = 0
-        if self._exists and self._fs.stat(self.path).size:
+        if self.exists and self._fs.stat(self.path).size:
             self._cut_file(0)
 
     def beside(self) -> Self:
@@ -239,8 +234,8 @@ class SparseIndex:
         """Drop every entry and remove the file, if there is one. If that fails, the next start removes it."""
         self._tail, self._written, self._on_file = bytearray(), 0, 0
         self._handles.forget(self.path)
-        if self._exists:
-            self._exists = False
+        if self.exists:
+            self.exists = False
             with suppress(OSError):
                 self._fs.unlink(self.path)
 
@@ -253,7 +248,7 @@ class SparseIndex:
         self._written = 0
         self._on_file = None
         self._last_known = False
-        self._exists = self.is_dirty = True
+        self.exists = self.is_dirty = True
 
     def _cut_file(self, size: int) -> None:
         self._handles.forget(self.path)
