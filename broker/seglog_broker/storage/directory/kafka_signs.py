@@ -7,7 +7,7 @@ its checkpoints name partitions that it created.
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from seglog_broker.storage.directory.adoption import listed, reconcile, topic_id
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY, SNAPSHOT_SUFFIX, read_kafka_metadata
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog_broker.storage.directory.partition_loader import LoadReport
-from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry, Topics
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import File, FileSystem, read_file, write_files_atomically
 from seglog_broker.storage.io.small_files import read_offsets
@@ -56,22 +56,19 @@ def signs_of_kafka(fs: FileSystem, path: str, found: Collection[str], registry: 
 
     ``found`` are the names in the log directory ``path``.
     """
-    return list(_signs(fs, path, found, registry))
-
-
-def _signs(fs: FileSystem, path: str, found: Collection[str], registry: TopicRegistry) -> Iterator[str]:
+    signs = []
     marker = filenames.CLEAN_SHUTDOWN_FILE
     if marker in found and _KAFKAS_MARKER.fullmatch(read_file(fs, f"{path}/{marker}")):
         epoch = json.loads(read_file(fs, f"{path}/{marker}"))["brokerEpoch"]
-        yield f"{marker} is of Kafka's broker epoch {epoch}"
+        signs.append(f"{marker} is of Kafka's broker epoch {epoch}")
     metadata = metadata_files(fs, path)
     if registry.kafka_metadata is not None:
         if metadata != registry.kafka_metadata:
-            yield f"{METADATA_DIRECTORY} is not as it was"
+            signs.append(f"{METADATA_DIRECTORY} is not as it was")
     elif any(
-        _modified_ms(fs, f"{path}/{METADATA_DIRECTORY}/{name}") > _modified_ms(fs, registry.path) for name in metadata
+        fs.stat(f"{path}/{METADATA_DIRECTORY}/{name}").mtime_ms > fs.stat(registry.path).mtime_ms for name in metadata
     ):
-        yield f"{METADATA_DIRECTORY} is younger than {filenames.REGISTRY_FILE}"
+        signs.append(f"{METADATA_DIRECTORY} is younger than {filenames.REGISTRY_FILE}")
     unknown = []
     for key in named_partitions(fs, path):
         topic = registry.topics.get(key[0])
@@ -83,16 +80,13 @@ def _signs(fs: FileSystem, path: str, found: Collection[str], registry: TopicReg
         ):
             unknown.append(key)
     if unknown:
-        yield f"checkpoints name {listed(unknown)}, not known to {filenames.REGISTRY_FILE}"
+        signs.append(f"checkpoints name {listed(unknown)}, not known to {filenames.REGISTRY_FILE}")
+    return signs
 
 
 def is_being_deleted(fs: FileSystem, path: str, name: str, registry: TopicRegistry) -> bool:
     """Whether seglog had begun to delete the topic of the partition directory ``name`` before a crash."""
     return bool(registry.deleting) and topic_id_in(fs, f"{path}/{name}") in registry.deleting
-
-
-def _modified_ms(fs: FileSystem, path: str) -> int:
-    return fs.stat(path).mtime_ms
 
 
 def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
@@ -306,7 +300,7 @@ def adopt_kafka_changes(
     excuse_holes_of_replicas(
         fs, path, [(each.topic, each.partition) for each in whole.values() if not each.marker], out.topics, cleaned
     )
-    registry.topics = out.topics
+    registry.topics = Topics(out.topics)
     registry.kafka_metadata = metadata_files(fs, path)
     registry.save()
 

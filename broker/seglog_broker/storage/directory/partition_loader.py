@@ -109,7 +109,7 @@ class PartitionLoader:
                     if not is_new:
                         self._report_missing_state(key, name)
                     if self._report.clean or is_new or self._checkpoints.stopped_clean(key):
-                        self._load_log(key, config, clean=True)
+                        self._note_loaded(key, self._partitions.load(key, config, clean=True))
                     else:
                         job = self._load_unless_unread(key, config)
                         if job is not None:
@@ -167,7 +167,8 @@ class PartitionLoader:
         tail = unread_tail(self._fs, directory, recovery_point)
         if tail.is_tidy:
             with contextlib.suppress(TailUnreadError):
-                loaded = self._load_log(key, config, clean=False, may_recover=False, saves_epochs=False)
+                loaded = self._partitions.load(key, config, clean=False, may_recover=False, saves_epochs=False)
+                self._note_loaded(key, loaded)
                 if not loaded.epochs.is_saved:
                     self._unsaved[key] = loaded.epochs
                 return None
@@ -196,10 +197,11 @@ class PartitionLoader:
             if bytes_max is not None and used > bytes_max:
                 self._partitions.recovering = {key: job} | self._partitions.recovering
                 continue
+            config = self._partitions.config_of(self._registry.topics[key[0]])
             try:
-                self._load_log(key, self._partitions.config_of(self._registry.topics[key[0]]), clean=False)
+                self._note_loaded(key, self._partitions.load(key, config, clean=False))
             except (OSError, SeglogError) as error:
-                self._note_unopened(key, self._partitions.config_of(self._registry.topics[key[0]]), error)
+                self._note_unopened(key, config, error)
 
     def _note_unopened(self, key: TopicPartition, config: TopicConfig, error: OSError | SeglogError) -> None:
         """Leave a partition that only lacks disk space to be recovered later; else it is offline."""
@@ -210,23 +212,11 @@ class PartitionLoader:
         else:
             self._partitions.offline[key] = why(error)
 
-    def _load_log(
-        self,
-        key: TopicPartition,
-        config: TopicConfig,
-        *,
-        clean: bool,
-        may_recover: bool = True,
-        saves_epochs: bool = True,
-        saved_end: int | None = None,
-    ) -> LoadedLog:
-        loaded = self._partitions.load(
-            key, config, clean=clean, may_recover=may_recover, saves_epochs=saves_epochs, saved_end=saved_end
-        )
+    def _note_loaded(self, key: TopicPartition, loaded: LoadedLog) -> None:
+        """Report what was found when a log was loaded."""
         self._report.opened[key] = loaded.report
         name = filenames.partition_directory_name(*key)
         self._report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
-        return loaded
 
     def _save_epochs(self) -> None:
         """Save the leader epochs of partitions that have begun a new one, together or, where that fails, one by one."""
@@ -252,7 +242,8 @@ class PartitionLoader:
         self._checkpoints.limit_recovery_point(key, outcome.end_offset)  # a read-only log has no other
         try:
             config = self._partitions.config_of(self._registry.topics[key[0]])
-            self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
+            loaded = self._partitions.load(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
+            self._note_loaded(key, loaded)
         except TailUnreadError as error:
             raise StorageError(
                 f"{self._partitions.recovering[key].directory} has changed since it was recovered"

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
-from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry, Topics
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, Lock, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
@@ -139,7 +139,7 @@ class SnapshotWriter:
         All partitions of ``topics`` are in the snapshot.
         """
         registry = TopicRegistry(self._fs, f"{self.path}/{filenames.REGISTRY_FILE}")
-        registry.topics = topics
+        registry.topics = Topics(topics)
         registry.kafka_metadata, registry.metadata_version = directory.kafka_metadata, directory.metadata_version
         self._write(filenames.REGISTRY_FILE, registry.content())
         for name, found in (

@@ -76,7 +76,7 @@ class TopicRegistry:
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self.path = path
-        self._topics = Topics({})
+        self.topics = Topics({})  # to be changed in place
         self.deleting: list[str] = []  # ids of deleted topics whose directories may still exist
         self._texts: dict[str, tuple[Topic, str]] = {}  # encoded entries, by name
         self.kafka_metadata: dict[str, int] | None = None
@@ -85,15 +85,6 @@ class TopicRegistry:
         """Of the last Kafka that has written the directory."""
         self.written_by: str | None = None
         """The version of seglog that wrote the file that was read; None of 0.2.0 and older, which did not say so."""
-
-    @property
-    def topics(self) -> Topics:
-        """The topics, to be changed in place."""
-        return self._topics
-
-    @topics.setter
-    def topics(self, topics: Mapping[str, Topic]) -> None:
-        self._topics = Topics(topics)
 
     def load(self) -> None:
         """Read the file. Raises LogDirectoryError when it is malformed: without it no topic can be served."""
@@ -116,7 +107,7 @@ class TopicRegistry:
                 "the key crc",
                 path=self.path,
             )
-        self.topics = {topic.name: topic for topic in topics}
+        self.topics = Topics({topic.name: topic for topic in topics})
         self._texts = {topic.name: (topic, _text(topic)) for topic in topics}  # now, because no request waits
 
     def remove_deleted(self, directories: Iterable[str]) -> list[str]:

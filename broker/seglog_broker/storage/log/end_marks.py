@@ -73,9 +73,7 @@ class LogMarks(NamedTuple):
     def end_at_clean_stop(self) -> int | None:
         """The log end at the clean stop by most of the marks, None if there is no mark."""
         votes = self._votes()
-        if not votes:
-            return None
-        return max(votes, key=lambda end: (votes[end], end))
+        return max(votes, key=lambda end: (votes[end], end), default=None)
 
     def end_beside(self, end: int | None) -> int | None:
         """As ``end_at_clean_stop``, but ``end``, by the last batch, wins a tie. None: there is no valid last batch."""

@@ -179,12 +179,9 @@ class LogFlusher:
         for file in derived:
             file.is_dirty = False
         self._is_flushing = True
-        return Flush(self._files.fs, leases, self._take_dirty_directory(), end_offset)
-
-    def _take_dirty_directory(self) -> str | None:
         directory = self._files.directory if self.directory_is_dirty else None
         self.directory_is_dirty = False
-        return directory
+        return Flush(self._files.fs, leases, directory, end_offset)
 
 
 def _first_of(segments: list[Segment], end_offset: int, segments_max: int) -> tuple[list[Segment], int]:

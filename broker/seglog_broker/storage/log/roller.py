@@ -14,6 +14,7 @@ from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum
+from seglog_broker.storage.segment.segment import Segment
 
 
 @dataclass(slots=True, eq=False)
@@ -31,15 +32,18 @@ class SegmentRoller:
 
     def begin(self, base_offset: int) -> None:
         """Add a new active segment; the former one is not changed. OSError: nothing was added."""
+        self._segments.append(self._created(base_offset))
+        self._flusher.mark_directory_dirty()
+        self.policy.draw_age()
+
+    def _created(self, base_offset: int) -> Segment:
         new = self._segments.make(base_offset, ())
         try:
             new.create()
         except OSError:
             new.release()
             raise
-        self._segments.append(new)
-        self._flusher.mark_directory_dirty()
-        self.policy.draw_age()
+        return new
 
     def roll(self, base_offset: int, reason: RollReason) -> bool:
         """Close the active segment and begin one at ``base_offset``; False when there is nothing to close.
@@ -49,12 +53,7 @@ class SegmentRoller:
         old = self._segments.active
         if old.size == 0 and old.base_offset == base_offset:
             return False  # its index is too small for a single entry: another segment would not help
-        new = self._segments.make(base_offset, ())
-        try:
-            new.create()  # first: if there is no room, the old segment stays active
-        except OSError:
-            new.release()
-            raise
+        new = self._created(base_offset)  # first: if there is no room, the old segment stays active
         try:
             old.close()
         except OSError:

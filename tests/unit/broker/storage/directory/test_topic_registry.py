@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry, Topics
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.version import VERSION
@@ -26,10 +26,8 @@ def _loaded(content: bytes) -> TopicRegistry:
 def test_topics_are_read_back_after_a_power_cut() -> None:
     fs = ForgetfulFileSystem()
     registry = TopicRegistry(fs, _PATH)
-    registry.topics = {
-        "b": Topic("b", _ID, 3, {"retention.ms": "-1"}, ["adopted"]),
-        "a": Topic("a", "AAAAAAAAAAAAAAAAAAAAZQ", 1),
-    }
+    second = Topic("b", _ID, 3, {"retention.ms": "-1"}, ["adopted"])
+    registry.topics = Topics({"b": second, "a": Topic("a", "AAAAAAAAAAAAAAAAAAAAZQ", 1)})
     registry.deleting = ["AAAAAAAAAAAAAAAAAAAAZg"]
     registry.save()
     again = TopicRegistry(fs.found_after(POWER_LOSS), _PATH)
@@ -59,7 +57,7 @@ def test_a_topic_is_found_by_its_id_until_it_is_deleted_or_made_again() -> None:
     assert registry.topics.with_id(other) == Topic("b", other, 1)
     del registry.topics["b"]
     assert registry.topics.with_id(other) is None
-    registry.topics = {"c": Topic("c", _ID, 1)}
+    registry.topics = Topics({"c": Topic("c", _ID, 1)})
     assert registry.topics.with_id(_ID) == Topic("c", _ID, 1)
 
 
