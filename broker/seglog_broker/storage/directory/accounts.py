@@ -166,10 +166,6 @@ class AccountStore:
             path=self._path,
         )
 
-    def plan(self, changes: Iterable[Change]) -> Plan:
-        """As ``planned``, without a pause."""
-        return finished(self.planned(changes))
-
     def planned(self, changes: Iterable[Change]) -> Steps[Plan]:
         """What the accounts will be with ``changes``, of which later ones win.
 
@@ -208,14 +204,10 @@ class AccountStore:
 
     def change(self, changes: Iterable[Change]) -> Plan:
         """Plan, write and adopt ``changes`` at once, where nothing else runs. Raises what these raise."""
-        plan = self.plan(changes)
+        plan = finished(self.planned(changes))
         self.write(plan)
-        self.adopt(plan)
-        return plan
-
-    def adopt(self, plan: Plan) -> None:
-        """As ``adopted``, without a pause."""
         finished(self.adopted(plan))
+        return plan
 
     def adopted(self, plan: Plan) -> Steps[None]:
         """Put a written plan in force, one account after the other."""

@@ -69,7 +69,7 @@ class PartitionLogs:
                 continue
             if topic.name not in found:
                 found[topic.name] = self.config_of(topic)
-            log.set_producer_expiration(config.producer_id_expiration_ms)
+            log.producers.expiration_ms = config.producer_id_expiration_ms
             if log.config != found[topic.name]:
                 log.reconfigure(found[topic.name])
             if pace.is_due():

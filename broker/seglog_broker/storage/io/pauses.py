@@ -64,26 +64,12 @@ class OnlyWarm:
         self.is_on = True
 
     def __exit__(self, *_error: object) -> None:
-        self.is_on = False
+        self.is_on = self.may_wait = False
 
-    def waiting(self) -> "_Waiting":
+    def waiting(self) -> "OnlyWarm":
         """Allow waiting for the disk, for a seek that reading bytes into memory beforehand did not help."""
-        return _Waiting(self)
-
-
-class _Waiting:
-    """``OnlyWarm`` while it may wait for the disk."""
-
-    __slots__ = ("_only_warm",)
-
-    def __init__(self, only_warm: OnlyWarm) -> None:
-        self._only_warm = only_warm
-
-    def __enter__(self) -> None:
-        self._only_warm.is_on = self._only_warm.may_wait = True
-
-    def __exit__(self, *_error: object) -> None:
-        self._only_warm.is_on = self._only_warm.may_wait = False
+        self.may_wait = True
+        return self
 
 
 class Pauses:

@@ -157,10 +157,6 @@ class PartitionLog:
         self._log.settings.config = config
         self.roller.policy.draw_age()
 
-    def set_producer_expiration(self, expiration_ms: int) -> None:
-        """Set after how many ms without an append a producer is forgotten."""
-        self.producers.expiration_ms = expiration_ms
-
     # --- Durability ---------------------------------------------------------------------------------------------------
 
     def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:

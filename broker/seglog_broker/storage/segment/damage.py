@@ -153,7 +153,9 @@ class BatchVerifier(BatchScan):
             if after is None:
                 is_short = found.end == self.size and max(found.header.next_offset, dense_from) <= offset_max
                 return None if is_short and found.header.base_offset == offset_min else found
-            if not self._disagree(found, after, dense_from):
+            base, due = after.header.base_offset, found.header.next_offset
+            is_hole = base > max(due, dense_from) and after.position == found.end
+            if not is_hole and base >= due:
                 break
             third = self.at_or_after(after.end, offset_min, offset_max)
             goes_on = after.header.next_offset == (offset_max + 1 if third is None else third.header.base_offset)
@@ -161,12 +163,6 @@ class BatchVerifier(BatchScan):
                 break
             found = after
         return found
-
-    @staticmethod
-    def _disagree(found: LocatedBatch, after: LocatedBatch, dense_from: int) -> bool:
-        base = after.header.base_offset
-        is_hole = base > max(found.header.next_offset, dense_from) and after.position == found.end
-        return is_hole or base < found.header.next_offset
 
     def first_flaw(
         self, position: int, end: int, expected: int, offsets: tuple[int, int], damaged: Sequence[DamagedRange]

@@ -190,37 +190,34 @@ class SegmentIndexes:
     def _ensure_time_index(self) -> None:
         """The half of ``ensure`` for the largest timestamp, so that skipping a segment reads one file."""
         if not self._time_index_checked:
-            problem = self._why_time_index_unusable()
-            if problem is not None:
+            if not self._is_time_index_usable():
                 self.rebuild()
             self._time_index_checked = True  # not before: a cold read interrupts the look, and damage the making
 
     def ensure_offset_index(self) -> None:
         """The half of ``ensure`` that a seek by offset needs: a log without timestamps has no time index."""
         if not self._offset_index_checked:
-            problem = self._why_offset_index_unusable()
-            if problem is not None:
+            if not self._is_offset_index_usable():
                 self.rebuild()
             self._offset_index_checked = True
 
     def look_usable(self) -> bool:
         """Whether both are plausible, as far as their ends tell; nothing is rebuilt."""
         try:
-            return self._why_offset_index_unusable() is None and self.time_index.problem() is None
+            return self._is_offset_index_usable() and self.time_index.problem() is None
         except ValueError:
             return False
 
-    def _why_offset_index_unusable(self) -> str | None:
+    def _is_offset_index_usable(self) -> bool:
+        """Whether there is one, and it is plausible: not empty where the log is long enough for an entry."""
         if not self.offset_index.exists:
-            return "there is no offset index"
+            return False
         self._log.steps.look_at(self.offset_index)
         try:
-            problem = self.offset_index.problem(self._log.size)
-        except ValueError as error:
-            return str(error)
-        if problem is None and not self.offset_index.count and self._is_worth_an_entry():
-            return "it is empty, and the log is long enough for an entry"
-        return problem
+            is_plausible = self.offset_index.problem(self._log.size) is None
+        except ValueError:
+            return False
+        return is_plausible and (self.offset_index.count > 0 or not self._is_worth_an_entry())
 
     def _is_worth_an_entry(self) -> bool:
         """Whether any batch lies so far from the start that it is indexed; a few headers tell."""
@@ -233,18 +230,20 @@ class SegmentIndexes:
                 return True
         return False
 
-    def _why_time_index_unusable(self) -> str | None:
+    def _is_time_index_usable(self) -> bool:
+        """Whether there is one, and it is plausible.
+
+        Where that of a closed segment is empty, either no batch has a timestamp, or the closing entry was lost: only
+        the headers can tell.
+        """
         if not self.time_index.exists:
-            return "there is no time index"
+            return False
         self._log.steps.look_at(self.time_index)
         try:
-            problem = self.time_index.problem()
-        except ValueError as error:
-            return str(error)
-        if problem is None and not self._log.is_active and self._log.size and not self.time_index.count:
-            # Either no batch has a timestamp, or the closing entry was lost: only the headers can tell.
-            return "a closed segment's time index is empty"
-        return problem
+            is_plausible = self.time_index.problem() is None
+        except ValueError:
+            return False
+        return is_plausible and (self._log.is_active or not self._log.size or self.time_index.count > 0)
 
     # --- Rebuilding ---------------------------------------------------------------------------------------------------
 

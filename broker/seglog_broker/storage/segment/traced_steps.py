@@ -13,7 +13,6 @@ from seglog_broker.storage.segment.sparse_index import FloorSearch, SparseIndex
 from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as files
 from seglog_protocol.header_scan import LocatedBatch, ReadBytes
-from seglog_protocol.record_batch import BatchHeader
 
 POSITIONS_MAX: Final = 256
 """Positions of batch headers that a trace keeps; a scan of tiny batches may pass many more."""
@@ -61,23 +60,6 @@ class SeekTrace:
         """Record that bytes of a file are used."""
         if path not in self.files:
             self.files.append(path)
-
-    def note_scan(self, start: int) -> None:
-        """Record that the scan of headers begins at position ``start``."""
-        self.scan_start, self.scanned_bytes, self.scanned_batches = start, 0, 0
-        self.positions.clear()
-
-    def note_batch(self, position: int) -> None:
-        """Record that the header at ``position`` was read."""
-        self.scanned_batches += 1
-        if len(self.positions) < POSITIONS_MAX:
-            self.positions.append(position)
-        self.scanned_bytes = position - self.scan_start
-
-    def note_found(self, position: int, header: BatchHeader) -> None:
-        """Record the batch found."""
-        self.position, self.base_offset, self.last_offset = position, header.base_offset, header.last_offset
-        self.batch_size = header.size
 
     def note_nothing_found(self, why: str) -> None:
         """Record that no segment has what was sought; the steps so far stay recorded."""
@@ -132,16 +114,24 @@ class TracedSteps(SeekSteps):
     def begin_scan(self, position: int) -> None:
         """Note where."""
         if not self._aside:
-            self._trace.note_scan(position)
+            trace = self._trace
+            trace.scan_start, trace.scanned_bytes, trace.scanned_batches = position, 0, 0
+            trace.positions.clear()
 
     def pass_batch(self, position: int) -> None:
         """Count the header."""
         if not self._aside:
-            self._trace.note_batch(position)
+            trace = self._trace
+            trace.scanned_batches += 1
+            if len(trace.positions) < POSITIONS_MAX:
+                trace.positions.append(position)
+            trace.scanned_bytes = position - trace.scan_start
 
     def find(self, found: LocatedBatch) -> None:
         """Note the batch."""
-        self._trace.note_found(found.position, found.header)
+        trace, header = self._trace, found.header
+        trace.position, trace.base_offset, trace.last_offset = found.position, header.base_offset, header.last_offset
+        trace.batch_size = header.size
 
     def look_at(self, index: SparseIndex) -> None:
         """Note the file."""

@@ -22,6 +22,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.messages.headers import reply_header
 from seglog_protocol.scram import HASHES, salted
+from seglog_protocol.steps import finished
 from tests.unit.broker.brokers import open_broker
 from tests.unit.broker.security.exchanges import log_in_scram
 
@@ -75,7 +76,7 @@ async def test_of_very_many_accounts_a_page_is_described_that_fits_into_a_reply(
     made = Credential("SCRAM-SHA-512", 16_384, SALT, b"S" * 64, b"V" * 64)
     accounts = broker.directory.accounts
     names = [f"{number:05}{'ü' * 250}" for number in range(3_000)]
-    accounts.adopt(accounts.plan([Change(name, made.mechanism, made) for name in names]))
+    accounts.change([Change(name, made.mechanism, made) for name in names])
     absent = [f"{number:05}{'é' * 250}" for number in range(3_000)]
     for asked, expected, unknown in ((None, names, []), (names, names, []), (absent, [], absent)):
         seen: list[str] = []
@@ -216,8 +217,10 @@ async def test_changes_at_the_same_time_lose_nothing(broker: Broker, fs: Forgetf
 async def test_beyond_the_most_accounts_none_is_made_and_the_rest_is_done(broker: Broker) -> None:
     made = Credential("SCRAM-SHA-256", 4096, SALT, b"S" * 32, b"V" * 32)
     accounts = broker.directory.accounts
-    plan = accounts.plan([Change(f"u{number}", made.mechanism, made) for number in range(ACCOUNTS_MAX - 1)])
-    accounts.adopt(plan)
+    plan = finished(
+        accounts.planned([Change(f"u{number}", made.mechanism, made) for number in range(ACCOUNTS_MAX - 1)])
+    )
+    finished(accounts.adopted(plan))
     answer = await alter(broker, upsertion("u1"), upsertion("x"), upsertion("y"))
     assert answer == {"u1": None, "x": None, "y": "POLICY_VIOLATION"}
     assert await alter(broker, upsertion("y"), UserDeletion("x")) == {"x": None, "y": None}
@@ -229,7 +232,7 @@ async def test_where_there_is_room_for_few_the_accounts_that_administer_are_made
     made = Credential("SCRAM-SHA-256", 4096, SALT, b"S" * 32, b"V" * 32)
     accounts = broker.directory.accounts
     names = ["admin", *(f"u{number}" for number in range(ACCOUNTS_MAX - 1))]
-    accounts.adopt(accounts.plan([Change(name, made.mechanism, made) for name in names]))
+    accounts.change([Change(name, made.mechanism, made) for name in names])
     answer = await alter(broker, UserDeletion("admin"), upsertion("x"), upsertion("root"))
     assert answer == {"admin": None, "x": "POLICY_VIOLATION", "root": None}
     broker.close()

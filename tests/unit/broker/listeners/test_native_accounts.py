@@ -57,7 +57,7 @@ async def accounts(*flags: str, kind: Listener = ACCOUNTS) -> AsyncIterator[Serv
     serve = partial(serve_native, kind=kind)
     async with kafka("super.users=User:admin", *flags, serve=serve) as served:
         store = served.broker.directory.accounts
-        store.adopt(store.plan(Change(name, "SCRAM-SHA-256", credential(word)) for name, word in PASSWORDS.items()))
+        store.change(Change(name, "SCRAM-SHA-256", credential(word)) for name, word in PASSWORDS.items())
         yield Served(served)
 
 

@@ -14,6 +14,7 @@ from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_confi
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.steps import finished
 from seglog_protocol.transaction_files import ProducerEntry, encode_snapshot
 from tests.logs import add_bytes, flip_bit
 from tests.support import REPOSITORY, SOME_OR_ALL
@@ -208,7 +209,7 @@ def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
     write_file_atomically(fs, "/data/seglog-configs.json", encode_dynamic_configs(dynamic))
     made = Credential("SCRAM-SHA-256", 4096, b"salty", b"S" * 32, b"V" * 32)
     accounts = AccountStore(fs, "/data/seglog-accounts.json")
-    accounts.write(accounts.plan([Change("alice", made.mechanism, made)]))
+    accounts.write(finished(accounts.planned([Change("alice", made.mechanism, made)])))
     for number in range(2):
         logs = opened(fs)
         log = logs.logs["commits", 0]

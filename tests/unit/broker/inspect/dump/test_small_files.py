@@ -22,6 +22,7 @@ from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.steps import finished
 from tests.logs import TOPIC_ID
 from tests.support import each_case
 from tests.unit.broker.inspect.dump.support import create, damage, facts, notes, only
@@ -125,7 +126,7 @@ def test_settings_made_at_run_time_are_shown() -> None:
 def test_accounts_are_shown_without_what_a_password_can_be_guessed_from() -> None:
     made = Credential("SCRAM-SHA-256", 4096, b"salty", b"S" * 32, b"V" * 32)
     store = AccountStore(ForgetfulFileSystem(), "/seglog-accounts.json")
-    content = store.content(store.plan([Change("alice", made.mechanism, made)]))
+    content = store.content(finished(store.planned([Change("alice", made.mechanism, made)])))
     assert told("seglog-accounts.json", content) == [Property("account alice", "SCRAM-SHA-256 with 4,096 iterations")]
     assert len(damage(told("seglog-accounts.json", b'{"version": 1}'))) == 1
 

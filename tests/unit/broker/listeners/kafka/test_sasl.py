@@ -109,7 +109,7 @@ async def test_a_listener_may_have_mechanisms_and_the_time_of_a_session_for_itse
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_scram_proves_both_sides(mechanism: str, served: KafkaServed) -> None:
     store = served.broker.directory.accounts
-    store.adopt(store.plan([Change("alice", mechanism, credential(PASSWORDS["alice"], mechanism))]))
+    store.change([Change("alice", mechanism, credential(PASSWORDS["alice"], mechanism))])
     peer = await served.connect()
     assert (await handshake(peer, mechanism)).error_code == ErrorCode.NONE
     client = scramp.ScramClient([mechanism], "alice", PASSWORDS["alice"])

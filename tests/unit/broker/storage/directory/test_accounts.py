@@ -25,6 +25,7 @@ from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
 from seglog_protocol.scram import HASHES, salted
+from seglog_protocol.steps import finished
 from tests.support import REPOSITORY, each_case, examples
 from tests.unit.broker.storage.directory.directories import opened as open_directory
 
@@ -55,9 +56,9 @@ def opened(fs: ForgetfulFileSystem) -> AccountStore:
 
 
 def put(store: AccountStore, *changes: Change) -> None:
-    plan = store.plan(changes)
+    plan = finished(store.planned(changes))
     store.write(plan)
-    store.adopt(plan)
+    finished(store.adopted(plan))
 
 
 def content_of(store: AccountStore) -> dict[str, dict[str, Credential]]:
@@ -160,7 +161,7 @@ def test_so_many_accounts_are_possible_and_not_one_more() -> None:
     store = opened(disk())
     put(store, *(change(f"u{number}") for number in range(ACCOUNTS_MAX)))
     with pytest.raises(PolicyViolationError, match="10,001 accounts"):
-        store.plan([change("one more")])
+        finished(store.planned([change("one more")]))
     put(store, change("u1"), change("u2", deletes=True), change("another"))
     assert len(store) == ACCOUNTS_MAX == len(opened(store._fs))  # type: ignore[arg-type]
 
@@ -256,7 +257,7 @@ def test_a_crash_after_any_operation_leaves_the_old_accounts_or_the_new_ones(pol
     fs = disk()
     store = opened(fs)
     put(store, change("old"))
-    plan = store.plan([change("new"), change("old", deletes=True)])
+    plan = finished(store.planned([change("new"), change("old", deletes=True)]))
     found: list[list[str]] = []
     fs.on_operation = lambda _: found.append(opened(fs.found_after(policy)).names())
     store.write(plan)
@@ -273,7 +274,7 @@ def test_what_cannot_be_written_is_not_in_force(operation: str) -> None:
     put(store, change("old"))
     fs.inject(Fault(operation, error=errno.EIO))
     with pytest.raises(OSError):
-        store.write(store.plan([change("new")]))
+        store.write(finished(store.planned([change("new")])))
     assert store.names() == ["old"]
     assert set(opened(fs).names()) <= {"old", "new"}
 

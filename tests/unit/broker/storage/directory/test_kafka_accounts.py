@@ -20,6 +20,7 @@ from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.steps import finished
 from tests.interop.make_kafka_accounts import ITERATIONS, PASSWORDS, SALT
 from tests.logs import ManualClock
 from tests.unit.broker.security.exchanges import plain
@@ -104,7 +105,7 @@ def test_an_account_that_is_there_already_stays_as_it_is() -> None:
     fs = _directory()
     own = Credential("SCRAM-SHA-256", 4096, b"another salt", b"S" * 32, b"V" * 32)
     accounts = AccountStore(fs, f"{_DATA}/seglog-accounts.json")
-    accounts.write(accounts.plan([Change("alice", own.mechanism, own)]))
+    accounts.write(finished(accounts.planned([Change("alice", own.mechanism, own)])))
     broker = _opened(fs, _ACCEPTED)
     assert broker.users.credentials_of("alice") == [own]
     assert broker.users.names() == ["Jürgen 😀", "alice", "late"]
@@ -114,9 +115,9 @@ def test_an_account_that_is_there_already_stays_as_it_is() -> None:
 async def test_an_account_that_is_deleted_does_not_come_back() -> None:
     fs = _directory()
     broker = _opened(fs, _ACCEPTED)
-    plan = broker.directory.accounts.plan([Change("late", "SCRAM-SHA-512", None)])
+    plan = finished(broker.directory.accounts.planned([Change("late", "SCRAM-SHA-512", None)]))
     broker.directory.accounts.write(plan)
-    broker.directory.accounts.adopt(plan)
+    finished(broker.directory.accounts.adopted(plan))
     broker.close()
     broker = _opened(fs)
     assert broker.users.names() == ["Jürgen 😀", "alice"]
