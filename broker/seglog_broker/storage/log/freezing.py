@@ -34,24 +34,23 @@ class FrozenLog(NamedTuple):
         """Those of the names ``found`` in the directory that the copy has as they are."""
         closed, active = set(self.bases[:-1]), self.bases[-1]
         written = {name for name, _ in self.contents}
-        wanted = []
-        for name in found:
+
+        def is_linked(name: str) -> bool:
             parsed = names.parse_segment_file_name(name)
-            if name in written:
-                continue
             if parsed is None:
-                if name == PARTITION_METADATA_FILE:
-                    wanted.append(name)
-                continue
+                return name == PARTITION_METADATA_FILE
             base, suffix = parsed
             is_snapshot = suffix == names.SNAPSHOT_SUFFIX and (base in closed or base == active)
-            if name in self.lengths or is_snapshot or (base in closed and suffix in names.SEGMENT_SUFFIXES):
-                wanted.append(name)
-        return wanted
+            return name in self.lengths or is_snapshot or (base in closed and suffix in names.SEGMENT_SUFFIXES)
+
+        return [name for name in found if name not in written and is_linked(name)]
 
 
 def freeze(log: LoadedLog) -> FrozenLog:
-    """The log at this moment. Raises OSError when index entries that are in memory cannot be written."""
+    """What a copy of the log consists of at this moment, as after a clean stop.
+
+    Raises OSError when index entries that are in memory cannot be written.
+    """
     active = log.segments.active
     active.offset_index.write_pending()
     active.time_index.write_pending()

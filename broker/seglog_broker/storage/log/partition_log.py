@@ -192,10 +192,7 @@ class PartitionLog:
     # --- Copies -------------------------------------------------------------------------------------------------------
 
     def freeze(self) -> FrozenLog:
-        """What a copy of the log consists of at this moment, as after a clean stop: see ``FrozenLog``.
-
-        Raises OSError when the entries of the active segment's indexes cannot be written.
-        """
+        """As ``freezing.freeze``."""
         return freeze(self._log)
 
     # --- Closing ------------------------------------------------------------------------------------------------------

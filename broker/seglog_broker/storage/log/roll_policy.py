@@ -105,12 +105,3 @@ class RollPolicy:
             if count and (bytes_max < 0 or header.max_timestamp > timestamp_max or last_offset > offset_max):
                 return count
         return len(batches)
-
-    def idle_roll_ms(self, active: Segment, first_append_ms: int | None) -> int | None:
-        """The wall time (ms) after which the idle timer closes ``active``; None if it is empty, or for never.
-
-        ``first_append_ms`` is the time of its first append; None, if unknown, is never.
-        """
-        if not active.size or first_append_ms is None or first_append_ms + self.segment_ms_max > LONG_MAX:
-            return None
-        return first_append_ms + self.segment_ms_max

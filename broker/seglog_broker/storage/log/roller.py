@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.os_errors import storage_error, why
@@ -109,7 +110,10 @@ class SegmentRoller:
     @property
     def idle_roll_ms(self) -> int | None:
         """The wall time (ms) at which the idle timer closes the active segment; None if it is empty, or for never."""
-        return self.policy.idle_roll_ms(self._segments.active, self._state_file.state.first_append_ms)
+        first, age = self._state_file.state.first_append_ms, self.policy.segment_ms_max
+        if not self._segments.active.size or first is None or first + age > LONG_MAX:
+            return None
+        return first + age
 
 
 CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024

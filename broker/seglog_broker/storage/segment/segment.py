@@ -100,28 +100,12 @@ class Segment:
         self._end_checked = False  # looked at since this object was made, of a closed segment
         self.log_path = self._path(names.LOG_SUFFIX)
         self.log = SegmentLog(fs, handles, self.log_path, base_offset, self.damaged)
-        self.offset_index = OffsetIndex(
-            fs,
-            handles,
-            self._path(names.OFFSET_INDEX_SUFFIX),
-            base_offset,
-            bytes_max=index_bytes_max,
-            exists=self._name(names.OFFSET_INDEX_SUFFIX) in existing,
-        )
-        self.time_index = TimeIndex(
-            fs,
-            handles,
-            self._path(names.TIME_INDEX_SUFFIX),
-            base_offset,
-            bytes_max=index_bytes_max,
-            exists=self._name(names.TIME_INDEX_SUFFIX) in existing,
-        )
-        self.checksum = ChecksumFile(
-            fs,
-            handles,
-            self._path(names.CHECKSUM_SUFFIX),
-            exists=self._name(names.CHECKSUM_SUFFIX) in existing,
-        )
+        path, exists = self._place(names.OFFSET_INDEX_SUFFIX, existing)
+        self.offset_index = OffsetIndex(fs, handles, path, base_offset, bytes_max=index_bytes_max, exists=exists)
+        path, exists = self._place(names.TIME_INDEX_SUFFIX, existing)
+        self.time_index = TimeIndex(fs, handles, path, base_offset, bytes_max=index_bytes_max, exists=exists)
+        path, exists = self._place(names.CHECKSUM_SUFFIX, existing)
+        self.checksum = ChecksumFile(fs, handles, path, exists=exists)
         self.indexes = SegmentIndexes(self.log, self.offset_index, self.time_index, index_interval)
         self.flaws = FlawFinder(self.log, self.offset_index)
 
@@ -487,11 +471,13 @@ class Segment:
         self.indexes.forget_walks()
         self.log.release()
 
-    def _path(self, suffix: str) -> str:
-        return f"{self.directory}/{self._name(suffix)}"
+    def _place(self, suffix: str, existing: Collection[str]) -> tuple[str, bool]:
+        """The path of one of the files, and whether it is among the ``existing`` names."""
+        name = names.segment_file_name(self.base_offset, suffix) + self._suffix
+        return f"{self.directory}/{name}", name in existing
 
-    def _name(self, suffix: str) -> str:
-        return names.segment_file_name(self.base_offset, suffix) + self._suffix
+    def _path(self, suffix: str) -> str:
+        return self._place(suffix, ())[0]
 
 
 def first_at(

@@ -271,16 +271,6 @@ class LogWalk(BatchWalk):
             file: Readable = log if strict else WaitingReads(log)
             self._way = HeaderWalk(file, position, end, log.damaged, expected)
 
-    @property
-    def position(self) -> int:
-        """Behind the last batch."""
-        return self._way.position
-
-    @property
-    def expected(self) -> int:
-        """The offset due behind the last batch; -1 if not known."""
-        return self._way.expected
-
     def next(self) -> LocatedBatch | None:
         """The next batch; None at the end."""
         if self._walked == HEADERS_A_TURN and self._question is not None:
