@@ -179,11 +179,16 @@ def refuse_foreign(fs: FileSystem, path: str, config: BrokerConfig) -> None:
     found = root_names(fs, path)
     directories = _partition_directories(fs, path, found)
     read_cluster_id(fs, path, found)
-    if filenames.REGISTRY_FILE not in found:
+    registry = None
+    if filenames.REGISTRY_FILE in found:
+        registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")
+        registry.load()
+    else:
         _refuse_where_partitions_are_missing(fs, path, config, directories)
-    if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found):
+    if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found, registry):
         _refuse_acls(fs, path)
-    _refuse_old_formats(fs, path, found, directories)
+    if signs_of_kafka(fs, path, found, registry) if registry else filenames.FORMAT_FILE not in found:
+        _refuse_old_formats(fs, path, directories)
 
 
 def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[str, filenames.PartitionDirectory]:
@@ -224,14 +229,12 @@ def _refuse_where_partitions_are_missing(
         )
 
 
-def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str]) -> bool:
+def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str], registry: TopicRegistry | None) -> bool:
     """Whether there is a metadata log of Kafka's that is not as a start has seen it before."""
     if METADATA_DIRECTORY not in found:
         return False
-    if filenames.REGISTRY_FILE not in found:
+    if registry is None:
         return filenames.FORMAT_FILE not in found
-    registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")
-    registry.load()
     return registry.kafka_metadata != metadata_files(fs, path)
 
 
@@ -247,15 +250,8 @@ def _refuse_acls(fs: FileSystem, path: str) -> None:
         )
 
 
-def _refuse_old_formats(fs: FileSystem, path: str, found: list[str], directories: Directories) -> None:
+def _refuse_old_formats(fs: FileSystem, path: str, directories: Directories) -> None:
     """Refuse records in formats that nothing here reads, in a directory that Kafka wrote or used since."""
-    if filenames.REGISTRY_FILE in found:
-        registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")
-        registry.load()
-        if not signs_of_kafka(fs, path, found, registry):
-            return
-    elif filenames.FORMAT_FILE in found:
-        return
     old = old_format_partitions(fs, path, directories)
     if old:
         raise LogDirectoryError(

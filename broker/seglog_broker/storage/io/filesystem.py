@@ -443,10 +443,7 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 
 
 def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
-    """Replace ``path`` so that after a crash at any point it has the whole old content or the whole new one.
-
-    See ``write_files_atomically``.
-    """
+    """As ``write_files_atomically``, of one file."""
     write_files_atomically(fs, [(path, content)], sync=sync)
 
 
