@@ -108,7 +108,7 @@ class LogDirectory:
         yield from self.partitions.reconfigure(config, self.registry.topics)
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
-        """As ``PartitionLoader.finish_recovery``."""
+        """Put a partition into service that a worker has recovered: see ``PartitionLoader.finish_recovery``."""
         log = self._loader.finish_recovery(key, outcome)
         self.producer_ids.note_seen(log.producers.highest_id)
         return log

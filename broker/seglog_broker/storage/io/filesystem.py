@@ -443,7 +443,7 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 
 
 def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
-    """As ``write_files_atomically``, of one file."""
+    """Replace one file: see ``write_files_atomically``."""
     write_files_atomically(fs, [(path, content)], sync=sync)
 
 

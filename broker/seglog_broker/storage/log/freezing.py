@@ -47,7 +47,7 @@ class FrozenLog(NamedTuple):
 
 
 def freeze(log: LoadedLog) -> FrozenLog:
-    """What a copy of the log consists of at this moment, as after a clean stop.
+    """The content of a copy of the log at this moment, as after a clean stop.
 
     Raises OSError when index entries that are in memory cannot be written.
     """

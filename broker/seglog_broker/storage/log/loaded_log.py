@@ -85,7 +85,7 @@ class LoadedLog:
         self.files.handles.forget_in(self.files.directory)
 
     def release_writers(self) -> None:
-        """As ``release``, except for files in the handle pool: the caller calls ``HandlePool.forget_in``."""
+        """Close the files outside of the handle pool: the caller calls ``HandlePool.forget_in``."""
         for segment in self.segments.known():
             segment.release()
 
