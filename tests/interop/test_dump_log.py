@@ -21,11 +21,10 @@ import pytest
 import seglog
 from tests.interop.golden import Row, adopted, read_everything
 from tests.interop.peer import kafka_script
-from tests.logs import append_one, batch
 from tests.processes import copy_data, daemon
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-STAGES = ("running", "stopped", "recovered", "truncated")
+STAGES = ("running", "stopped", "recovered")
 SEGMENT_BYTES = 8_192
 _CONFIG = {"segment.bytes": SEGMENT_BYTES, "index.interval.bytes": 512, "retention.ms": -1}
 _START = 1_577_836_800_000  # 2020-01-01
@@ -135,7 +134,7 @@ def _produce(client: seglog.Client, topic: str, records: Iterable[Sent], codec: 
 
 @pytest.fixture(scope="module")
 def history(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A copy of the log directory after each stage of a life: produced, stopped, killed and recovered, truncated."""
+    """A copy of the log directory after each stage of a life: produced, stopped, killed and recovered."""
     folder = tmp_path_factory.mktemp("dump-log")
     data = folder / "data"
 
@@ -173,13 +172,6 @@ def history(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         assert running.stop() == 0
         keep("recovered")
 
-    with adopted(data) as logs:
-        for log in logs.logs.values():
-            log.truncation.truncate_to(log.log_end_offset * 2 // 3)
-            encoded = memoryview(bytearray(batch(b"behind the cut", timestamp=_START)))
-            append_one(log, encoded)
-        assert logs.close() == []
-    keep("truncated")
     return {stage: folder / stage for stage in STAGES}
 
 
@@ -207,6 +199,5 @@ def test_kafka_finds_nothing_to_complain_about_and_reads_what_we_read(
     if stage != "running":  # the first snapshot comes with the first roll
         assert all(found.producers[f"{codec}-0"] for codec in CODECS)
     for codec in CODECS:
-        extra = {"none"} if stage == "truncated" else set()
-        assert found.codecs[f"{codec}-0"] == {codec} | extra
-    assert found.codecs["mixed-0"] >= ({"none"} if stage == "truncated" else set(CODECS))
+        assert found.codecs[f"{codec}-0"] == {codec}
+    assert found.codecs["mixed-0"] >= set(CODECS)

@@ -262,19 +262,6 @@ class LogModel(RuleBasedStateMachine):
             write.run()
             self.disk.log.state_file.finish(written=True)
 
-    @precondition(lambda self: not self.disk.log.state.damaged)
-    @rule(back=st.integers(0, 12))
-    def truncate(self, back: int) -> None:
-        offset = max(self.start, self.end - back)
-        self.disk.log.truncation.truncate_to(offset)
-        shortened = offset < self.end
-        self.end = self.disk.log.log_end_offset
-        assert self.end <= offset
-        self.values = [value for value in self.values if value[0] < self.end]
-        self.transactions.cut_to(self.end)
-        self.start = min(self.start, self.end)
-        self.durable = self.end if shortened else self.durable
-
     @invariant()
     def reads_what_the_model_holds(self) -> None:
         if not hasattr(self, "disk"):

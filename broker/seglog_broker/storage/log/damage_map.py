@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from seglog_broker.storage.io.pauses import OnlyWarm, TurnWantedError
-from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
@@ -81,22 +80,6 @@ class DamageMap:
             for damage in list(self.ranges)
             if (damage.segment >= first_base if damage.reason == "damaged" else damage.end_offset > start)
         )
-
-    def forget_after(self, segments: SegmentList) -> bool:
-        """Forget ranges after the ends of ``segments``; return whether there were any.
-
-        Bytes at those positions may be written again, and be valid.
-        """
-        self._forget_segments(self._of_segment.keys() - set(segments.bases))
-        kept = []
-        for damage in self.ranges:
-            segment = segments.at(damage.segment)
-            if segment is not None and damage.end_position <= segment.size:
-                kept.append(damage)
-        if kept == self.ranges:
-            return False
-        self.replace(kept)
-        return True
 
     def _forget_segments(self, bases: Iterable[int]) -> None:
         for base in list(bases):

@@ -17,7 +17,7 @@ from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import EPOCH_MAX, EpochEntry
 from seglog_broker.storage.log.loaded_log import LoadedLog, OpenReport
-from seglog_broker.storage.log.log_files import LogFiles, LogSettings
+from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogSettings
 from seglog_broker.storage.log.log_start import believed_start, records_gone
 from seglog_broker.storage.log.partition_state import (
     PARTITION_STATE_FILE,
@@ -39,7 +39,6 @@ from seglog_broker.storage.log.roller import (
     restore_append_times,
     restore_checksum,
 )
-from seglog_broker.storage.log.truncation import discard
 from seglog_broker.storage.producers.producer_snapshots import (
     ProducerLoadReport,
     Replaying,
@@ -423,10 +422,15 @@ class _Loader:
 
     def _restart_at(self, offset: int) -> None:
         """Restart the log at ``offset``, its proven log start, which is after its end: all its records were deleted."""
-        former = self._log.segments[:]
+        files, former = self._log.files, self._log.segments[:]
         self._log.roller.begin(offset)
-        self._log.files.fs.sync_directory(self._log.files.directory)  # first, or a crash could leave no segment
-        discard(self._log.files, former)
+        files.fs.sync_directory(files.directory)  # first, or a crash could leave no segment
+        for segment in former:
+            segment.forget()
+        # the last first, or a crash could leave a gap
+        deleted = DeletedSegments(files.fs, files.directory, [segment.base_offset for segment in reversed(former)])
+        deleted.set_aside()
+        deleted.remove()
         self._log.segments.drop_oldest(len(former))
         self._log.epochs.entries = []
         self._state.checksum = None

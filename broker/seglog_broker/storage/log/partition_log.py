@@ -1,4 +1,4 @@
-"""A partition's log: segments in order, appended to at the end, read anywhere, truncated at either end.
+"""A partition's log: segments in order, appended to at the end, read anywhere, truncated at its start.
 
 Synchronous, one owner, no locks: every method is atomic for callers on the same loop. Clock and file system are passed
 in. Work that waits for the disk is returned as a ``Flush``, whose ``run`` may go to a thread: it holds leases and uses
@@ -192,7 +192,7 @@ class PartitionLog:
     # --- Copies -------------------------------------------------------------------------------------------------------
 
     def freeze(self) -> FrozenLog:
-        """As ``freezing.freeze``."""
+        """Freeze the log: see ``freezing.freeze``."""
         return freeze(self._log)
 
     # --- Closing ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Closes the active segment of a log and begins another; restores the active segment after a start or a truncation."""
+"""Closes the active segment of a log and begins another; restores the active segment after a start."""
 
 from contextlib import suppress
 from dataclasses import dataclass

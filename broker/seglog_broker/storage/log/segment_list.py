@@ -94,11 +94,13 @@ class SegmentList(Sequence[Segment]):
 
     def drop_oldest(self, count: int) -> list[Segment]:
         """Remove the first ``count``; return them."""
-        return self._drop(0, count)
-
-    def drop_from(self, number: int) -> list[Segment]:
-        """Remove number ``number`` and all after it; return them. If none is left, ``append`` one next."""
-        return self._drop(number, len(self._bases))
+        dropped = self[:count]
+        for base in self._bases[:count]:
+            self._forget(base)
+        del self._bases[:count], self._made[:count]
+        self.removals += 1
+        self._find_active()
+        return dropped
 
     def replace(self, first: int, end: int, segment: Segment) -> None:
         """Replace the segments with numbers [first, end) with one segment."""
@@ -189,15 +191,6 @@ class SegmentList(Sequence[Segment]):
         segment = self._made[number] = self.make(base, present)
         self._forget(base)
         return segment
-
-    def _drop(self, first: int, end: int) -> list[Segment]:
-        dropped = self[first:end]
-        for base in self._bases[first:end]:
-            self._forget(base)
-        del self._bases[first:end], self._made[first:end]
-        self.removals += 1
-        self._find_active()
-        return dropped
 
     def _find_active(self) -> None:
         if self._bases:

@@ -245,12 +245,6 @@ class TransactionIndexes:
         for base, entries in by_base.items():
             self._replace(base, _encoded(entries))
 
-    def cut_back_to_log(self) -> None:
-        """The log was truncated: its last segment has fewer markers."""
-        self._mending.clear()
-        if self._segments.active.base_offset in self._indexes:
-            self.mend(self._segments.active.base_offset)
-
     def drop(self, segment_bases: Iterable[int]) -> None:
         """These segments leave the log; their files go with them."""
         self._mending.clear()

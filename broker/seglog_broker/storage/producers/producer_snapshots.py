@@ -67,7 +67,7 @@ class ProducerLoadReport:
 class ProducerSnapshots:
     """The snapshot files of one partition directory, and ``state``, which they bring back.
 
-    Every method may raise OSError. ``state`` is then whole, but after ``load`` and ``truncate`` it may lack batches.
+    Every method may raise OSError. ``state`` is then whole, but after ``load`` it may lack batches.
     """
 
     def __init__(self, fs: FileSystem, directory: str, state: ProducerState) -> None:
@@ -106,24 +106,12 @@ class ProducerSnapshots:
             self._sync_names()
             return ProducerLoadReport()
         believed_end = log_end if recovered_from is None else min(log_end, recovered_from)
-        return self._reload(segment_bases, log_end, believed_end, now_ms, replay)
-
-    def truncate(
-        self, segment_bases: Sequence[int], *, log_end: int, now_ms: int, replay: Replay
-    ) -> ProducerLoadReport:
-        """Restore the state as of ``log_end``, to which the log was truncated.
-
-        ``segment_bases`` are the base offsets of the remaining segments.
-        """
-        if log_end != self.state.end_offset:
-            nothing = (
-                len(self.state) == 0 and self.state.end_offset > log_end
-            )  # then there was nothing before it either
-            return self._reload(segment_bases, log_end, log_end, now_ms, _no_batches if nothing else replay)
-        self._remove_outside(segment_bases, log_end)
-        self.take(log_end)
-        self._sync_names()
-        return ProducerLoadReport()
+        replaying = self._restore(segment_bases, believed_end, now_ms)
+        start = self.state.end_offset
+        if start < log_end:
+            for batch in replay(start, log_end):
+                replaying.note(batch)
+        return self.finish(replaying, log_end)
 
     def take(self, end_offset: int, *, sync: bool = True) -> None:
         """Write what is known below ``end_offset``, the end of the log, unless there is a snapshot of it already.
@@ -200,16 +188,6 @@ class ProducerSnapshots:
         for offset in going:
             self._unsynced.pop(offset, None)
 
-    def _reload(
-        self, segment_bases: Sequence[int], log_end: int, believed_end: int, now_ms: int, replay: Replay
-    ) -> ProducerLoadReport:
-        replaying = self._restore(segment_bases, believed_end, now_ms)
-        start = self.state.end_offset
-        if start < log_end:
-            for batch in replay(start, log_end):
-                replaying.note(batch)
-        return self.finish(replaying, log_end)
-
     def begin(
         self, names: Iterable[str], segment_bases: Sequence[int], *, log_start: int, recovered_from: int, now_ms: int
     ) -> "Replaying":
@@ -240,10 +218,14 @@ class ProducerSnapshots:
         self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
-        """Restore the state from the newest valid snapshot at or below ``believed_end``."""
+        """Restore the state from the newest valid snapshot at or below ``believed_end``.
+
+        Those above it, and those before the first segment, are removed. The one where the log begins stays, unlike in
+        Kafka: it alone has a producer whose batches have all expired, and which may still retry the last of them.
+        """
         report = ProducerLoadReport()
-        self._remove_outside(segment_bases, believed_end)
         self._first_base = segment_bases[0] if segment_bases else believed_end
+        self._remove(*(offset for offset in self.offsets if not self._first_base <= offset <= believed_end))
         self.state.restart(self._first_base)  # a transaction may begin there, and go on behind the log start
         while self.offsets:
             offset = self.offsets[-1]
@@ -261,15 +243,6 @@ class ProducerSnapshots:
             self.state.restart(offset, entries, seen_ms=written_ms)
             break
         return Replaying(self, segment_bases, now_ms, report)
-
-    def _remove_outside(self, segment_bases: Sequence[int], end: int) -> None:
-        """Remove snapshots above ``end``, and those before the first segment.
-
-        The one where the log begins stays, unlike in Kafka: it alone has a producer whose batches have all expired, and
-        which may still retry the last of them.
-        """
-        first = segment_bases[0] if segment_bases else end
-        self._remove(*(offset for offset in self.offsets if not first <= offset <= end))
 
     def _remove(self, *offsets: int) -> None:
         removed: set[int] = set()
@@ -296,7 +269,7 @@ class ProducerSnapshots:
 class Replaying:
     """Replays the batches after a snapshot, and takes new snapshots where the last two segments begin.
 
-    So a truncation, or a recovery after the next crash, need not read more than these two.
+    So a recovery after the next crash need not read more than these two.
     """
 
     def __init__(
@@ -337,11 +310,6 @@ def stray_snapshots(offsets: Sequence[int], segment_bases: Sequence[int]) -> lis
     if strays and strays[-1] >= max(bases, default=0):
         strays.pop()
     return strays
-
-
-def _no_batches(start: int, end: int) -> Iterable[ReplayedBatch]:
-    del start, end
-    return ()
 
 
 def replay(segments: Sequence[Segment], start: int, end: int) -> Iterator[ReplayedBatch]:

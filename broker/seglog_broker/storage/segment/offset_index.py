@@ -55,12 +55,6 @@ class OffsetIndex(SparseIndex):
         """The last entry whose batch begins at or below ``position``, or None: a batch boundary without a scan."""
         return self._decode(self.search(files.find_position_floor, position))
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop all entries at or above ``offset``."""
-        relative = offset - self.base_offset
-        data = self.read()
-        self.keep_first(files.find_offset_floor(data, len(data) // self.entry_size, relative - 1) + 1)
-
     def problem(self, log_size: int) -> str | None:
         """Why this cannot be the index of a log of ``log_size`` bytes, or None; looks at both ends only."""
         if size := self.file_size() % self.entry_size:

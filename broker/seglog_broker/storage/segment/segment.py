@@ -440,7 +440,7 @@ class Segment:
     def cut(self, position: int) -> int:
         """Shorten the ``.log`` to ``position`` (bytes), a batch boundary; return how many bytes went.
 
-        The indexes are not touched: the caller rebuilds or truncates them.
+        The indexes are not touched: the caller rebuilds them.
         """
         self.checksum.drop()
         removed = self.log.cut(position)
@@ -448,16 +448,6 @@ class Segment:
         if position == 0:
             self._first_timestamp = None
         return removed
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop every batch that reaches ``offset`` or beyond: the segment ends before the first of them.
-
-        The running state is stale afterwards: ``activate`` before the next append.
-        """
-        first = self.find(offset)
-        if first is not None:
-            self.cut(first.position)
-            self.indexes.truncate_to(offset)
 
     def forget(self) -> None:
         """Forget every open file, because their names are about to change. Holders of leases can read on."""

@@ -209,7 +209,7 @@ class SegmentIndexes:
             return False
 
     def _is_offset_index_usable(self) -> bool:
-        """Whether there is one, and it is plausible: not empty where the log is long enough for an entry."""
+        """True where there is one that is plausible: not empty where the log is long enough for an entry."""
         if not self.offset_index.exists:
             return False
         self._log.steps.look_at(self.offset_index)
@@ -231,7 +231,7 @@ class SegmentIndexes:
         return False
 
     def _is_time_index_usable(self) -> bool:
-        """Whether there is one, and it is plausible.
+        """True where there is one that is plausible.
 
         Where that of a closed segment is empty, either no batch has a timestamp, or the closing entry was lost: only
         the headers can tell.
@@ -299,13 +299,6 @@ class SegmentIndexes:
         self.writer.largest = None
         self.forget_walks()
         self._offset_index_checked = self._time_index_checked = False
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop all entries that name ``offset`` or anything above."""
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.writer.largest = None
-        self._verified.clear()
 
     def forget_walks(self) -> None:
         """Drop all interrupted walks over the log, so that they begin again, and what seeks have verified."""

@@ -181,10 +181,9 @@ class SparseIndex:
             self._cut_file(self.size)
         self._forget_tail()
 
-    def keep_first(self, count: int) -> None:
-        """Drop every entry from number ``count`` on, from memory and from the file."""
-        if count >= self.count:
-            return
+    def drop_last(self) -> None:
+        """Drop the newest entry, in memory and in the file: the closing one of a segment that becomes active again."""
+        count = self.count - 1
         self._last_known = False
         kept_on_file = min(count, self._file_count())
         self._tail = self._tail[: (count - kept_on_file) * self.entry_size]

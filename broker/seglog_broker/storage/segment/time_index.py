@@ -89,16 +89,6 @@ class TimeIndex(SparseIndex):
         before, entry, after = map(self._decode, entries)
         return None if entry is None else TimeEntries(before, entry, after)
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop all entries that name ``offset`` or anything above."""
-        relative = offset - self.base_offset
-        kept = sum(1 for entry in files.time_entries(self.read()) if entry.relative_offset < relative)
-        self.keep_first(kept)
-
-    def drop_last(self) -> None:
-        """Drop the newest entry: the closing entry of a segment that becomes active again."""
-        self.keep_first(self.count - 1)
-
     def problem(self) -> str | None:
         """Why this cannot be a time index, or None; looks at both ends only."""
         if size := self.file_size() % self.entry_size:

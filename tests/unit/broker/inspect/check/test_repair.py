@@ -326,9 +326,10 @@ def test_closed_segments_without_a_checksum_get_one_and_the_active_one_does_not(
 def test_a_checksum_file_is_deleted_with_its_segment() -> None:
     fs = written(covered=True)
     logs = opened(fs)
-    logs.logs["commits", 0].truncation.truncate_to(5)
+    deleted = logs.logs["commits", 0].truncation.drop_oldest(1)
     logs.close()
-    assert not fs.exists(path_of(10, ".checksum"))
+    deleted.set_aside()
+    assert not fs.exists(path_of(0, ".checksum"))
     create(fs, path_of(99, ".checksum"))
     opened(fs).close()
     assert not fs.exists(path_of(99, ".checksum")), "without its log it is a left-over"

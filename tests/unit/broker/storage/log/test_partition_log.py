@@ -17,7 +17,7 @@ from seglog_broker.storage.log.partition_files import make_is_incomplete, make_p
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -414,11 +414,9 @@ def test_records_below_a_log_start_of_unknown_cause_have_expired() -> None:
 
 def test_what_is_known_of_compaction_never_goes_beyond_the_end_of_the_log() -> None:
     disk = _filled(30)
-    disk.log.state.compacted_before = 25
-    disk.log.truncation.truncate_to(13)
-    assert disk.log.state.compacted_before == 13
     for told in (5, 1000):
-        assert disk.reopen(first_dirty_offset=told).state.compacted_before == 13
+        disk.log.state.compacted_before = 35
+        assert disk.reopen(first_dirty_offset=told).state.compacted_before == 30
 
 
 def test_every_limit_gives_whole_batches_and_at_most_that_many_bytes() -> None:
@@ -594,79 +592,6 @@ def test_records_before_an_offset_are_gone_at_once(offset: int) -> None:
     for log in (disk.log, disk.reopen(log_start=offset)):
         assert log.log_start_offset == offset
         assert [record.offset for record in logs.read_all(log)] == list(range(offset, 30))
-
-
-@each_case(
-    ("offset", "end", "bases"),
-    [
-        (61, 60, [0, 20, 40]),
-        (45, 44, [0, 20, 40]),
-        (40, 40, [0, 20, 40]),
-        (39, 38, [0, 20]),
-        (0, 0, [0]),
-    ],
-)
-def test_truncation_keeps_whole_batches_below_the_offset_and_appending_goes_on(
-    offset: int, end: int, bases: list[int]
-) -> None:
-    disk = logs.LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=150))
-    pair = encode_batch([(7, None, b"." * 12, ()), (7, None, b"." * 13, ())])
-    assert len(pair) == 100
-    for _ in range(30):
-        disk.append_batch(pair)
-    disk.log.flusher.flush()
-    disk.log.truncation.truncate_to(offset)
-    assert disk.log.log_end_offset == end == disk.log.durable_end_offset
-    assert logs.bases_of(disk.log) == bases
-    logs.verify(disk.fs, disk.log)
-    assert disk.append_batch(pair).base_offset == end
-    for log in _lives(disk):
-        assert [record.offset for record in logs.read_all(log)] == list(range(end + 2))
-        logs.verify(disk.fs, log)
-    assert not [name for name in logs.contents(disk.fs) if name.endswith(".deleted")]
-
-
-def test_truncation_below_the_first_segment_begins_anew_there() -> None:
-    disk = _filled(30)
-    disk.log.close()
-    for base in (0, 10):
-        for suffix in (".log", ".index", ".timeindex"):
-            disk.fs.unlink(f"{logs.DIRECTORY}/{base:020d}{suffix}")
-    log = disk._open(clean=True)
-    assert (log.log_start_offset, log.log_end_offset) == (0, 30)
-    log.truncation.truncate_to(7)
-    assert (logs.bases_of(log), log.log_start_offset, log.log_end_offset) == ([7], 0, 7)
-    assert disk.append(b"again").base_offset == 7
-    logs.verify(disk.fs, disk.reopen())
-
-
-def test_a_truncation_whose_process_is_killed_leaves_no_hole() -> None:
-    disk = _filled(50)
-    disk.log.flusher.flush()
-    double = disk.double
-    found: list[ForgetfulFileSystem] = []
-    double.on_operation = lambda _: found.append(double.found_after(PROCESS_KILL))
-    disk.log.truncation.truncate_to(12)
-    assert len(found) > 15
-    for fs in found:
-        disk.fs = fs
-        log = disk._open(clean=False)
-        assert [record.offset for record in logs.read_all(log)] == list(range(log.log_end_offset))
-        assert log.log_end_offset >= 12
-        assert log.state.damaged == []
-
-
-def test_damage_that_was_cut_off_is_forgotten() -> None:
-    disk = _filled(30)
-    logs.flip_bit(disk.fs, _log_path(20), 716)
-    with pytest.raises(CorruptRecordError):
-        disk.log.read(27, 1000)
-    disk.log.truncation.truncate_to(25)
-    for _ in range(10):
-        disk.append_batch(logs.batch_of_size(100))
-    for log in _lives(disk):
-        assert [record.offset for record in logs.read_all(log)] == list(range(35))
-        assert log.state.damaged == []
 
 
 # --- Making a partition -----------------------------------------------------------------------------------------------

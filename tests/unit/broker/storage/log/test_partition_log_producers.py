@@ -118,18 +118,6 @@ def test_a_snapshot_that_cannot_be_written_holds_no_roll_up() -> None:
     assert disk.append_batch(sent(1, 3)).duplicate_of is not None
 
 
-def test_what_is_truncated_away_can_be_sent_again() -> None:
-    disk = log_on_disk(TopicConfig(segment_bytes=200))
-    for sequence in range(6):
-        disk.append_batch(sent(1, sequence))
-    disk.log.truncation.truncate_to(3)
-    assert disk.append_batch(sent(1, 2)).duplicate_of is not None
-    assert disk.append_batch(sent(1, 3)).base_offset == 3
-    disk.log.truncation.truncate_to(0)
-    assert disk.append_batch(sent(1, 0)).base_offset == 0
-    assert disk.log.log_end_offset == 1
-
-
 def test_a_log_of_which_everything_has_expired_knows_its_producers_after_a_restart() -> None:
     disk = log_on_disk(TopicConfig(segment_bytes=200))
     for sequence in range(4):

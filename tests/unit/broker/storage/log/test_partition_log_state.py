@@ -197,25 +197,6 @@ def test_reasons_of_segments_that_are_gone_are_forgotten_at_the_start() -> None:
     assert list(disk.log.state.rolls) == known[2:], "although the file still has them"
 
 
-def test_a_truncated_log_forgets_the_roll_reasons_and_times_of_removed_segments() -> None:
-    disk = a_log()
-    began = disk.clock.now
-    for _ in range(40):
-        disk.clock.now += 10
-        disk.append(b"." * 100)
-    second = disk.log.segments[1].base_offset
-    disk.log.truncation.truncate_to(second + 1)
-    assert list(disk.log.state.rolls) == [0]
-    assert disk.log.state.active_segment == second
-    assert disk.log.state.first_append_ms is not None
-    assert disk.log.state.first_append_ms <= began + 100
-    disk.log.truncation.truncate_to(0)
-    assert disk.log.state.rolls == {}
-    assert disk.log.roller.idle_roll_ms is None
-    disk.append(b"anew")
-    assert disk.log.state.first_append_ms == disk.clock.now
-
-
 # --- What the state remembers for files that have no checksum ---------------------------------------------------------
 
 

@@ -1007,17 +1007,6 @@ def test_a_log_that_begins_anew_keeps_its_epoch_though_the_file_was_lost() -> No
     assert disk._open(clean=False, log_start=100).leader_epoch == 4
 
 
-def test_after_truncation_the_current_epoch_stays_known() -> None:
-    disk = _filled(5)
-    disk.restart_unclean()
-    disk.append(b"epoch 1")
-    disk.log.truncation.truncate_to(3)
-    assert disk.log.epochs.entries == [(0, 0), (1, 3)]
-    disk.append(b"again")
-    disk.reopen()
-    assert (disk.log.leader_epoch, disk.log.epochs.epoch_for(3)) == (1, 1)
-
-
 def test_a_last_segment_without_its_log() -> None:
     """After a kill a last segment without its log is named and its offsets are not given again."""
     disk = _filled(25)

@@ -84,14 +84,6 @@ class Transactional:
         if self.disk.log.active.size:
             self.disk.log.roller.roll(self.disk.log.log_end_offset, RollReason.SIZE)
 
-    def truncate_to(self) -> None:
-        log = self.disk.log
-        log.truncation.truncate_to(self.dice.randint(log.log_start_offset, log.log_end_offset))
-        for producer_id in range(PRODUCERS):
-            log.producers._expected.pop(producer_id, None)
-        self.model.cut_to(log.log_end_offset)
-        self._recovery_point = min(self._recovery_point, log.log_end_offset)
-
     def delete_records(self) -> None:
         log = self.disk.log
         log.truncate_before(self.dice.randint(log.log_start_offset, log.log_end_offset))
@@ -180,8 +172,7 @@ def test_committed_records_are_those_of_a_plain_model(seed: int) -> None:
         *[log.seglog_transaction] * 5,
         *[log.seglog_marker] * 4,
         *[log.roll] * 3,
-        *(log.truncate_to, log.delete_records, log.expire, log.restart, log.kill, log.lose_power, log.flush),
-        log.lose_indexes,
+        *(log.delete_records, log.expire, log.restart, log.kill, log.lose_power, log.flush, log.lose_indexes),
     ]
     for _ in range(25):
         log.dice.choice(steps)()

@@ -303,15 +303,6 @@ def _closed_by_a_roll(disk: LogOnDisk) -> None:
         disk.append(b"v" * 60)
 
 
-def _named_anew(disk: LogOnDisk) -> None:
-    """A snapshot behind its entry may be there already, so that a start does not read the marker again."""
-    append_in_transaction(disk.log, PRODUCER)
-    append_in_transaction(disk.log, OTHER)
-    disk.log.truncation.truncate_to(1)
-    disk.log.flusher.flush()
-    end_transaction(disk.log, PRODUCER, "ABORT")
-
-
 def _written_by_a_killed_process(disk: LogOnDisk) -> None:
     """Recovery finds the entries right in memory; they have to be on the disk before a start skips the segment."""
     append_in_transaction(disk.log, PRODUCER)
@@ -319,7 +310,7 @@ def _written_by_a_killed_process(disk: LogOnDisk) -> None:
     disk.restart_unclean()
 
 
-@each_case("prepare", [_closed_by_a_roll, _named_anew, _written_by_a_killed_process])
+@each_case("prepare", [_closed_by_a_roll, _written_by_a_killed_process])
 def test_the_transaction_index_and_its_name_are_on_the_disk_before_a_start_skips_its_segment(prepare: Step) -> None:
     """After a checkpoint a start reads nothing below it."""
     disk = opened(TopicConfig(segment_bytes=400))

@@ -81,14 +81,12 @@ class Partition:
         assert self.files == self.snapshots.offsets
         return report
 
-    def truncate(self, offset: int) -> ProducerLoadReport:
-        """Cut the log where the batch with ``offset`` begins, as ``truncate_to`` does, then the state."""
+    def recover_cut(self, offset: int) -> None:
+        """Load after a crash that took the batches from ``offset`` on."""
         self.batches = [batch for batch in self.batches if batch.header.last_offset < offset]
         self.bases = [base for base in self.bases if base <= offset]
-        report = self.snapshots.truncate(self.bases, log_end=offset, now_ms=NOW, replay=self.replay)
-        assert self.state.end_offset == offset
-        assert self.files == self.snapshots.offsets
-        return report
+        self.restart()
+        self.load(recovered_from=offset)
 
     def put(self, offset: int, content: bytes = encode_snapshot([])) -> None:
         """Write a snapshot as an earlier process would have."""
@@ -340,32 +338,6 @@ def test_snapshots_go_with_the_segments_they_begin() -> None:
     assert seen(partition.state) == [(1, 8)]
 
 
-def test_truncation_between_snapshots_replays_from_the_one_before() -> None:
-    partition = Partition(*counting(9), bases=[0, 3, 6])
-    partition.load(recovered_from=0)
-    partition.replays.clear()
-    assert partition.truncate(5) == ProducerLoadReport(snapshot=3, replayed=2)
-    assert partition.replays == [(3, 5)]
-    assert partition.files == [3, 5]
-    with pytest.raises(ValueError, match="are counted"):
-        partition.snapshots.take(4)
-    assert partition.state.check(data(1, 4)) is not None
-    assert partition.state.check(data(1, 5)) is None
-
-
-def test_truncation_reads_nothing_where_the_log_ends_already_or_no_producer_was_known() -> None:
-    partition = Partition(*counting(4))
-    partition.load(recovered_from=0)
-    partition.replays.clear()
-    assert partition.truncate(4) == ProducerLoadReport()
-    assert partition.state.check(data(1, 0)) is not None, "nothing is forgotten"
-    plainly = Partition(*(ReplayedBatch(plain(at=offset)) for offset in range(9)), bases=[0, 3])
-    plainly.load(recovered_from=0)
-    plainly.replays.clear()
-    plainly.truncate(2)
-    assert (partition.replays, plainly.replays, plainly.files) == ([], [], [2])
-
-
 @each_case("policy", [forgetful.POWER_LOSS, *map(forgetful.RANDOM, range(8))])
 @each_case("offset", [3, 4])
 def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(
@@ -374,7 +346,7 @@ def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(
     """The log continues after the cut, and the snapshot would make lost batches look like repetitions."""
     partition = Partition(*counting(9), bases=[0, 3, 6])
     partition.load(recovered_from=0)
-    partition.truncate(offset)
+    partition.recover_cut(offset)
     left = {path for path in partition.fs.found_after(policy).snapshot() if path.endswith(SNAPSHOT_SUFFIX)}
     assert left <= {_path(3), _path(4)}
 
@@ -478,15 +450,15 @@ def test_a_load_from_any_snapshots(batches: list[ReplayedBatch], choices: st.Dat
 
 
 @given(histories(), st.data())
-def test_a_truncated_log_has_the_producers_of_its_remaining_batches(
+def test_a_log_that_a_crash_has_cut_has_the_producers_of_its_remaining_batches(
     batches: list[ReplayedBatch], choices: st.DataObject
 ) -> None:
     starts = [header.base_offset for header, _ in batches]
     bases = sorted({starts[0], *choices.draw(st.sets(st.sampled_from(starts), max_size=4), label="segments")})
     partition = Partition(*batches, bases=bases)
     partition.load(recovered_from=0)
-    offset = choices.draw(st.integers(starts[0], partition.log_end), label="truncated to")
-    partition.truncate(offset)
+    offset = choices.draw(st.integers(starts[0], partition.log_end), label="cut at")
+    partition.recover_cut(offset)
     plainly = ProducerState(expiration_ms=DAY)
     for header, marker in partition.batches:
         plainly.apply_replayed(header, marker)

@@ -1,7 +1,7 @@
 """The offset index against a sorted list, at the edges of its file, its memory and its range."""
 
 import errno
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 
 import pytest
 from hypothesis import given
@@ -90,40 +90,6 @@ def test_an_offset_that_does_not_rise_is_refused_and_nothing_changes_after_a_res
         assert each.read() == before
 
 
-@each_case(
-    ("offset", "left"),
-    [
-        (1000, [10, 20, 30]),
-        (31, [10, 20, 30]),
-        (30, [10, 20]),
-        (25, [10, 20]),
-        (20, [10]),
-        (11, [10]),
-        (10, []),
-        (0, []),
-    ],
-)
-@each_case("where", ["memory", "file", "both"])
-def test_truncation_drops_entries_at_and_above_the_offset(offset: int, left: list[int], where: str) -> None:
-    indexes = indexes_of()
-    index = indexes.new()
-    for entry in (10, 20):
-        index.append(entry, entry * 2)
-    if where == "both":
-        index.trim()
-    index.append(30, 60)
-    if where == "file":
-        index.trim()
-    index.truncate_to(offset)
-    assert index.count == len(left)
-    assert index.last == ((left[-1], left[-1] * 2) if left else None)
-    index.append(40, 80)
-    assert [index.lookup(entry).offset for entry in (*left, 40)] == [*left, 40]
-    index.trim()
-    assert len(indexes.file) == 8 * (len(left) + 1)
-    assert indexes.reopened().read() == index.read()
-
-
 def test_an_odd_length_gives_the_whole_entries_and_fails_the_check() -> None:
     indexes = indexes_of()
     index = indexes.new()
@@ -182,9 +148,6 @@ def test_what_memory_holds_is_bounded() -> None:
     for number in range(3 * 8192):
         index.append(number, number)
         assert len(index._tail) <= TAIL_BYTES_MAX
-    index.truncate_to(100)
-    assert indexes.file == index.read()
-    assert index.last == (99, 99)
 
 
 def test_a_lookup_in_recent_entries_does_not_touch_the_disk() -> None:
@@ -241,15 +204,11 @@ def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject)
     index = indexes.new()
     model: list[int] = []
     for _ in range(data.draw(st.integers(0, 60))):
-        action = data.draw(st.sampled_from(["append"] * 8 + ["truncate", "reopen", "trim"]))
+        action = data.draw(st.sampled_from(["append"] * 8 + ["reopen", "trim"]))
         if action == "append":
             offset = (model[-1] if model else base - 1) + data.draw(st.integers(1, 3))
             index.append(offset, (offset - base) * 7)
             model.append(offset)
-        elif action == "truncate":
-            offset = base + data.draw(st.integers(0, 150))
-            index.truncate_to(offset)
-            del model[bisect_left(model, offset) :]
         else:
             index.trim()
             if action == "reopen":

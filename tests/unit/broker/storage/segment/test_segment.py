@@ -457,13 +457,14 @@ def test_the_first_timestamp_is_the_largest_of_the_first_batch() -> None:
     assert disk.segment.first_timestamp == disk.closed().first_timestamp == 90
 
 
-@each_case(("ahead", "size"), [(0, 0), (1, 0), (2, 100), (3, 100), (39, 1900), (40, 2000)])
-def test_truncation_cuts_before_the_batch_that_reaches_the_offset(ahead: int, size: int) -> None:
+@each_case("size", [0, 100, 1900, 2000])
+def test_a_segment_that_is_cut_is_as_if_no_more_had_been_appended(size: int) -> None:
     disk = OnDisk(interval=150)
     for number in range(20):
         disk.append(encode_batch([(number, None, b"." * 12, ()), (number, None, b"." * 13, ())]))
     assert disk.segment.size == 2000
-    disk.segment.truncate_to(_BASE + ahead)
+    assert disk.segment.cut(size) == 2000 - size
+    disk.segment.indexes.rebuild()
     assert disk.segment.size == size == len(disk.file(".log"))
     disk.segment.release()
     assert disk.segment.activate() == _BASE + size // 50

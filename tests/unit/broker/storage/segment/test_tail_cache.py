@@ -92,7 +92,7 @@ def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file() -> None
     disk = LogOnDisk(TopicConfig(index_interval_bytes=100))
     for number in range(50):
         disk.append(b"%d" % number)
-    disk.log.active.offset_index.truncate_to(0)  # with it, a look-up would begin at the first batch
+    disk.log.active.offset_index.reset()  # with it, a look-up would begin at the first batch
     disk.double.reads.clear()
     found = start, position, size = piece_at(disk.log, 45, 1 << 20)
     assert (start, position + size) == (45, disk.log.active.size)
@@ -124,19 +124,6 @@ def test_after_a_roll_the_closed_segment_is_read_the_ordinary_way() -> None:
     for offset in range(disk.log.log_end_offset):
         near, plain = near_and_plain(disk.log, offset)
         assert near == plain
-
-
-def test_what_was_truncated_and_appended_anew_is_found_anew() -> None:
-    disk = LogOnDisk(TopicConfig())
-    for value in (b"a", b"b", b"long " * 20, b"d"):
-        disk.append(value)
-    before = place(disk.log, 3)
-    disk.log.truncation.truncate_to(2)
-    disk.append(b"c")
-    disk.append(b"d")
-    near, plain = near_and_plain(disk.log, 3)
-    assert near == plain
-    assert near != before
 
 
 def test_damage_at_the_end_is_met_all_the_same() -> None:

@@ -64,23 +64,6 @@ def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
     assert index.last == (100, 10)
 
 
-@each_case(("offset", "left"), [(99, [10, 20, 30]), (31, [10, 20, 30]), (30, [10, 20]), (11, [10]), (10, []), (0, [])])
-@each_case("trimmed", [False, True])
-def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left: list[int], trimmed: bool) -> None:
-    indexes = indexes_of()
-    index = indexes.new()
-    for entry in (10, 20, 30):
-        index.offer(entry * 100, entry)
-    if trimmed:
-        index.trim()
-    index.truncate_to(offset)
-    assert index.count == len(left)
-    assert index.last == ((left[-1] * 100, left[-1]) if left else (-1, 0))
-    index.offer(9000, 90)
-    index.trim()
-    assert indexes.reopened().read() == index.read() == indexes.file
-
-
 @each_case("count", [1, 2, 341, 342, 343, 681, 682, 683, 684, 5461, 5462, 5470])
 def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
     """Around what is written at a time (342 entries), Kafka's warm section (682), and what memory holds (5462)."""
@@ -116,17 +99,13 @@ def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject)
     index = indexes.new()
     model: list[tuple[int, int]] = []
     for _ in range(data.draw(st.integers(0, 60))):
-        action = data.draw(st.sampled_from(["offer"] * 8 + ["truncate", "drop", "reopen"]))
+        action = data.draw(st.sampled_from(["offer"] * 8 + ["drop", "reopen"]))
         if action == "offer":
             timestamp, offset = model[-1] if model else (-1, 500)
             timestamp, offset = timestamp + data.draw(st.integers(0, 3)), offset + data.draw(st.integers(0, 2))
             index.offer(timestamp, offset)
             if timestamp > (model[-1][0] if model else -1):
                 model.append((timestamp, offset))
-        elif action == "truncate":
-            cut = 500 + data.draw(st.integers(0, 80))
-            index.truncate_to(cut)
-            model = [entry for entry in model if entry[1] < cut]
         elif action == "drop" and model:
             index.drop_last()
             model.pop()
