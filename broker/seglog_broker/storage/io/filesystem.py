@@ -316,99 +316,185 @@ class PendingSync:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FileSystem:
-    """A file system as the storage engine sees it."""
+    """The machine's own file system, as the storage engine sees it. A double replaces every operation."""
 
     is_view: ClassVar[bool] = False
     """Whether changes stay in memory, so that nothing that is cut off or replaced here is lost."""
 
+    def __init__(self) -> None:
+        self.orphans_wait_seconds = ORPHANS_WAIT_SECONDS
+        self.sync_files_in_kernel: SyncInKernel = sync_in_kernel
+        self.sync_directories_in_kernel: SyncInKernel = partial(sync_in_kernel, data_only=False)
+        self.begin_in_kernel: Callable[[Sequence[int]], KernelSync | None] = begin_in_kernel
+
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-        """Open an existing file, or with ``create`` one that may be new; created files are writable."""
-        raise NotImplementedError
+        """Open an existing file, or with ``create`` one that may be new; created files are writable.
+
+        Child processes do not inherit the descriptor.
+        """
+        flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
+        return File(path, os.open(path, flags, FILE_MODE))
 
     def map(self, path: str, size: int) -> Map:
         """Map the first ``size`` > 0 bytes of a file; ValueError when the file is shorter."""
-        raise NotImplementedError
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return Map(mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        finally:
+            os.close(descriptor)
 
     def stat(self, path: str) -> FileStat:
         """Size, time of last change, kind; FileNotFoundError when there is nothing."""
-        raise NotImplementedError
+        found = os.stat(path)
+        mtime_ms = found.st_mtime_ns // 1_000_000
+        return FileStat(found.st_size, mtime_ms, stat_module.S_ISDIR(found.st_mode), found.st_ino)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970)."""
-        raise NotImplementedError
+        """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970).
+
+        Python cannot leave the time of access unchanged, so it is read first and written again.
+        """
+        os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
 
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
-        raise NotImplementedError
+        return os.path.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
-        raise NotImplementedError
+        """Names in a directory, sorted, so that a log opens in the same order everywhere."""
+        return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
         """Create one directory; FileExistsError when it is there."""
-        raise NotImplementedError
+        os.mkdir(path, DIRECTORY_MODE)
 
     def rename(self, old: str, new: str) -> None:
         """Move within one file system, replacing a file of that name in one step."""
-        raise NotImplementedError
+        os.replace(old, new)
 
     def link(self, path: str, new: str) -> None:
-        """Give the file a second name (hard link); FileExistsError when that is there, see CANNOT_LINK for more."""
-        raise NotImplementedError
+        """Give the file a second name (hard link); FileExistsError when that is there, see CANNOT_LINK for more.
+
+        A symbolic link gets the second name itself, not the file that it leads to.
+        """
+        os.link(path, new, follow_symlinks=False)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; FileNotFoundError when there is none."""
-        raise NotImplementedError
+        """Remove a file; FileNotFoundError when there is none. Open descriptors of the file stay usable."""
+        os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and everything below it."""
-        raise NotImplementedError
+        """Remove a directory and everything below it. Not atomic: the next call removes what a crash leaves."""
+        shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in this directory survive a power cut."""
-        raise NotImplementedError
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
-        """``fdatasync`` of all files, side by side where that is quicker. Returns the error of each, or None."""
-        raise NotImplementedError
+        """``fdatasync`` of all files. Returns the error of each, or None.
+
+        Through the kernel's queue (``fsync_queue``) where there is one, else in a few threads.
+        """
+        if len(files) < 2:
+            return [outcome_of(file.fdatasync) for file in files]
+        codes = self.sync_files_in_kernel([file.fileno() for file in files])
+        return _ordinary_rest(codes, files, lambda file: file.fdatasync())
 
     def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
         """Begin ``fdatasync`` of files and return at once. None, and nothing begun, where ``sync_files`` has to do it.
 
-        They stay open, and no other sync is begun, until all are collected.
+        They stay open, and no other sync is begun, until all are collected. Through the kernel's queue, if it has one,
+        and if they are few.
         """
-        raise NotImplementedError
+        if not 0 < len(files) <= SYNCS_BEGUN_MAX:
+            return None
+        syncing = self.begin_in_kernel([file.fileno() for file in files])
+        return None if syncing is None else PendingSync(files, syncing)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
-        """``sync_directory`` of all, in the same way."""
-        raise NotImplementedError
+        """``sync_directory`` of all, as ``sync_files``; at most DIRECTORIES_OPEN_MAX are open at a time."""
+        if len(paths) < 2:
+            return [outcome_of(self.sync_directory, path) for path in paths]
+        codes: list[int | None] = []
+        for first in range(0, len(paths), DIRECTORIES_OPEN_MAX):
+            codes += _sync_directories(paths[first : first + DIRECTORIES_OPEN_MAX], self.sync_directories_in_kernel)
+        return _ordinary_rest(codes, paths, self.sync_directory)
 
     def lock(self, path: str) -> Lock:
-        """Lock the file ``path`` exclusively.
+        """Lock the file ``path`` exclusively, by a whole-file POSIX record lock, as Java does: so Kafka is excluded.
 
-        Raises BlockingIOError when any process, also this one, holds it; the error as text is who that is.
+        Closing *any* descriptor of the file would drop it, so this process never opens the file a second time: the set
+        is asked first, by inode. Raises BlockingIOError when any process, also this one, holds it; the error as text is
+        who that is.
         """
-        raise NotImplementedError
+        with contextlib.suppress(FileNotFoundError):
+            known = os.stat(path)
+            if (known.st_dev, known.st_ino) in _locked_directories:
+                raise BlockingIOError("another broker of this process")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError) as error:  # POSIX lets a held lock answer either
+                raise BlockingIOError(_lock_holder(descriptor)) from error
+            held, found = os.fstat(descriptor), os.stat(path)
+            if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
+                raise BlockingIOError(f"who replaced {path} while it was being locked")
+        except OSError:
+            os.close(descriptor)
+            raise
+        identity = (held.st_dev, held.st_ino)
+        _locked_directories.add(identity)
+        return Lock(path, descriptor, identity)
 
     def hold(self, directory: str) -> Hold:
         """Hold a directory that this process has locked, once no worker process of an earlier broker holds it.
 
-        If that broker was killed, its workers are about to end: waits for them. Raises BlockingIOError if they do not.
+        By flock(2), whose locks children inherit. If that broker was killed, its workers are about to end: waits for
+        them. Raises BlockingIOError if they do not.
         """
-        raise NotImplementedError
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        deadline = time.monotonic() + self.orphans_wait_seconds
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise
+                time.sleep(_ORPHANS_LOOK_SECONDS)
+            except OSError:  # a file system without such locks
+                os.close(descriptor)
+                return Hold()
+            else:
+                return Hold(descriptor)
 
     def free_bytes(self, path: str) -> int:
         """Bytes an unprivileged writer may still use on the file system that holds ``path``."""
-        raise NotImplementedError
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def total_bytes(self, path: str) -> int:
         """Bytes of the file system that holds ``path``, used or not."""
-        raise NotImplementedError
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
 
     def inodes(self, path: str) -> Inodes | None:
-        """How many more files the file system that holds ``path`` can have; None where it has no such number."""
-        raise NotImplementedError
+        """How many more files the file system that holds ``path`` can have; None where it has no such number.
+
+        Btrfs and others say 0 of 0, for they make them as they go.
+        """
+        found = os.statvfs(path)
+        return Inodes(found.f_favail, found.f_files) if found.f_files else None
+
+
+PosixFileSystem = FileSystem
+"""The name where the machine's own files are meant, and no double."""
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
@@ -492,158 +578,6 @@ def _raise_first(outcomes: Sequence[OSError | None]) -> None:
 def parent(path: str) -> str:
     """The directory a path lies in."""
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class PosixFileSystem(FileSystem):
-    """The machine's own file system."""
-
-    def __init__(self) -> None:
-        self.orphans_wait_seconds = ORPHANS_WAIT_SECONDS
-        self.sync_files_in_kernel: SyncInKernel = sync_in_kernel
-        self.sync_directories_in_kernel: SyncInKernel = partial(sync_in_kernel, data_only=False)
-        self.begin_in_kernel: Callable[[Sequence[int]], KernelSync | None] = begin_in_kernel
-
-    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-        """Open; the descriptor is not inherited by child processes."""
-        flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
-        return File(path, os.open(path, flags, FILE_MODE))
-
-    def map(self, path: str, size: int) -> Map:
-        """Map read-only and shared."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return Map(mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
-        finally:
-            os.close(descriptor)
-
-    def stat(self, path: str) -> FileStat:
-        """As the system call stat reports it."""
-        found = os.stat(path)
-        mtime_ms = found.st_mtime_ns // 1_000_000
-        return FileStat(found.st_size, mtime_ms, stat_module.S_ISDIR(found.st_mode), found.st_ino)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """As utimensat(2). Python cannot leave the time of access unchanged, so it is read first and written again."""
-        os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
-
-    def exists(self, path: str) -> bool:
-        """As stat(2) sees it."""
-        return os.path.exists(path)
-
-    def list_directory(self, path: str) -> list[str]:
-        """Sorted, so that a log opens in the same order everywhere."""
-        return sorted(os.listdir(path))
-
-    def make_directory(self, path: str) -> None:
-        """One level only."""
-        os.mkdir(path, DIRECTORY_MODE)
-
-    def rename(self, old: str, new: str) -> None:
-        """Replaces a file of the new name in one step."""
-        os.replace(old, new)
-
-    def link(self, path: str, new: str) -> None:
-        """A symbolic link gets the second name itself, not the file that it leads to."""
-        os.link(path, new, follow_symlinks=False)
-
-    def unlink(self, path: str) -> None:
-        """Open descriptors of the file stay usable."""
-        os.unlink(path)
-
-    def remove_tree(self, path: str) -> None:
-        """Not atomic: what a crash leaves is removed by the next call."""
-        shutil.rmtree(path)
-
-    def sync_directory(self, path: str) -> None:
-        """As fsync(2) on the directory."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
-        """Through the kernel's queue (``fsync_queue``) where there is one, else in a few threads."""
-        if len(files) < 2:
-            return [outcome_of(file.fdatasync) for file in files]
-        codes = self.sync_files_in_kernel([file.fileno() for file in files])
-        return _ordinary_rest(codes, files, lambda file: file.fdatasync())
-
-    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
-        """Through the kernel's queue, if it has one, and if they are few."""
-        if not 0 < len(files) <= SYNCS_BEGUN_MAX:
-            return None
-        syncing = self.begin_in_kernel([file.fileno() for file in files])
-        return None if syncing is None else PendingSync(files, syncing)
-
-    def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
-        """As ``sync_files``; at most DIRECTORIES_OPEN_MAX directories are open at a time."""
-        if len(paths) < 2:
-            return [outcome_of(self.sync_directory, path) for path in paths]
-        codes: list[int | None] = []
-        for first in range(0, len(paths), DIRECTORIES_OPEN_MAX):
-            codes += _sync_directories(paths[first : first + DIRECTORIES_OPEN_MAX], self.sync_directories_in_kernel)
-        return _ordinary_rest(codes, paths, self.sync_directory)
-
-    def lock(self, path: str) -> Lock:
-        """A whole-file POSIX record lock, the kind Java takes, so that Kafka and seglog exclude each other.
-
-        Closing *any* descriptor of the file would drop it, so this process never opens the file a second time: the set
-        is asked first, by inode.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            known = os.stat(path)
-            if (known.st_dev, known.st_ino) in _locked_directories:
-                raise BlockingIOError("another broker of this process")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        try:
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError) as error:  # POSIX lets a held lock answer either
-                raise BlockingIOError(_lock_holder(descriptor)) from error
-            held, found = os.fstat(descriptor), os.stat(path)
-            if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
-                raise BlockingIOError(f"who replaced {path} while it was being locked")
-        except OSError:
-            os.close(descriptor)
-            raise
-        identity = (held.st_dev, held.st_ino)
-        _locked_directories.add(identity)
-        return Lock(path, descriptor, identity)
-
-    def hold(self, directory: str) -> Hold:
-        """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        deadline = time.monotonic() + self.orphans_wait_seconds
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(descriptor)
-                    raise
-                time.sleep(_ORPHANS_LOOK_SECONDS)
-            except OSError:  # a file system without such locks
-                os.close(descriptor)
-                return Hold()
-            else:
-                return Hold(descriptor)
-
-    def free_bytes(self, path: str) -> int:
-        """As statvfs(3): what is left for an unprivileged writer."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
-
-    def total_bytes(self, path: str) -> int:
-        """As statvfs(3)."""
-        found = os.statvfs(path)
-        return found.f_blocks * found.f_frsize
-
-    def inodes(self, path: str) -> Inodes | None:
-        """As statvfs(3); btrfs and others say 0 of 0, for they make them as they go."""
-        found = os.statvfs(path)
-        return Inodes(found.f_favail, found.f_files) if found.f_files else None
 
 
 _FLOCK: Final = "hhqqi0q"

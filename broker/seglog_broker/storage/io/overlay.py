@@ -84,6 +84,10 @@ class Overlay(filesystem.FileSystem):
         self._nodes[old] = None
         self._nodes[new] = node
 
+    def link(self, path: str, new: str) -> None:  # noqa: ARG002 - nothing is linked here
+        """Raises OSError (EROFS): files get no second name here."""
+        raise _refusal(path)
+
     def unlink(self, path: str) -> None:
         """Remove a file, in memory only."""
         self._found(path)

@@ -119,12 +119,20 @@ def test_it_writes_nothing_where_nothing_can_be_written() -> None:
         lambda fs: fs.remove_tree("/d"),
         lambda fs: fs.lock("/d/.lock"),
         lambda fs: fs.hold("/d"),
+        lambda fs: fs.link("/d/a", "/d/b"),
     ],
 )
 def test_operations_that_a_log_does_not_use_are_refused(attempt: Callable[[FileSystem], object]) -> None:
     with pytest.raises(OSError, match="shown, not changed") as caught:
         attempt(Overlay(disk()))
     assert caught.value.errno == errno.EROFS
+
+
+@each_case("double", [Overlay, ForgetfulFileSystem])
+def test_a_double_replaces_every_operation(double: type[FileSystem]) -> None:
+    """An operation that it lacked would be done on the machine's disk."""
+    operations = {name for name, what in vars(FileSystem).items() if callable(what) and name[0] != "_"}
+    assert [name for name in operations if getattr(double, name) is getattr(FileSystem, name)] == []
 
 
 def test_a_large_file_is_not_copied_into_memory() -> None:
