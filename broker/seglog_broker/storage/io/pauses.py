@@ -53,8 +53,6 @@ class OnlyWarm:
     for the disk, and raises the other two.
     """
 
-    __slots__ = ("found", "is_on", "may_wait")
-
     def __init__(self) -> None:
         self.is_on = False
         self.may_wait = False

@@ -46,22 +46,6 @@ class Appended:
 class Appender:
     """Appends to one log, with one leader epoch."""
 
-    __slots__ = (
-        "_clock",
-        "_directory",
-        "_leader_epoch",
-        "_offsets",
-        "_policy",
-        "_producers",
-        "_roller",
-        "_segments",
-        "_settings",
-        "_state",
-        "_state_file",
-        "_transactions",
-        "_writes_alone",
-    )
-
     def __init__(self, log: LoadedLog) -> None:
         self._directory = log.files.directory  # for errors
         self._clock = log.clock

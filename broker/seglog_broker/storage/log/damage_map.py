@@ -16,8 +16,6 @@ class DamageMap:
     ``ranges`` is ``PartitionState.damaged``: changes reach the file with the next write of the state.
     """
 
-    __slots__ = ("_of_segment", "ranges")
-
     def __init__(self, ranges: list[DamagedRange]) -> None:
         """Owns ``ranges`` from now on: only this class changes the list."""
         self.ranges = ranges

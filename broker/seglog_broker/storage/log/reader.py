@@ -22,8 +22,6 @@ PROVEN_MAX: Final = 64
 class LogReader:
     """Reads one log, anywhere between its start and its end."""
 
-    __slots__ = ("_damage", "_finder", "_offsets", "_proven", "_segments", "_state")
-
     def __init__(self, log: LoadedLog) -> None:
         self._offsets = log.offsets
         self._segments = log.segments

@@ -48,8 +48,6 @@ class RollPolicy:
     failed halfway: some of its files exist, so nothing more is appended before them.
     """
 
-    __slots__ = ("_random", "_settings", "segment_ms_max", "unfinished")
-
     def __init__(self, settings: LogSettings, random: Random) -> None:
         self.segment_ms_max = 0
         self.unfinished: RollReason | None = None

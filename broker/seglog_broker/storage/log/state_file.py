@@ -48,19 +48,6 @@ class StateFile:
     ``finish`` nothing else writes the file.
     """
 
-    __slots__ = (
-        "_epochs",
-        "_files",
-        "_in_flight",
-        "_is_dirty",
-        "_is_urgent",
-        "_offsets",
-        "_path",
-        "_segments",
-        "proven_start",
-        "state",
-    )
-
     def __init__(
         self,
         files: LogFiles,

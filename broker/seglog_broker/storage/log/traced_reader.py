@@ -14,8 +14,6 @@ class TracedReader(LogReader):
     ``trace`` is filled also where the seek raises. Reads (``read``) are not recorded.
     """
 
-    __slots__ = ("_largest", "_steps", "_trace")
-
     def __init__(self, log: LoadedLog, trace: SeekTrace) -> None:
         """``trace`` is where to record."""
         super().__init__(log)
@@ -90,8 +88,6 @@ class TracedReader(LogReader):
 
 class _Traced:
     """A segment in which seeks are noted until the ``with`` block ends; nothing else runs meanwhile."""
-
-    __slots__ = ("_before", "_segment", "_steps")
 
     def __init__(self, segment: Segment, steps: TracedSteps) -> None:
         self._segment = segment

@@ -70,17 +70,6 @@ class _Index:
 class TransactionIndexes:
     """The indexes of one log. Every method may raise OSError; a look-up also ColdReadError and TurnWantedError."""
 
-    __slots__ = (
-        "_files",
-        "_indexes",
-        "_mending",
-        "_segments",
-        "_snapshots",
-        "_state",
-        "mended",
-        "unsynced",
-    )
-
     def __init__(
         self, files: LogFiles, state: PartitionState, segments: SegmentList, snapshots: ProducerSnapshots
     ) -> None:

@@ -24,8 +24,6 @@ WALKED_BACK_BYTES: Final = 4 * 1024 * 1024
 class FlawFinder:
     """Finds what is wrong in one segment; nothing is changed."""
 
-    __slots__ = ("_log", "_offset_index")
-
     def __init__(self, log: SegmentLog, offset_index: OffsetIndex) -> None:
         self._log = log
         self._offset_index = offset_index

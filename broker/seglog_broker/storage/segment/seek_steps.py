@@ -17,8 +17,6 @@ Behind = tuple[int, int]
 class SeekSteps:
     """The steps, of which nothing is noted."""
 
-    __slots__ = ()
-
     def read(self, handles: HandlePool, path: str, size: int, position: int, *, may_wait: bool) -> ReadBytes:
         """As ``HandlePool.read``, of a ``.log``."""
         return handles.read(path, size, position, may_wait=may_wait)

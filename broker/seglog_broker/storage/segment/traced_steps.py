@@ -69,8 +69,6 @@ class SeekTrace:
 class TracedSteps(SeekSteps):
     """The steps of one seek. What verifies an index entry counts by its files and bytes, not as look-up or scan."""
 
-    __slots__ = ("_aside", "_trace")
-
     def __init__(self, trace: SeekTrace) -> None:
         self._trace = trace
         self._aside = 0  # how many proofs are under way, one within the other
