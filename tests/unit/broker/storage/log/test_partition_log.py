@@ -107,11 +107,6 @@ _LAGGING = TopicConfig(cleanup_policy=("compact",), segment_ms=1000, max_compact
             _stamped(1000, 1001, 1002),
             [None, RollReason.TIME_INDEX_FULL, RollReason.TIME_INDEX_FULL],
         ),
-        (
-            TopicConfig(),
-            [*_stamped(-1, -1), _sparse_batch(INT32_MAX - 1)],
-            [None, None, RollReason.OFFSET_RANGE],
-        ),
     ],
 )
 def test_what_fits_a_segment_stays_in_it_and_one_more_rolls(

@@ -12,7 +12,6 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OffsetOutOfRangeError, StorageError
 from tests.logs import DIRECTORY, LogOnDisk, bases_of, batch_of_size, contents, flip_bit, read_all, read_around, verify
-from tests.support import each_case
 from tests.unit.broker.storage.steps import checkpoint, take_oldest
 
 DAY = 86_400_000
@@ -73,14 +72,6 @@ def files(disk: LogOnDisk) -> set[str]:
 # --- Edge cases of retention -----------------------------------------------------------------------------------------
 
 
-@each_case(("batches_kept", "gone"), [(11, 0), (10, 1), (5, 2)])
-def test_of_three_segments_of_five_batches_size_takes_whole_ones(batches_kept: int, gone: int) -> None:
-    disk = a_log(retention_bytes=100 * batches_kept)
-    assert expire(disk) == gone
-    assert offsets(disk.log) == list(range(5 * gone, 15))
-    assert expire(disk) == 0, "a second look finds nothing"
-
-
 def test_an_expired_active_segment_leaves_one_empty_segment_at_the_log_end() -> None:
     disk = a_log(retention_ms=1000)
     set_time(disk, disk.clock.now + 1001)
@@ -107,19 +98,6 @@ def test_a_compacted_log_loses_only_what_lies_below_its_log_start() -> None:
     assert expire(disk) == 1
     assert (bases_of(disk.log), disk.log.log_start_offset) == ([5, 10], 7), "no segment in part, and no record back"
     assert offsets(disk.log) == list(range(7, 15))
-
-
-def test_a_timestamp_from_the_future_keeps_nothing_longer_than_its_last_write_does() -> None:
-    disk = a_log(1, retention_ms=1000)
-    far = disk.clock.now + 365 * DAY
-    for _ in range(5):
-        append(disk, far)
-    append(disk)
-    disk.reopen()
-    set_time(disk, disk.clock.now + 1000)
-    assert going(disk.log) == 0
-    set_time(disk, disk.clock.now + 1)
-    assert expire(disk) == 3
 
 
 def test_age_without_timestamps() -> None:

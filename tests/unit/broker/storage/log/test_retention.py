@@ -155,14 +155,6 @@ def test_a_timestamp_of_zero_is_1970_and_not_unknown() -> None:
     assert (age.source, age.warning, parts[0].asked) == (retention.AgeSource.LARGEST_TIMESTAMP, None, 0)
 
 
-def test_an_empty_active_segment_never_goes() -> None:
-    parts = row(100, 0, largest_timestamp=0, written_ms=0)
-    for limits in (config(retention_ms=0), config(retention_bytes=0)):
-        first, active = judged(parts, limits)
-        assert first.rule is not None
-        assert active == retention.Verdict(None, retention.Kept.EMPTY_ACTIVE, None, None)
-
-
 def test_time_stops_at_the_first_segment_it_does_not_take() -> None:
     parts = [Part(0, largest_timestamp=0), Part(10, largest_timestamp=NOW), Part(20, largest_timestamp=0)]
     old, young, shielded = judged(parts, config(retention_ms=1000))

@@ -241,20 +241,6 @@ def test_a_marker_is_a_batch_as_kafka_writes_it(commit: bool, timestamps: str) -
     assert decode_end_marker(record.key, record.value) == EndMarker("COMMIT" if commit else "ABORT", 9)
 
 
-def test_the_last_stable_offset_moves_as_transactions_end() -> None:
-    disk = opened()
-    append_in_transaction(disk.log, PRODUCER, 2)
-    disk.append(b"plain")
-    append_in_transaction(disk.log, OTHER)
-    assert disk.log.last_stable_offset == 0
-    end_transaction(disk.log, PRODUCER, "COMMIT")
-    assert disk.log.last_stable_offset == 3
-    assert committed(disk) == [0, 1, 2]
-    end_transaction(disk.log, OTHER, "ABORT")
-    assert disk.log.last_stable_offset == disk.log.log_end_offset == 6
-    assert committed(disk) == [0, 1, 2]
-
-
 def test_an_aborted_transaction_is_entered_in_the_index_of_the_segment_with_its_marker() -> None:
     disk = opened()
     append_in_transaction(disk.log, PRODUCER)
