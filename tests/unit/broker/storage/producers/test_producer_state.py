@@ -74,63 +74,63 @@ _INVALID: Verdict = (InvalidRecordError, {})
 @each_case(
     ("before", "sent", "verdict"),
     [
-        (_TWO, [data(1, 1)], Duplicate(1, 1, NOW)),
-        (_TWO, [data(1, 3)], (OutOfOrderSequenceError, {"producer_id": 1, "sequence": 3, "expected": 2})),
-        (_TWO, [data(1, 2)], None),
+        (_TWO, data(1, 1), Duplicate(1, 1, NOW)),
+        (_TWO, data(1, 3), (OutOfOrderSequenceError, {"producer_id": 1, "sequence": 3, "expected": 2})),
+        (_TWO, data(1, 2), None),
         # The first batch of a producer may have any sequence.
-        ([], [data(1, 777, 3)], None),
-        ([data(1, 777, 3)], [data(1, 780)], None),
+        ([], data(1, 777, 3), None),
+        ([data(1, 777, 3)], data(1, 780), None),
         # A repetition has the offsets and the timestamp that the log gave it.
         (
             [plain(100), data(1, 0, 7, timestamp=5), data(1, 7, 2, timestamp=6)],
-            [data(1, 0, 7, timestamp=999)],
+            data(1, 0, 7, timestamp=999),
             Duplicate(100, 106, 5),
         ),
         # A batch that overlaps another is out of order.
         *(
-            ([data(1, 0, 3), data(1, 3, 4)], [again], _GAP)
+            ([data(1, 0, 3), data(1, 3, 4)], again, _GAP)
             for again in (data(1, 2, 4), data(1, 3, 3), data(1, 4, 4), data(1, 2, 3), data(1, 4, 1))
         ),
         # Five batches are remembered.
-        *((_SIX, [data(1, number)], Duplicate(number, number, NOW)) for number in range(1, 6)),
-        (_SIX, [data(1, 0)], _GAP),
+        *((_SIX, data(1, number), Duplicate(number, number, NOW)) for number in range(1, 6)),
+        (_SIX, data(1, 0), _GAP),
         # Sequences wrap to zero and to nothing else, also amid a batch.
-        ([data(1, INT32_MAX)], [data(1, 1)], (OutOfOrderSequenceError, {"expected": 0})),
-        ([data(1, INT32_MAX)], [data(1, 0)], None),
-        ([data(1, INT32_MAX), data(1, 0)], [data(1, 1)], None),
-        ([_OVER_THE_WRAP], [_OVER_THE_WRAP], Duplicate(0, 20, NOW)),
-        ([_OVER_THE_WRAP], [data(1, 9)], _GAP),
-        ([_OVER_THE_WRAP], [data(1, 10)], None),
+        ([data(1, INT32_MAX)], data(1, 1), (OutOfOrderSequenceError, {"expected": 0})),
+        ([data(1, INT32_MAX)], data(1, 0), None),
+        ([data(1, INT32_MAX), data(1, 0)], data(1, 1), None),
+        ([_OVER_THE_WRAP], _OVER_THE_WRAP, Duplicate(0, 20, NOW)),
+        ([_OVER_THE_WRAP], data(1, 9), _GAP),
+        ([_OVER_THE_WRAP], data(1, 10), None),
         # A producer id needs a sequence.
-        ([], [data(1, -1)], _INVALID),
-        ([], [data(1, -1, epoch=-1)], _INVALID),
+        ([], data(1, -1), _INVALID),
+        ([], data(1, -1, epoch=-1), _INVALID),
         # No epoch is older than every epoch; an older one is fenced; a new one begins at zero and repeats nothing.
-        ([data(1, 0, epoch=-1)], [data(1, 0)], None),
-        ([data(1, 0, epoch=-1)], [data(1, 77)], None),
-        ([data(1, 0, epoch=-1), data(1, 0)], [data(1, 1, epoch=-1)], _FENCED),
+        ([data(1, 0, epoch=-1)], data(1, 0), None),
+        ([data(1, 0, epoch=-1)], data(1, 77), None),
+        ([data(1, 0, epoch=-1), data(1, 0)], data(1, 1, epoch=-1), _FENCED),
         (
             [data(1, 0, epoch=4)],
-            [data(1, 1, epoch=3)],
+            data(1, 1, epoch=3),
             (InvalidProducerEpochError, {"producer_id": 1, "producer_epoch": 3, "current_epoch": 4}),
         ),
-        (_TWO, [data(1, 2, epoch=1)], (OutOfOrderSequenceError, {"expected": 0})),
-        (_TWO, [data(1, 0, epoch=1)], None),
-        ([*_TWO, data(1, 0, epoch=1)], [data(1, 0, epoch=1)], Duplicate(2, 2, NOW)),
-        ([*_TWO, data(1, 0, epoch=1)], [data(1, 2, epoch=1)], _GAP),
+        (_TWO, data(1, 2, epoch=1), (OutOfOrderSequenceError, {"expected": 0})),
+        (_TWO, data(1, 0, epoch=1), None),
+        ([*_TWO, data(1, 0, epoch=1)], data(1, 0, epoch=1), Duplicate(2, 2, NOW)),
+        ([*_TWO, data(1, 0, epoch=1)], data(1, 2, epoch=1), _GAP),
     ],
 )
 def test_what_an_append_is_to_the_batches_before_it(
-    before: list[BatchHeader], sent: list[BatchHeader], verdict: Verdict
+    before: list[BatchHeader], sent: BatchHeader, verdict: Verdict
 ) -> None:
     state = state_of(*before)
     known = state.end_offset, state.entries()
     for _ in range(2):  # nothing changes before the bytes are in the log
         if isinstance(verdict, tuple) and not isinstance(verdict, Duplicate):
             with pytest.raises(verdict[0]) as caught:
-                state.check(*sent)
+                state.check(sent)
             assert {name: getattr(caught.value, name) for name in verdict[1]} == verdict[1]
         else:
-            assert state.check(*sent) == verdict
+            assert state.check(sent) == verdict
         assert (state.end_offset, state.entries()) == known
 
 
