@@ -145,15 +145,6 @@ class _Producer:
         return (last_sequence, last_offset, offset_delta)
 
 
-class _Standing(NamedTuple):
-    """State for the check of a producer's next batch; ``first_offset`` is that of its open transaction, or None."""
-
-    epoch: int
-    last_sequence: int
-    first_offset: int | None
-    expected: _Expected | None
-
-
 class OpenTransaction(NamedTuple):
     """A producer's open transaction in a partition; ``last_timestamp`` (ms) is that of its last batch."""
 
@@ -263,22 +254,64 @@ class ProducerState:
         producer = self._producers.get(producer_id)
         if producer is not None and (duplicate := producer.find(header)) is not None:
             return duplicate
-        standing = self._standing(producer_id, producer)
-        _check_batch(header, standing)
-        _check_sequence(header, standing)
+        self._check_batch(header, producer)
+        self._check_sequence(header, producer)
         return None
 
     def check_of_coordinator(self, header: BatchHeader) -> None:
         """As ``check`` of one batch that a coordinator writes for a producer: sequences do not count, none repeats."""
         if header.producer_id > NO_PRODUCER_ID:
-            producer_id = header.producer_id
-            _check_batch(header, self._standing(producer_id, self._producers.get(producer_id)))
+            self._check_batch(header, self._producers.get(header.producer_id))
 
-    def _standing(self, producer_id: int, producer: _Producer | None) -> _Standing:
+    def _check_batch(self, header: BatchHeader, producer: _Producer | None) -> None:
+        """Raise an error unless ``header`` may follow, by its epoch and its transaction."""
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
+        epoch = NO_PRODUCER_EPOCH if producer is None else producer.epoch
         first_offset, expected = self._open.get(producer_id), self._expected.get(producer_id)
-        if producer is None:
-            return _Standing(NO_PRODUCER_EPOCH, NO_SEQUENCE, first_offset, expected)
-        return _Standing(producer.epoch, producer.last_sequence, first_offset, expected)
+        newest = epoch if expected is None or expected.epoch < epoch else expected.epoch
+        if producer_epoch < newest:
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} has epoch {newest} now, the batch has {producer_epoch}: a newer instance "
+                "of the producer has taken over",
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                current_epoch=newest,
+            )
+        if not header.attributes & TRANSACTIONAL_BIT:
+            if first_offset is not None:
+                raise InvalidTransactionStateError(
+                    f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part "
+                    "of it",
+                    producer_id=producer_id,
+                    first_offset=first_offset,
+                )
+        elif (expected is None or producer_epoch != expected.epoch) and (
+            first_offset is None or producer_epoch != epoch
+        ):
+            raise InvalidTransactionStateError(
+                f"the batch belongs to a transaction of producer {producer_id} at epoch {producer_epoch}, which has "
+                "none ongoing in this partition: it was ended, or the partition was not added to it",
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+            )
+
+    def _check_sequence(self, header: BatchHeader, producer: _Producer | None) -> None:
+        """Raise an error unless ``header`` may follow by its sequence."""
+        expected = 0
+        if producer is None or producer.epoch == NO_PRODUCER_EPOCH:
+            transaction = self._expected.get(header.producer_id)
+            if transaction is None or not transaction.begins_at_zero or not header.is_transactional:
+                return
+        elif header.producer_epoch == producer.epoch:
+            expected = add_sequence(producer.last_sequence, 1)
+        if header.base_sequence != expected:
+            raise OutOfOrderSequenceError(
+                f"the batch of producer {header.producer_id} begins at sequence {header.base_sequence}, {expected} "
+                f"would follow, and it is none of the producer's last {BATCHES_KEPT} batches",
+                producer_id=header.producer_id,
+                sequence=header.base_sequence,
+                expected=expected,
+            )
 
     def count_new(self, headers: list[BatchHeader], first: int) -> int:
         """How many headers, from number ``first`` on, ``check`` would accept as new ones.
@@ -495,54 +528,3 @@ class ProducerState:
         for producer_id in producer_ids:
             del self._producers[producer_id]
             self._heard_once.pop(producer_id, None)
-
-
-def _check_batch(header: BatchHeader, standing: _Standing) -> None:
-    """Whether ``header`` may follow, by its epoch and its transaction."""
-    epoch, _, first_offset, expected = standing
-    producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    newest = epoch if expected is None or expected.epoch < epoch else expected.epoch
-    if producer_epoch < newest:
-        raise InvalidProducerEpochError(
-            f"producer {producer_id} has epoch {newest} now, the batch has {producer_epoch}: a newer instance "
-            "of the producer has taken over",
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            current_epoch=newest,
-        )
-    if not header.attributes & TRANSACTIONAL_BIT:
-        if first_offset is not None:
-            raise InvalidTransactionStateError(
-                f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part of "
-                "it",
-                producer_id=producer_id,
-                first_offset=first_offset,
-            )
-    elif (expected is None or producer_epoch != expected.epoch) and (first_offset is None or producer_epoch != epoch):
-        raise InvalidTransactionStateError(
-            f"the batch belongs to a transaction of producer {producer_id} at epoch {producer_epoch}, which has none "
-            "ongoing in this partition: it was ended, or the partition was not added to it",
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-        )
-
-
-def _check_sequence(header: BatchHeader, standing: _Standing) -> None:
-    """Whether ``header`` may follow by its sequence."""
-    epoch, last_sequence, _, transaction = standing
-    if epoch == NO_PRODUCER_EPOCH:
-        if transaction is None or not transaction.begins_at_zero or not header.is_transactional:
-            return
-        expected = 0
-    elif header.producer_epoch == epoch:
-        expected = add_sequence(last_sequence, 1)
-    else:
-        expected = 0
-    if header.base_sequence != expected:
-        raise OutOfOrderSequenceError(
-            f"the batch of producer {header.producer_id} begins at sequence {header.base_sequence}, {expected} would "
-            f"follow, and it is none of the producer's last {BATCHES_KEPT} batches",
-            producer_id=header.producer_id,
-            sequence=header.base_sequence,
-            expected=expected,
-        )
