@@ -11,18 +11,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_protocol.segment_files import PARTITION_STATE_FILE
+from seglog_protocol import segment_files
 
-__all__ = [
-    "PARTITION_STATE_FILE",
-    "SEGMENTS_REMEMBERED_MAX",
-    "ActiveChecksum",
-    "CleanerState",
-    "MalformedStateError",
-    "PartitionState",
-    "Roll",
-    "StoppedAt",
-]
+PARTITION_STATE_FILE: Final = segment_files.PARTITION_STATE_FILE
 
 _VERSION: Final = 1
 
