@@ -12,8 +12,8 @@ ITEMS_A_STEP: Final = 1_000
 """Items, such as topics or partitions of a group, that are handled in one step: a few milliseconds of work."""
 
 
-def finished(steps: Steps[ResultT]) -> ResultT:
-    """The result of ``steps``, without a pause."""
+def finished(steps: Generator[object, None, ResultT]) -> ResultT:
+    """The result of ``steps``, without a pause, whatever they yield."""
     while True:
         try:
             next(steps)

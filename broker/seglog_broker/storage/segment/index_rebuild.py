@@ -13,6 +13,7 @@ from seglog_broker.storage.segment.time_index import TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.steps import finished
 
 Stop = TurnWantedError | ColdReadError
 """Why an operation stopped half way; it continues when it is called again."""
@@ -44,13 +45,7 @@ def rebuilt_beside(log: SegmentLog, writer: IndexWriter) -> InTurns[tuple[IndexW
 
 def rebuilt_from(log: SegmentLog, writer: IndexWriter, batches: Iterable[LocatedBatch]) -> int | None:
     """Fill both empty indexes with ``batches``, without a stop; returns the offset after the last, None without one."""
-    making = _fill(writer, log, batches)
-    try:
-        while True:
-            next(making)
-    except StopIteration as done:
-        next_offset: int | None = done.value
-        return next_offset
+    return finished(_fill(writer, log, batches))
 
 
 def _fill(writer: IndexWriter, log: SegmentLog, batches: Iterable[LocatedBatch | Stop]) -> InTurns[int | None]:
