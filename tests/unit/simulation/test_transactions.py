@@ -230,7 +230,7 @@ def expected_after_the_marker(patch: pytest.MonkeyPatch) -> None:
             state._expected[header.producer_id] = expected
 
     patch.setattr(ProducerState, "apply_marker", apply_marker)
-    patch.setattr("seglog_broker.storage.producers.producer_state._check_batch", lambda _header, _standing: None)
+    patch.setattr(ProducerState, "_check_batch", lambda *_: None)
 
 
 def abort_of_what_is_committed(patch: pytest.MonkeyPatch) -> None:

@@ -56,9 +56,7 @@ def opened(fs: ForgetfulFileSystem) -> AccountStore:
 
 
 def put(store: AccountStore, *changes: Change) -> None:
-    plan = finished(store.planned(changes))
-    store.write(plan)
-    finished(store.adopted(plan))
+    store.change(changes)
 
 
 def content_of(store: AccountStore) -> dict[str, dict[str, Credential]]:
