@@ -64,16 +64,13 @@ def _plan(options: Options) -> "Plan":
 def _client(options: Options) -> "Client":
     from seglog.trio import connect
 
-    try:
-        return connect(
-            options.server,
-            connect_timeout=options.connect_timeout,
-            request_timeout=_REQUEST_SECONDS,
-            client_id="seglog-load",
-            **options.security,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    return connect(
+        options.server,
+        connect_timeout=options.connect_timeout,
+        request_timeout=_REQUEST_SECONDS,
+        client_id="seglog-load",
+        **options.security,
+    )
 
 
 def _print(report: "Report") -> None:
