@@ -1,19 +1,16 @@
-"""The client of this project and kafka-python against ``seglog.testing.Broker``, with and without faults."""
+"""The client of this project and kafka-python against ``seglog.testing.Broker``; with faults: ``test_faults``."""
 
 import threading
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any
 
 import pytest
-from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 import seglog
 from seglog.testing import Broker
 from tests.processes import wait_until
-
-MINUTE_MS = 60_000
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, that were reset
 
@@ -40,15 +37,6 @@ def test_ours_produces_and_consumes_and_goes_on_where_its_group_was(broker: Brok
                 consumer.commit()
 
 
-def test_ours_survives_a_lost_ack_and_sends_once(broker: Broker) -> None:
-    with seglog.connect(broker.address) as client, client.producer("orders") as producer:
-        producer.send("one").result()
-        lost = broker.lose_next_ack("orders")
-        assert producer.send("two").result().offset == 1
-    assert lost.met == 1
-    assert [record.value for record in broker.records("orders")] == [b"one", b"two"]
-
-
 def test_ours_without_idempotence_sends_twice(broker: Broker) -> None:
     """So the ack really was lost, and the records really were there."""
     broker.create_topic("orders")
@@ -56,18 +44,6 @@ def test_ours_without_idempotence_sends_twice(broker: Broker) -> None:
     with seglog.connect(broker.address) as client, client.producer("orders", idempotent=False) as producer:
         producer.send("one").result()
     assert [record.value for record in broker.records("orders")] == [b"one", b"one"]
-
-
-def test_ours_survives_failed_fetches_and_cut_connections(broker: Broker) -> None:
-    broker.produce("orders", "one")
-    with seglog.connect(broker.address) as client, client.consumer("orders", start="earliest", follow=True) as consumer:
-        failed = broker.fail_next("fetch", "PARTITION_RECOVERING", 2)
-        records = iter(consumer)
-        assert next(records).value == b"one"
-        assert failed.met == 2
-        assert broker.cut_connections() > 0
-        broker.produce("orders", "two")
-        assert next(records).value == b"two"
 
 
 VALUES = [b"record %d" % number for number in range(20)]
@@ -150,84 +126,15 @@ def test_our_member_bears_a_rebalance_and_the_end_of_its_session(in_memory: Brok
 # --- kafka-python -----------------------------------------------------------------------------------------------------
 
 
-def producer_of(broker: Broker, **options: Any) -> Any:
-    return closing(KafkaProducer(bootstrap_servers=broker.kafka_address, retry_backoff_ms=10, **options))
-
-
-def consumer_of(broker: Broker, *topics: str, **options: Any) -> Any:
-    return closing(
-        KafkaConsumer(
-            *topics,
-            bootstrap_servers=broker.kafka_address,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            consumer_timeout_ms=MINUTE_MS,
-            heartbeat_interval_ms=50,
-            retry_backoff_ms=10,
-            **options,
-        )
-    )
-
-
 def test_kafka_python_produces_and_consumes_and_goes_on_where_its_group_was(broker: Broker) -> None:
-    with producer_of(broker) as producer:
+    with closing(KafkaProducer(**broker.kafka_config())) as producer:
         for value in (b"one", b"two", b"three"):
             producer.send("orders", value)
         producer.flush()
+    group = {"group_id": "billing", "max_poll_records": 1, "enable_auto_commit": False, "consumer_timeout_ms": 60_000}
     for expected in ([b"one", b"two"], [b"three"]):
-        with consumer_of(broker, "orders", group_id="billing", max_poll_records=1) as consumer:
+        settings = broker.kafka_config() | group | {"auto_offset_reset": "earliest"}
+        with closing(KafkaConsumer("orders", **settings)) as consumer:
             assert [next(consumer).value for _ in expected] == expected
             consumer.commit()
     assert [offset.offset for offset in broker.client.group_offsets("billing")] == [3]
-
-
-def test_kafka_python_survives_a_lost_ack_and_sends_once(broker: Broker) -> None:
-    with producer_of(broker, enable_idempotence=True) as producer:
-        producer.send("orders", b"one").get(60)
-        lost = broker.lose_next_ack("orders")
-        assert producer.send("orders", b"two").get(60).offset == 1
-    assert lost.met == 1
-    assert [record.value for record in broker.records("orders")] == [b"one", b"two"]
-
-
-def test_kafka_python_survives_failed_fetches_and_cut_connections(broker: Broker) -> None:
-    broker.produce("orders", "one")
-    failed = broker.fail_next("Fetch", "NOT_LEADER_OR_FOLLOWER", 2)
-    with consumer_of(broker, "orders") as consumer:
-        assert next(consumer).value == b"one"
-        assert failed.met == 2
-        assert broker.cut_connections() > 0
-        broker.produce("orders", "two")
-        assert next(consumer).value == b"two"
-
-
-class Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts those that are not empty: the first may come before the client knows its topics."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_partitions_revoked(self, revoked: object) -> None:
-        pass
-
-    def on_partitions_assigned(self, assigned: Sized) -> None:
-        self.count += bool(assigned)
-
-
-def test_members_of_kafka_python_bear_a_rebalance_and_the_end_of_their_session(broker: Broker) -> None:
-    broker.produce("orders", "one")
-    with consumer_of(broker, group_id="billing", client_id="worker") as consumer:
-        assignments = Assignments()
-        consumer.subscribe(["orders"], listener=assignments)
-        assert next(consumer).value == b"one"
-        for is_over in (False, True):
-            before = assignments.count
-            if is_over:
-                broker.expire_session("billing", "worker")
-            else:
-                broker.rebalance("billing")
-            while assignments.count == before:
-                consumer.poll(50)
-        broker.produce("orders", "two")
-        while next(consumer).value != b"two":  # "one" was not committed, and may come again
-            pass

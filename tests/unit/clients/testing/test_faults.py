@@ -200,16 +200,22 @@ def _without_leftovers(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     gc.collect()
 
 
+QUICK: Final = {"cut_connections", "fail_next", "lose_next_ack", "expire_session", "rebalance"}
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "is_secure"),
     [
-        pytest.param(fault, kind, is_secure, id=f"{fault}-{kind.__name__}-{'SASL_SSL' if is_secure else 'PLAINTEXT'}")
+        pytest.param(
+            *(fault, kind, is_secure),
+            id=f"{fault}-{kind.__name__}-{'SASL_SSL' if is_secure else 'PLAINTEXT'}",
+            marks=[] if fault in QUICK and not is_secure else pytest.mark.soak,
+        )
         for fault, kind, is_secure in product(FAULTS, (Native, KafkaPython), (False, True))
         # a handshake that is reset makes a poll of kafka-python wait to its end, a minute here
         if (fault, kind, is_secure) != ("refuse", KafkaPython, True)
     ],
 )
-@pytest.mark.soak
 def test_a_program_survives(fault: str, kind: Any, is_secure: bool) -> None:
     users: dict[str, str] | None = {} if is_secure else None
     with Broker(memory=True, log_retention_ms=-1, users=users, tls=is_secure) as broker:
@@ -222,6 +228,7 @@ def test_a_program_survives(fault: str, kind: Any, is_secure: bool) -> None:
             program.send(b"after")
             _received(program, {b"before", b"after"})
             assert [record.value for record in broker.records("t")] == [b"before", b"after"]
+            assert fault != "lose_next_ack" or broker.pending_faults == []
         finally:
             if not broker.is_running:
                 broker.start()
