@@ -9,6 +9,7 @@ import pytest
 from seglog.cli import main
 
 Typed = Callable[..., tuple[int, str, str]]
+Said = Callable[..., str]
 
 
 class _Terminal(io.StringIO):
@@ -27,5 +28,17 @@ def typed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
             code = main(arguments)
         sys.stdout.flush()
         return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def said(typed: Typed) -> Said:
+    """Run a command that is to end with this exit code: all that it prints."""
+
+    def run(code: int, *arguments: str, stdin: bytes = b"") -> str:
+        found, out, error = typed(*arguments, stdin=stdin)
+        assert found == code, error
+        return out + error
 
     return run

@@ -1,9 +1,7 @@
 """Who types, and to which broker: options before environment before profile; accounts by `seglog user`."""
 
-import io
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +9,12 @@ import click
 import pytest
 
 from seglog import connect as seglog_connect
-from seglog.cli import main
 from seglog.cli.arguments import Options
 from seglog.cli.dispatch import ROOT, parse
 from seglog.cli.exits import UsageError
 from seglog.core.security import Secret, Tls
 from seglog_protocol.errors import AuthenticationError, AuthenticationRequiredError
+from tests.unit.clients.cli.conftest import Said
 from tests.unit.clients.secure_broker import Authority, SecureBroker, secure_broker
 
 PASSWORD = "kept-to-itself"
@@ -140,7 +138,7 @@ def test_another_user_is_not_given_the_password_of_a_profile(home: Path) -> None
     assert "password_file" in parsed("--profile", "a", "--user", "alice").security
 
 
-def test_a_password_in_a_profile_is_for_its_owner_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_password_in_a_profile_is_for_its_owner_alone(home: Path, said: Said) -> None:
     text = f'[profiles.a]\nuser = "alice"\npassword = "{PASSWORD}"\n'
     profiles(home, text)
     password = parsed("--profile", "a").security["password"]
@@ -149,8 +147,7 @@ def test_a_password_in_a_profile_is_for_its_owner_alone(home: Path, capsys: pyte
     assert PASSWORD not in repr(parsed("--profile", "a"))
     for mode in (0o640, 0o604, 0o644):
         file = profiles(home, text, mode)
-        assert main(["--profile", "a", "topic", "list"]) == 2
-        shown = capsys.readouterr().err
+        shown = said(2, "--profile", "a", "topic", "list")
         assert f"{file} holds a password and others can read it: chmod 600 {file}" in shown
         assert PASSWORD not in shown
     profiles(home, '[profiles.a]\nuser = "alice"\npassword_file = "p"\n', 0o644)
@@ -158,7 +155,7 @@ def test_a_password_in_a_profile_is_for_its_owner_alone(home: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         (f'[profiles.a]\npassword = "{PASSWORD}', "is no TOML (at "),
         ('default = "b"\n[profiles.a]\n', "there is no profile b; there is a"),
@@ -172,35 +169,31 @@ def test_a_password_in_a_profile_is_for_its_owner_alone(home: Path, capsys: pyte
         ('[profiles.prod]\nkey = "a"\n', "a key is for a certificate"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_with_its_place(
-    home: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
+def test_a_file_that_is_wrong_is_refused_with_its_place(home: Path, said: Said, text: str, sentence: str) -> None:
     profiles(home, text)
-    assert main(["topic", "list", *([] if text.startswith("def") else ["--profile", "prod"])]) == 2
-    shown = capsys.readouterr().err
-    assert said in shown
+    shown = said(2, "topic", "list", *([] if text.startswith("def") else ["--profile", "prod"]))
+    assert sentence in shown
     assert PASSWORD not in shown
 
 
-def test_names_of_profiles_are_completed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_profiles_are_completed(home: Path, said: Said) -> None:
     def completed(incomplete: str) -> list[str]:
         context = click.Context(ROOT)
         option = next(param for param in ROOT.params if param.name == "profile")
         return [item.value for item in option.shell_complete(context, incomplete)]
 
     assert completed("") == []
-    assert main(["--profile", "prod", "topic", "list"]) == 2
-    assert f"there is no profile prod: {home / 'config.toml'} does not exist" in capsys.readouterr().err
+    absent = f"there is no profile prod: {home / 'config.toml'} does not exist"
+    assert absent in said(2, "--profile", "prod", "topic", "list")
     profiles(home, "[profiles.prod]\n[profiles.proof]\n[profiles.test]\n")
     assert completed("pro") == ["prod", "proof"]
     profiles(home, "nonsense")
     assert completed("") == []
 
 
-def test_what_does_not_talk_to_a_broker_reads_no_profile(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_talk_to_a_broker_reads_no_profile(home: Path, said: Said) -> None:
     profiles(home, "nonsense")
-    assert main(["completion", "fish"]) == 0
-    assert "nonsense" not in capsys.readouterr().out
+    assert "nonsense" not in said(0, "completion", "fish")
 
 
 def test_tls_by_options_and_by_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,46 +246,38 @@ def test_a_program_without_an_address_connects_as_commands_do(
         seglog_connect(password="wrong")
 
 
-def test_ping_says_who_one_is_and_whether_there_is_tls(
-    tmp_path: Path, password_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ping_says_who_one_is_and_whether_there_is_tls(tmp_path: Path, password_file: str, said: Said) -> None:
     authority = Authority(tmp_path)
     login = ["--user", "admin", "--password-file", password_file]
     with secure_broker(passwords={"admin": PASSWORD}, context=authority.context()) as broker:
         command = ["--server", broker.address, "--ca", authority.file, *login, "ping"]
-        assert main(command) == 0
-        assert "as User:admin, TLSv1.3" in capsys.readouterr().out
-        assert main([*command, "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
-        assert (said["principal"], said["tls"]) == ("User:admin", "TLSv1.3")
-        assert main(["--server", broker.address, "--tls", "ping"]) == 3
-        assert "--ca" in capsys.readouterr().err
+        assert "as User:admin, TLSv1.3" in said(0, *command)
+        told = json.loads(said(0, *command, "--json"))
+        assert (told["principal"], told["tls"]) == ("User:admin", "TLSv1.3")
+        assert "--ca" in said(3, "--server", broker.address, "--tls", "ping")
     with secure_broker() as broker:
-        assert main(["--server", broker.address, "ping", "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
-        assert (said["principal"], said["tls"]) == (None, None)
+        told = json.loads(said(0, "--server", broker.address, "ping", "--json"))
+        assert (told["principal"], told["tls"]) == (None, None)
 
 
-def test_a_refused_login_ends_with_its_own_code(broker: SecureBroker, tmp_path: Path) -> None:
+def test_a_refused_login_ends_with_its_own_code(broker: SecureBroker, tmp_path: Path, said: Said) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("wrong")
-    login = ["--server", broker.address, "--user", "admin"]
-    assert main([*login, "--password-file", str(wrong), "topic", "list"]) == 4
-    assert main(["--server", broker.address, "topic", "list"]) == 4
+    for login in (("--user", "admin", "--password-file", str(wrong)), ()):
+        said(4, "--server", broker.address, *login, "topic", "list")
 
 
 def test_an_account_in_the_address_is_refused_and_not_shown(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     address = f"seglogs://alice:{PASSWORD}@localhost:1"
-    assert main(["--server", address, "topic", "list"]) == 2
     profiles(home, f'[profiles.a]\nserver = "{address}"\n')
-    assert main(["--profile", "a", "ping"]) == 2
-    monkeypatch.setenv("SEGLOG_SERVER", address)
-    assert main(["consume", "t"]) == 2
-    shown = capsys.readouterr()
-    assert shown.err.count("an account does not belong in the address") == 3
-    assert PASSWORD not in shown.err + shown.out
+    for typed in (("--server", address, "topic", "list"), ("--profile", "a", "ping"), ("consume", "t")):
+        if typed[0] == "consume":
+            monkeypatch.setenv("SEGLOG_SERVER", address)
+        shown = said(2, *typed)
+        assert "an account does not belong in the address" in shown
+        assert PASSWORD not in shown
 
 
 @pytest.mark.parametrize(
@@ -303,84 +288,74 @@ def test_an_account_in_the_address_is_refused_and_not_shown(
     ],
 )
 def test_what_is_empty_is_not_what_stands_behind_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, said: Said, name: str
 ) -> None:
     """Typed it is not what the environment says, and a variable not what a profile says."""
     profiles(home, 'default = "a"\n[profiles.a]\nuser = "admin"\npassword_file = "p"\n')
     given = [name, ""] if name.startswith("-") else []
     monkeypatch.setenv("SEGLOG_USER" if given else name, "bob" if given else "")
-    assert main([*given, "topic", "list"]) == 2
-    assert f"{name} is empty" in capsys.readouterr().err
+    assert f"{name} is empty" in said(2, *given, "topic", "list")
 
 
-def test_without_a_terminal_no_password_is_asked_for(broker: SecureBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--server", broker.address, "--user", "admin", "topic", "list"]) == 2
-    assert "give --password-file, or SEGLOG_PASSWORD_FILE" in capsys.readouterr().err
+@pytest.fixture
+def seglog(broker: SecureBroker, password_file: str, said: Said) -> Said:
+    """``seglog user``, by the administrator."""
+    login = ("--server", broker.address, "--user", "admin", "--password-file", password_file, "user")
+
+    def run(code: int, *arguments: str, stdin: bytes = b"") -> str:
+        return said(code, *login, *arguments, stdin=stdin)
+
+    return run
+
+
+def test_without_a_terminal_no_password_is_asked_for(broker: SecureBroker, said: Said) -> None:
+    shown = said(2, "--server", broker.address, "--user", "admin", "topic", "list")
+    assert "give --password-file, or SEGLOG_PASSWORD_FILE" in shown
 
 
 def test_accounts_are_added_changed_listed_and_deleted(
-    broker: SecureBroker, tmp_path: Path, password_file: str, capsys: pytest.CaptureFixture[str]
+    broker: SecureBroker, tmp_path: Path, said: Said, seglog: Said
 ) -> None:
-    new = tmp_path / "new"
-    new.write_text("of alice\n")
-    seglog = ["--server", broker.address, "--user", "admin", "--password-file", password_file, "user"]
-    assert main([*seglog, "add", "alice", "--password-file", str(new)]) == 0
-    assert capsys.readouterr().out == "alice: added\n"
-    assert main(["--server", broker.address, "--user", "alice", "--password-file", str(new), "topic", "list"]) == 0
-    assert main([*seglog, "add", "alice", "--password-file", str(new)]) == 1
-    assert "there is an account 'alice' already" in capsys.readouterr().err
-    assert main([*seglog, "passwd", "alice", "--password-file", str(new), "--iterations", "4096"]) == 0
-    capsys.readouterr()
-    assert main([*seglog, "list", "--json"]) == 0
-    assert [user["name"] for user in json.loads(capsys.readouterr().out)] == ["alice"]
-    assert main([*seglog, "list"]) == 0
-    assert "SCRAM-SHA-256 (4096), SCRAM-SHA-512 (4096)" in capsys.readouterr().out
-    assert main([*seglog, "delete", "alice", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"user": "alice"}
-    assert main([*seglog, "passwd", "alice", "--password-file", str(new)]) == 4
-    assert main([*seglog, "delete", "alice"]) == 4
+    (tmp_path / "new").write_text("of alice\n")
+    new = ("alice", "--password-file", str(tmp_path / "new"))
+    assert seglog(0, "add", *new) == "alice: added\n"
+    said(0, "--server", broker.address, "--user", *new, "topic", "list")
+    assert "there is an account 'alice' already" in seglog(1, "add", *new)
+    seglog(0, "passwd", *new, "--iterations", "4096")
+    assert [user["name"] for user in json.loads(seglog(0, "list", "--json"))] == ["alice"]
+    assert "SCRAM-SHA-256 (4096), SCRAM-SHA-512 (4096)" in seglog(0, "list")
+    assert json.loads(seglog(0, "delete", "alice", "--json")) == {"user": "alice"}
+    seglog(4, "passwd", *new)
+    seglog(4, "delete", "alice")
 
 
 def test_an_account_is_added_unless_it_is_there_with_a_password_of_standard_input(
-    broker: SecureBroker, password_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    broker: SecureBroker, seglog: Said
 ) -> None:
-    seglog = ["--server", broker.address, "--user", "admin", "--password-file", password_file, "user"]
-    add = [*seglog, "add", "alice", "--password-file", "-"]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"of alice\n")))
-    assert main([*add, "--if-absent"]) == 0
-    assert capsys.readouterr().out == "alice: added\n"
+    add = ("add", "alice", "--password-file", "-", "--if-absent")
+    assert seglog(0, *add, stdin=b"of alice\n") == "alice: added\n"
     before = dict(broker.credentials)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"another\n")))
-    assert main([*add, "--if-absent"]) == 0
-    assert capsys.readouterr().out == "alice: was there already, and is not changed\n"
+    assert seglog(0, *add, stdin=b"another\n") == "alice: was there already, and is not changed\n"
     assert broker.credentials == before
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
-    assert main([*seglog, "passwd", "alice", "--password-file", "-"]) == 2
-    assert "standard input has several lines" in capsys.readouterr().err
+    shown = seglog(2, "passwd", "alice", "--password-file", "-", stdin=b"one\ntwo\n")
+    assert "standard input has several lines" in shown
     with seglog_connect(broker.address, user="alice", password="of alice"):
         pass
 
 
 def test_a_password_of_ones_own_that_is_given_behind_the_command_belongs_in_front(
-    broker: SecureBroker, password_file: str, capsys: pytest.CaptureFixture[str]
+    broker: SecureBroker, password_file: str, said: Said
 ) -> None:
     command = ["--server", broker.address, "user", "add", "i", "--user", "admin", "--password-file", password_file]
-    assert main(command) == 2
-    assert "that of user 'admin' belongs in front: seglog --password-file FILE user" in capsys.readouterr().err
+    assert "that of user 'admin' belongs in front: seglog --password-file FILE user" in said(2, *command)
 
 
-def test_a_password_that_cannot_be_is_a_mistake_of_usage_and_not_shown(
-    broker: SecureBroker, tmp_path: Path, password_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_password_that_cannot_be_is_a_mistake_of_usage_and_not_shown(tmp_path: Path, seglog: Said) -> None:
     new = tmp_path / "new"
-    seglog = ["--server", broker.address, "--user", "admin", "--password-file", password_file, "user", "add"]
     for text in (f"{PASSWORD}\u2168", f"{PASSWORD}\n{PASSWORD}\n"):
         new.write_text(text)
-        assert main([*seglog, "alice", "--password-file", str(new)]) == 2
-        shown = capsys.readouterr().err
+        shown = seglog(2, "add", "alice", "--password-file", str(new))
         assert "password" in shown
         assert PASSWORD not in shown
-    assert main([*seglog, "alice", "--password-file", str(tmp_path / "nowhere")]) == 1
-    assert "nowhere" in capsys.readouterr().err
-    assert main([*seglog, "alice"]) == 2
-    assert "without a terminal" in capsys.readouterr().err
+    assert "nowhere" in seglog(1, "add", "alice", "--password-file", str(tmp_path / "nowhere"))
+    assert "without a terminal" in seglog(2, "add", "alice")
