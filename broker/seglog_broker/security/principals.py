@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.listeners import has_authentication
@@ -54,11 +54,8 @@ def may_administer(principal: str, config: BrokerConfig) -> bool:
 # --- Rules ------------------------------------------------------------------------------------------------------------
 
 
-class _Part(NamedTuple):
-    """A piece of a replacement: a text, or else a group of the pattern by its number or name."""
-
-    text: str = ""
-    group: int | str | None = None
+_Part = str | int
+"""A piece of a replacement: a text, or the number of a group of the pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class _Rule:
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
     def _replaced(self, match: Any) -> str:
-        return "".join(part.text if part.group is None else match.group(part.group) or "" for part in self.replacement)
+        return "".join(part if isinstance(part, str) else match.group(part) or "" for part in self.replacement)
 
 
 class PrincipalRules:
@@ -140,7 +137,7 @@ def _parsed(written: str, text: str) -> list[_Rule]:
         reason = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else error
         _refuse(text, f"{pattern} is no regular expression of RE2: {reason}")
     shown = f"RULE:{pattern}/{replacement}{f'/{case}' if case else ''}"
-    parts = tuple(part for part in _parts(replacement, compiled, text) if part.text or part.group is not None)
+    parts = tuple(part for part in _parts(replacement, compiled, text) if part != "")
     if not parts:
         _refuse(text, "the replacement of a rule is empty, so each name that it makes would be, too")
     return [_Rule(shown, compiled, parts, case)]
@@ -156,11 +153,11 @@ def _parts(replacement: str, pattern: Any, text: str) -> Iterator[_Part]:
         yield _literal(replacement[end : found.start()], text)
         end = found.end()
         if found["literal"]:
-            yield _Part(found["literal"])
+            yield str(found["literal"])
         elif found["name"]:
             if found["name"] not in pattern.groupindex:
                 _refuse(text, f"the pattern has no group {found['name']}, which its replacement names")
-            yield _Part(group=found["name"])
+            yield int(pattern.groupindex[found["name"]])
         else:
             yield from _numbered(found["digits"], pattern.groups, text)
     yield _literal(replacement[end:], text)
@@ -174,14 +171,14 @@ def _numbered(digits: str, groups: int, text: str) -> Iterator[_Part]:
     size = 1
     while size < len(digits) and int(digits[: size + 1]) <= groups:
         size += 1
-    yield _Part(group=int(digits[:size]))
-    yield _Part(digits[size:])
+    yield int(digits[:size])
+    yield digits[size:]
 
 
-def _literal(piece: str, text: str) -> _Part:
+def _literal(piece: str, text: str) -> str:
     if "$" in piece or "\\" in piece:
         _refuse(text, "a $ in a replacement is followed by the number of a group, or has a backslash before it")
-    return _Part(piece)
+    return piece
 
 
 def _refuse(text: str, why: str) -> NoReturn:

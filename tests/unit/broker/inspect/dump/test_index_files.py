@@ -60,21 +60,30 @@ def test_segments_with_a_base_offset_are_told_in_absolute_offsets() -> None:
 
 
 @each_case(
-    ("entry", "reason"),
+    ("path", "entry", "reason"),
     [
-        ((4, 450), "entry 1: no batch begins at 450"),
-        ((4, 1000), "entry 1: no batch begins at 1000, the log ends at 1000"),
-        ((3, 400), "entry 1: the batch at 400 has offsets 4 to 4"),
-        ((2, 400), "entry 1: its offset is not above the one before"),
-        ((4, 200), "entry 1: its position is not above the one before"),
-        ((-4, 400), "entry 1: it is negative"),
+        (OFFSET_INDEX, encode_offset_entry(4, 450), "no batch begins at 450"),
+        (OFFSET_INDEX, encode_offset_entry(4, 1000), "no batch begins at 1000, the log ends at 1000"),
+        (OFFSET_INDEX, encode_offset_entry(3, 400), "the batch at 400 has offsets 4 to 4"),
+        (OFFSET_INDEX, encode_offset_entry(2, 400), "its offset is not above the one before"),
+        (OFFSET_INDEX, encode_offset_entry(4, 200), "its position is not above the one before"),
+        (OFFSET_INDEX, encode_offset_entry(-4, 400), "it is negative"),
+        (TIME_INDEX, encode_time_entry(T0 + 4000, 44), "the log has no batch with offset 44"),
+        (TIME_INDEX, encode_time_entry(T0 + 3000, 4), f"the log has the later timestamp {T0 + 4000} up to offset 4"),
+        (
+            TIME_INDEX,
+            encode_time_entry(T0 + 5000, 4),
+            f"the largest timestamp of the batch with offset 4 is {T0 + 4000}",
+        ),
+        (TIME_INDEX, encode_time_entry(T0 + 2000, 4), "its timestamp is not above the one before"),
+        (TIME_INDEX, encode_time_entry(T0 + 4000, 1), "its offset is below the one before"),
+        (TIME_INDEX, encode_time_entry(-5, 4), "it is negative"),
     ],
 )
-def test_an_offset_entry_that_leads_elsewhere_is_damage(entry: tuple[int, int], reason: str) -> None:
-    disk = small_log()
-    overwrite(disk.fs, OFFSET_INDEX, 8, encode_offset_entry(*entry))
-    found = facts(disk.fs, OFFSET_INDEX, verify=True)
-    assert damage(found)[0] == (8, 16, reason)
+def test_an_entry_that_says_otherwise_than_the_log_is_damage(path: str, entry: bytes, reason: str) -> None:
+    disk, size = small_log(), len(entry)
+    overwrite(disk.fs, path, size, entry)
+    assert damage(facts(disk.fs, path, verify=True))[0] == (size, 2 * size, f"entry 1: {reason}")
 
 
 def test_an_entry_for_several_batches_as_old_kafka_wrote_them_is_no_damage() -> None:
@@ -85,23 +94,6 @@ def test_an_entry_for_several_batches_as_old_kafka_wrote_them_is_no_damage() -> 
     assert [entry.problem for entry in only(found, OffsetEntryFound)] == [
         "it names the end of several batches, as Kafka before 4.0 wrote it"
     ] * 2
-
-
-@each_case(
-    ("entry", "reason"),
-    [
-        ((T0 + 4000, 44), "entry 1: the log has no batch with offset 44"),
-        ((T0 + 3000, 4), f"entry 1: the log has the later timestamp {T0 + 4000} up to offset 4"),
-        ((T0 + 5000, 4), f"entry 1: the largest timestamp of the batch with offset 4 is {T0 + 4000}"),
-        ((T0 + 2000, 4), "entry 1: its timestamp is not above the one before"),
-        ((T0 + 4000, 1), "entry 1: its offset is below the one before"),
-        ((-5, 4), "entry 1: it is negative"),
-    ],
-)
-def test_a_time_entry_that_says_otherwise_than_the_log_is_damage(entry: tuple[int, int], reason: str) -> None:
-    disk = small_log()
-    overwrite(disk.fs, TIME_INDEX, 12, encode_time_entry(*entry))
-    assert damage(facts(disk.fs, TIME_INDEX, verify=True))[0] == (12, 24, reason)
 
 
 def test_one_wrong_entry_does_not_spoil_the_next() -> None:
