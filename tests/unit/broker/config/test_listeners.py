@@ -53,11 +53,6 @@ def test_nothing_is_open_to_other_machines_that_asks_nobody(
     load(address.replace("0.0.0.0", "127.0.0.1"), *flags)
 
 
-def test_the_native_address_without_a_protocol_is_open_to_this_machine_alone() -> None:
-    with pytest.raises(InvalidConfigError, match=r"seglog\.listen = 0\.0\.0\.0:9192 cannot be used"):
-        load("seglog.listen=0.0.0.0:9192")
-
-
 @each_case(
     "flags",
     [
@@ -72,26 +67,31 @@ def test_a_listener_that_asks_is_open_to_other_machines(flags: list[str]) -> Non
     assert warnings == []
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_tls_needs_a_certificate(protocol: str) -> None:
-    for address in (f"listeners={protocol}://127.0.0.1:9092", f"seglog.listen={protocol}://127.0.0.1:9192"):
-        with pytest.raises(InvalidConfigError, match=r"there is no certificate for it. Set ssl\.keystore\.location"):
-            load(address)
-
-
 @each_case(
     ("flag", "why"),
     [
+        ("seglog.listen=0.0.0.0:9192", "could read, write and delete everything"),
+        *(
+            (f"{key}={protocol}://127.0.0.1:9191", "there is no certificate for it. Set ssl.keystore.location")
+            for key in ("listeners", "seglog.listen", "seglog.http.listen")
+            for protocol in (("SSL",) if "http" in key else ("SSL", "SASL_SSL"))
+        ),
         ("seglog.http.listen=SASL_SSL://127.0.0.1:9193", "HTTP has no SASL_SSL, but PLAINTEXT and SSL"),
-        ("seglog.http.listen=SSL://127.0.0.1:9193", "there is no certificate for it"),
         ("seglog.http.listen=127.0.0.1:9192", "seglog.listen and seglog.http.listen have the same port, 9192"),
         ("seglog.http.listen=0.0.0.0:9092", "PLAINTEXT of listeners and seglog.http.listen have the same port, 9092"),
+        ("super.users=User:admin,User:root", "a semicolon, not a comma"),  # Kafka's own users write commas
+        ("super.users=User:admin, User:root", "a semicolon, not a comma"),
+        ("super.users=User:CN=a,OU=b;User:x,User:y", "a semicolon, not a comma"),
+        ("super.users=User: admin", "a space after User:"),
+        ("super.users=User: ", "must be User:NAME, with semicolons"),
+        # At 1 ms no client did anything any more, and could not take the setting back.
+        *((f"connections.max.reauth.ms={ms}", f"from 1000 to {2**63 - 1}, or 0") for ms in (1, 999, -1)),
     ],
 )
-def test_http_has_protocols_and_a_port_of_its_own(flag: str, why: str) -> None:
+def test_what_would_let_in_all_or_nobody_is_refused(flag: str, why: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         load(flag)
-    assert caught.value.message.startswith(f"{flag.replace('=', ' = ')} cannot be used: ")
+    assert caught.value.message.startswith(flag.replace("=", " = ", 1))
     assert why in caught.value.message
 
 
@@ -168,31 +168,11 @@ def test_a_listener_that_takes_tokens_which_anyone_can_make_is_not_open_to_other
     load(address, STORE, *UNSECURED[1:])  # without OAUTHBEARER nobody takes them
 
 
-@each_case(
-    ("written", "why"),
-    [
-        ("User:admin,User:root", "a semicolon, not a comma"),
-        ("User:admin, User:root", "a semicolon, not a comma"),
-        ("User:CN=a,OU=b;User:x,User:y", "a semicolon, not a comma"),
-        ("User: admin", "a space after User:"),
-        ("User: ", "must be User:NAME, with semicolons"),
-    ],
-)
-def test_super_users_who_would_be_nobody_are_refused(written: str, why: str) -> None:
-    """Kafka's own users write commas, and none of those two would administer."""
-    with pytest.raises(InvalidConfigError, match=why):
-        load(f"super.users={written}")
-
-
 def test_the_name_of_a_certificate_may_have_commas() -> None:
     config, _ = load("super.users=User:CN=a,OU=b,O=c d ; User:admin")
     assert config.super_users == ("User:CN=a,OU=b,O=c d", "User:admin")
 
 
-@pytest.mark.parametrize("ms", [1, 999, -1])
-def test_a_session_that_ends_before_a_client_could_use_it_is_refused(ms: int) -> None:
-    """At 1 ms no client did anything any more, and could not take the setting back."""
-    for possible in (0, 1000):
-        assert load(f"connections.max.reauth.ms={possible}")[0].connections_max_reauth_ms == possible
-    with pytest.raises(InvalidConfigError, match=r"connections\.max\.reauth\.ms.*from 1000 to .*, or 0"):
-        load(f"connections.max.reauth.ms={ms}")
+@pytest.mark.parametrize("ms", [0, 1000])
+def test_a_session_may_have_no_end_or_a_second(ms: int) -> None:
+    assert load(f"connections.max.reauth.ms={ms}")[0].connections_max_reauth_ms == ms
