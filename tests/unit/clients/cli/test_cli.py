@@ -53,21 +53,15 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from tests.support import each_case
-from tests.unit.clients.cli.conftest import Typed as Run
+from tests.unit.clients.cli.conftest import Said, Typed
 from tests.unit.clients.fake_broker import SILENCE, Answer, FakeBroker, Script, fake_broker
 
 
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
+@pytest.fixture(autouse=True)
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
     with fake_broker(topics={"t": 2}) as running:
+        monkeypatch.setenv("SEGLOG_SERVER", running.address)
         yield running
-
-
-@pytest.fixture
-def run(broker: FakeBroker, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command against the fake broker."""
-    monkeypatch.setenv("SEGLOG_SERVER", broker.address)
-    return typed
 
 
 def fill(broker: FakeBroker) -> None:
@@ -78,11 +72,10 @@ def fill(broker: FakeBroker) -> None:
 # --- produce ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_json_lines_value_is_its_own_bytes(run: Run, broker: FakeBroker) -> None:
+def test_a_json_lines_value_is_its_own_bytes(said: Said, broker: FakeBroker) -> None:
     lines = [b'{"ts": 1000,  "path":"a"}', '{"path":"ä","ts":2000 }'.encode(), b'{"path":"\\u00e4","ts":3000}']
     arguments = ("--format", "json", "--key-field", "path", "--timestamp-field", "ts", "--partition", "0")
-    code, _, error = run("produce", "t", *arguments, stdin=b"\n".join(lines) + b"\n\n")
-    assert code == 0
+    error = said(0, "produce", "t", *arguments, stdin=b"\n".join(lines) + b"\n\n")
     assert "3 records to t (2 partitions)" in error
     assert "ack disk" in error
     records = broker.logs["t"][0].records()
@@ -92,29 +85,25 @@ def test_a_json_lines_value_is_its_own_bytes(run: Run, broker: FakeBroker) -> No
 
 
 def test_a_bad_line_stops_the_run_with_its_number_and_everything_before_it_is_sent(
-    run: Run, broker: FakeBroker
+    said: Said, broker: FakeBroker
 ) -> None:
-    code, _, error = run("produce", "t", "--format", "json", "--partition", "0", stdin=b"1\n2\nnope\n4\n")
-    assert code == 1
+    error = said(1, "produce", "t", "--format", "json", "--partition", "0", stdin=b"1\n2\nnope\n4\n")
     assert "line 3 is bad: not JSON" in error
     assert "--skip-bad" in error
     assert broker.values() == [b"1", b"2"]
 
 
-def test_bad_lines_can_be_counted_instead(run: Run, broker: FakeBroker) -> None:
-    code, out, _ = run(
-        "produce", "t", "--format", "json", "--skip-bad", "--partition", "0", "--json", stdin=b"1\nx\n3\ny"
-    )
-    assert code == 0
+def test_bad_lines_can_be_counted_instead(said: Said, broker: FakeBroker) -> None:
+    out = said(0, "produce", "t", "--format", "json", "--skip-bad", "--partition", "0", "--json", stdin=b"1\nx\n3\ny")
     summary = json.loads(out)
     assert (summary["records"], summary["bad_lines"], summary["ack"]) == (2, 2, "disk")
     assert broker.values() == [b"1", b"3"]
 
 
-def test_text_lines_from_a_file_with_headers_and_compression(run: Run, broker: FakeBroker, tmp_path: Path) -> None:
+def test_text_lines_from_a_file_with_headers_and_compression(typed: Typed, broker: FakeBroker, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"one\r\n\ntwo\xff")
-    code, _, error = run(
+    code, _, error = typed(
         "produce", "t", str(file), "--partition", "1", "--header", "a=1", "--header", "b=x=y", "--compression", "zstd"
     )
     assert (code, "%|" in error) == (0, False), "no progress bar outside a terminal"
@@ -123,72 +112,68 @@ def test_text_lines_from_a_file_with_headers_and_compression(run: Run, broker: F
     assert records[0].headers == (("a", b"1"), ("b", b"x=y"))
 
 
-def test_raw_input_is_one_record(run: Run, broker: FakeBroker) -> None:
-    assert run("produce", "t", "--format", "raw", "--partition", "0", stdin=b"a\nb\n")[0] == 0
+def test_raw_input_is_one_record(typed: Typed, broker: FakeBroker) -> None:
+    assert typed("produce", "t", "--format", "raw", "--partition", "0", stdin=b"a\nb\n")[0] == 0
     assert broker.values() == [b"a\nb\n"]
 
 
-def test_records_older_than_the_topic_keeps_are_warned_about(run: Run, broker: FakeBroker) -> None:
+def test_records_older_than_the_topic_keeps_are_warned_about(typed: Typed, said: Said, broker: FakeBroker) -> None:
     broker.config["t"] = {"retention.ms": ConfigEntry("604800000", "default")}
-    code, _, error = run(
-        "produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}\n{"ts":99999999999999}'
+    error = said(
+        0, "produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}\n{"ts":99999999999999}'
     )
-    assert code == 0
     assert "1 record expired on arrival" in error
     broker.config["t"] = {"retention.ms": ConfigEntry("-1", "topic")}
-    assert "expired" not in run("produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}')[2]
+    assert "expired" not in typed("produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}')[2]
 
 
-def test_records_whose_timestamps_begin_many_segments_are_warned_about(run: Run, broker: FakeBroker) -> None:
+def test_records_whose_timestamps_begin_many_segments_are_warned_about(
+    typed: Typed, said: Said, broker: FakeBroker
+) -> None:
     day_ms = 86_400_000
     broker.config["t"] = {"segment.ms": ConfigEntry(str(7 * day_ms), "default")}
     arguments = ("produce", "t", "--format", "json", "--timestamp-field", "ts")
     lines = [f'{{"ts":{1_700_000_000_000 + days * day_ms}}}\n'.encode() for days in (0, 365, 30)]
-    code, _, error = run(*arguments, stdin=b"".join(lines))
-    assert code == 0
+    error = said(0, *arguments, stdin=b"".join(lines))
     assert "span 365 d" in error
     assert "up to 53 segments" in error
     assert "seglog topic alter t --config segment.ms=3650d" in error
-    assert "span" not in run(*arguments, stdin=lines[0] + lines[2])[2]
-    assert "span" not in run("produce", "t", stdin=b"".join(lines))[2]
+    assert "span" not in typed(*arguments, stdin=lines[0] + lines[2])[2]
+    assert "span" not in typed("produce", "t", stdin=b"".join(lines))[2]
 
 
-def test_seconds_taken_for_milliseconds_are_warned_of_at_once(run: Run, broker: FakeBroker) -> None:
+def test_seconds_taken_for_milliseconds_are_warned_of_at_once(typed: Typed, said: Said, broker: FakeBroker) -> None:
     arguments = ("produce", "t", "--format", "json", "--timestamp-field", "ts")
-    code, _, error = run(*arguments, stdin=b'{"ts":1546300800}\n{"ts":1546300801}')
-    assert code == 0
+    error = said(0, *arguments, stdin=b'{"ts":1546300800}\n{"ts":1546300801}')
     first, last = error.splitlines()
     assert first.startswith("seglog: warning: a record for t has the timestamp 1546300800, in milliseconds 1970-01-18")
     assert "if seconds are meant (2019-01-01T00:00:00.000Z)" in first
     assert last.startswith("seglog: 2 records to t")
-    assert "warning" not in run(*arguments, "--timestamp-unit", "s", stdin=b'{"ts":1546300800}')[2]
+    assert "warning" not in typed(*arguments, "--timestamp-unit", "s", stdin=b'{"ts":1546300800}')[2]
 
 
-def test_when_every_line_is_bad_nothing_is_right(run: Run, broker: FakeBroker) -> None:
+def test_when_every_line_is_bad_nothing_is_right(typed: Typed, said: Said, broker: FakeBroker) -> None:
     arguments = ("produce", "t", "--format", "json", "--skip-bad", "--key-field", "id")
     bad = b'{"name":1}\n{"name":2}\nnope\n{"name":3}\n'
-    code, _, error = run(*arguments, stdin=bad)
-    assert code == 1
+    error = said(1, *arguments, stdin=bad)
     assert "every line is bad, 4 in all, and nothing was sent; line 1: no field 'id' (and 2 like it)" in error
-    code, _, error = run(*arguments, stdin=bad + b'{"id":1}')
-    assert code == 0
+    error = said(0, *arguments, stdin=bad + b'{"id":1}')
     assert "4 bad lines skipped: line 1: no field 'id' (and 2 like it)" in error
-    assert run(*arguments, stdin=b"")[0] == run(*arguments, stdin=b"\n\n")[0] == 0, "there is no bad line"
-    code, out, _ = run(*arguments, "--json", stdin=bad)
+    assert typed(*arguments, stdin=b"")[0] == typed(*arguments, stdin=b"\n\n")[0] == 0, "there is no bad line"
+    code, out, _ = typed(*arguments, "--json", stdin=bad)
     assert (code, json.loads(out)["commonest_bad_line"]) == (1, "line 1: no field 'id' (and 2 like it)")
 
 
-def test_reasons_that_differ_in_numbers_are_one_reason(run: Run) -> None:
+def test_reasons_that_differ_in_numbers_are_one_reason(typed: Typed) -> None:
     lines = [b"1 " + b" " * n + b"x" for n in range(5)] + [b"\xff", b"ab\xff"]
-    _, _, error = run("produce", "t", "--format", "json", "--skip-bad", stdin=b"\n".join(lines))
+    _, _, error = typed("produce", "t", "--format", "json", "--skip-bad", stdin=b"\n".join(lines))
     assert "7 in all, and nothing was sent; line 1: not JSON: Extra data" in error
     assert "(and 4 like it)" in error
 
 
-def test_a_broker_that_is_away_is_not_taken_for_a_bad_record(run: Run, broker: FakeBroker) -> None:
+def test_a_broker_that_is_away_is_not_taken_for_a_bad_record(said: Said, broker: FakeBroker) -> None:
     broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
-    code, _, error = run("produce", "t", "--delivery-timeout", "0.5", stdin=b"x\n")
-    assert code == 3
+    error = said(3, "produce", "t", "--delivery-timeout", "0.5", stdin=b"x\n")
     assert "the last cause: the record was sent, but not acknowledged within 0.5 s" in error
     assert "acknowledged: 0 of 1 record\n" in error
     assert "bad record" not in error
@@ -215,23 +200,23 @@ def lagging(broker: FakeBroker) -> FakeBroker:
     return broker
 
 
-def test_positions_are_told_how_far_they_are_behind(run: Run, lagging: FakeBroker, tmp_path: Path) -> None:
+def test_positions_are_told_how_far_they_are_behind(typed: Typed, lagging: FakeBroker, tmp_path: Path) -> None:
     file = tmp_path / "positions.json"
     file.write_text('{"0": 5, "1": 9}')
-    code, out, error = run("offsets", "t", "--position", str(file))
+    code, out, error = typed("offsets", "t", "--position", str(file))
     assert (code, error) == (0, "")
     first, second = (" ".join(line.split()) for line in out.splitlines()[1:])
     assert first == "t 0 5 400 395 10 min 2023-11-14T22:03:20.000Z 0 for 10 min to 15 min"
     assert second == "t 1 9 9 0 0 s - 0 -"
-    assert run("offsets", "t", "--position", "0:5", "--position", "1=9")[1] == out
-    assert run("offsets", "t", "--position", "-", stdin=file.read_bytes())[1] == out
-    assert run("offsets", "t", "--position", str(file), "--partition", "1")[1].splitlines()[1].split()[1] == "1"
-    shown = json.loads(run("offsets", "t", "--position", "0:5", "--json")[1])[0]
+    assert typed("offsets", "t", "--position", "0:5", "--position", "1=9")[1] == out
+    assert typed("offsets", "t", "--position", "-", stdin=file.read_bytes())[1] == out
+    assert typed("offsets", "t", "--position", str(file), "--partition", "1")[1].splitlines()[1].split()[1] == "1"
+    shown = json.loads(typed("offsets", "t", "--position", "0:5", "--json")[1])[0]
     assert (shown["records"], shown["seconds"], shown["seconds_to_loss"], shown["lost"]) == (395, 600.0, 600.0, 0)
 
 
-def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: FakeBroker) -> None:
-    code, out, error = run("offsets", "t", "--position", "0:2", "--position", "1:99")
+def test_positions_outside_the_log_are_told_and_exit_with_1(typed: Typed, said: Said, lagging: FakeBroker) -> None:
+    code, out, error = typed("offsets", "t", "--position", "0:2", "--position", "1:99")
     assert code == 1
     assert "for 5,000 more bytes" in out
     assert error.splitlines() == [
@@ -244,50 +229,45 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
             "read from this log"
         ),
     ]
-    code, _, error = run("offsets", "t", "--position", "-", stdin=b"[1, 2]")
-    assert code == 1
+    error = said(1, "offsets", "t", "--position", "-", stdin=b"[1, 2]")
     assert "is not what json.dumps(consumer.positions()) writes" in error
     assert "Traceback" not in error
 
 
-def test_very_many_batches_that_failed_are_not_counted_as_acknowledged(run: Run, broker: FakeBroker) -> None:
+def test_very_many_batches_that_failed_are_not_counted_as_acknowledged(said: Said, broker: FakeBroker) -> None:
     no = PartitionReadOnlyError("read-only")
     broker.script = lambda request, _: (
         AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
         if isinstance(request, AppendRequest)
         else None
     )
-    code, _, error = run("produce", "t", "--batch-bytes", "1", stdin=b"x\n" * 1_100)
-    assert code == 4
+    error = said(4, "produce", "t", "--batch-bytes", "1", stdin=b"x\n" * 1_100)
     assert "not acknowledged: 1,100 records to t; the last cause: read-only" in error
     assert "acknowledged: 0 of 1,100 records" in error
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_line_that_no_batch_holds_is_a_bad_line(run: Run, broker: FakeBroker, compression: str) -> None:
+def test_a_line_that_no_batch_holds_is_a_bad_line(said: Said, broker: FakeBroker, compression: str) -> None:
     with broker.changed:
         broker.max_message_bytes = 1_000
     large = random.Random(7).randbytes(5_000).replace(b"\n", b".").replace(b"\r", b".")
     edge = large[:950]  # with its header it is too large
     lines = b"\n".join([b"a", large, b"b", edge, b"c", b"z" * 900])
     arguments = ("produce", "t", "--partition", "0", "--compression", compression)
-    code, _, error = run(*arguments, "--skip-bad", stdin=lines)
-    assert code == 0
+    error = said(0, *arguments, "--skip-bad", stdin=lines)
     assert "4 records to t" in error
     assert "2 bad lines skipped: line 2: 5," in error
     assert "bytes are more than a batch of t can hold (1,000, the smaller of" in error
     assert broker.values() == [b"a", b"b", b"c", b"z" * 900]
-    code, _, error = run(*arguments, stdin=lines)
-    assert code == 1
+    error = said(1, *arguments, stdin=lines)
     assert "line 2 is bad: 5," in error
     assert "1 record before it sent" in error
 
 
-def test_of_a_large_input_no_more_is_read_when_no_broker_answers_in_time(run: Run, broker: FakeBroker) -> None:
+def test_of_a_large_input_no_more_is_read_when_no_broker_answers_in_time(said: Said, broker: FakeBroker) -> None:
     broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
     lines = (b"x" * 999_999 + b"\n") * 200  # six times what the producer keeps
-    code, _, error = run("produce", "t", "--delivery-timeout", "0.5", stdin=lines)
-    assert code == 3
+    error = said(3, "produce", "t", "--delivery-timeout", "0.5", stdin=lines)
     found = re.search(r"not acknowledged: (\d+) records to t.*\n.*acknowledged: 0 of (\d+) records; .* not read", error)
     assert found is not None
     assert found[1] == found[2]
@@ -297,26 +277,27 @@ def test_of_a_large_input_no_more_is_read_when_no_broker_answers_in_time(run: Ru
 # --- consume ----------------------------------------------------------------------------------------------------------
 
 
-def test_records_are_printed_as_values_json_or_text_from_a_place_to_a_place(run: Run, broker: FakeBroker) -> None:
+def test_records_are_printed_as_values_json_or_text_from_a_place_to_a_place(
+    typed: Typed, said: Said, broker: FakeBroker
+) -> None:
     fill(broker)
-    code, out, error = run("consume", "t")
+    code, out, error = typed("consume", "t")
     assert (code, sorted(out.split()), error) == (0, ["v0", "v1", "v2", "w0", "w1"], "")
-    code, out, _ = run("consume", "t", "--from", "@1000", "--partition", "0", "--format", "json", "--count", "1")
-    assert code == 0
+    out = said(0, "consume", "t", "--from", "@1000", "--partition", "0", "--format", "json", "--count", "1")
     assert [json.loads(line) for line in out.splitlines()] == [
         {"topic": "t", "partition": 0, "offset": 1, "timestamp": 1000, "key": "k1", "value": "v1", "headers": []}
     ]
-    assert len(run("consume", "t", "--count", "4")[1].split()) == 4
-    assert run("consume", "t", "--count", "0")[1] == ""
-    assert sorted(run("consume", "t", "--until", "@1000")[1].split()) == ["v0", "w0"]
-    assert run("consume", "t", "--from", "latest")[1] == ""
-    _, out, _ = run("consume", "t", "--partition", "0", "--offsets", "--keys", "--from", "2")
+    assert len(typed("consume", "t", "--count", "4")[1].split()) == 4
+    assert typed("consume", "t", "--count", "0")[1] == ""
+    assert sorted(typed("consume", "t", "--until", "@1000")[1].split()) == ["v0", "w0"]
+    assert typed("consume", "t", "--from", "latest")[1] == ""
+    _, out, _ = typed("consume", "t", "--partition", "0", "--offsets", "--keys", "--from", "2")
     assert out == "0:2\t1970-01-01T00:00:02.000Z\tk2\tv2\n"
-    assert run("consume", "t", "--from", "-1h", "--until", "+1h")[0] == 0, "a relative moment needs no equals sign"
-    assert run("consume", "t", "--follow", "--from", "earliest", "--count", "5")[0] == 0
+    assert typed("consume", "t", "--from", "-1h", "--until", "+1h")[0] == 0, "a relative moment needs no equals sign"
+    assert typed("consume", "t", "--follow", "--from", "earliest", "--count", "5")[0] == 0
 
 
-def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run, broker: FakeBroker) -> None:
+def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(typed: Typed, broker: FakeBroker) -> None:
     fill(broker)
     error = CorruptRecordError("offsets 0 to 2 of t-0 cannot be read", start_offset=0, next_offset=3)
     broker.script = lambda request, _: (
@@ -324,24 +305,24 @@ def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run,
         if isinstance(request, FetchRequest)
         else None
     )
-    code, _, said = run("consume", "t", "--partition", "0")
+    code, _, said = typed("consume", "t", "--partition", "0")
     assert (code, said) == (
         1,
         "seglog: offsets 0 to 2 of t-0 cannot be read\nseglog: --skip-damaged continues after it\n",
     )
 
 
-def test_damage_can_be_left_behind_and_every_other_record_is_printed(run: Run, broker: FakeBroker) -> None:
+def test_damage_can_be_left_behind_and_every_other_record_is_printed(typed: Typed, broker: FakeBroker) -> None:
     for _ in range(3):
         fill(broker)
     log = broker.logs["t"][0]
-    _, whole, _ = run("consume", "t", "--offsets")
+    _, whole, _ = typed("consume", "t", "--offsets")
     header = parse_header(log.batches[1])
     damaged = bytearray(log.batches[1])
     damaged[CRC_POSITION] ^= 1
     log.batches[1] = bytes(damaged)
     lost = [f"0:{offset}\t" for offset in range(header.base_offset, header.next_offset)]
-    code, out, said = run("consume", "t", "--offsets", "--skip-damaged")
+    code, out, said = typed("consume", "t", "--offsets", "--skip-damaged")
     assert code == 0
     assert sorted(out.splitlines()) == sorted(line for line in whole.splitlines() if not line.startswith(tuple(lost)))
     assert lost
@@ -349,10 +330,10 @@ def test_damage_can_be_left_behind_and_every_other_record_is_printed(run: Run, b
         f"seglog: warning: offsets {header.base_offset} to {header.last_offset} of t-0 cannot be read: "
         "the batch there does not match its checksum; skipped\n"
     )
-    assert run("consume", "t", "--offsets")[0] == 1
+    assert typed("consume", "t", "--offsets")[0] == 1
 
 
-def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: Run, broker: FakeBroker) -> None:
+def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(typed: Typed, broker: FakeBroker) -> None:
     gaps = [Gap(0, 2, "damaged"), Gap(2, 3, "damaged"), Gap(10, 13, "missing")]
     log = broker.logs["t"][0]
     log.batches = [encode_batch([(0, None, b"v%d" % base, ())], base_offset=base) for base in (5, 9, 14)]
@@ -367,7 +348,7 @@ def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: R
         return FetchReply([FetchResult("t", 0, len(data), latest=20, gaps=gaps, compacted_before=10)]), data
 
     broker.script = with_gaps
-    code, out, error = run("consume", "t", "--partition", "0")
+    code, out, error = typed("consume", "t", "--partition", "0")
     assert (code, out) == (0, "v5\nv9\nv14\n")
     assert error.splitlines() == [
         "seglog: warning: offsets 0 to 2 of t-0 hold no record (damaged)",
@@ -391,15 +372,15 @@ def test_a_loss_is_told_once_when_its_end_is_known_or_nothing_more_comes(capfd: 
     ]
 
 
-def test_an_offset_that_is_gone_is_an_error_unless_told_where_to_go_on(run: Run, broker: FakeBroker) -> None:
+def test_an_offset_that_is_gone_is_an_error_unless_told_where_to_go_on(typed: Typed, broker: FakeBroker) -> None:
     fill(broker)
     log = broker.logs["t"][0]
     del log.batches[0]
     log.batches.append(encode_batch([(0, None, b"kept", ())], base_offset=3))
     log.earliest, log.latest = 3, 4
     wanted = ("consume", "t", "--partition", "0", "--from", "0")
-    assert run(*wanted)[:2] == (4, "")
-    assert run(*wanted, "--on-out-of-range", "earliest") == (
+    assert typed(*wanted)[:2] == (4, "")
+    assert typed(*wanted, "--on-out-of-range", "earliest") == (
         0,
         "kept\n",
         "seglog: warning: offsets 0 to 2 of t-0 hold no record (expired)\n",
@@ -409,55 +390,59 @@ def test_an_offset_that_is_gone_is_an_error_unless_told_where_to_go_on(run: Run,
 # --- topics, offsets, ping --------------------------------------------------------------------------------------------
 
 
-def test_topics_are_created_listed_described_and_deleted(run: Run, broker: FakeBroker) -> None:
-    code, out, _ = run(
+def test_topics_are_created_listed_described_and_deleted(typed: Typed, broker: FakeBroker) -> None:
+    code, out, _ = typed(
         "topic", "create", "new", "--partitions", "3", "--config", "retention.ms=-1", "--config", "a.b=c=d"
     )
     assert (code, out) == (0, "new: 3 partitions\n")
     created = next(request for request in broker.requests if isinstance(request, CreateTopicRequest))
     assert created == CreateTopicRequest("new", 3, {"retention.ms": "-1", "a.b": "c=d"})
-    code, _, error = run("topic", "create", "new")
+    code, _, error = typed("topic", "create", "new")
     assert (code, error) == (4, "seglog: new exists\n")
-    code, _, error = run("topic", "create", "new", "--partitions", "4", "--if-not-exists")
+    code, _, error = typed("topic", "create", "new", "--partitions", "4", "--if-not-exists")
     assert (code, error) == (0, "seglog: warning: new exists with 3 partitions, not 4\n")
-    assert [topic["name"] for topic in json.loads(run("topic", "list", "--json")[1])] == ["new", "t"]
-    assert run("topic", "list")[1].splitlines()[1].split()[:2] == ["new", "3"]
+    assert [topic["name"] for topic in json.loads(typed("topic", "list", "--json")[1])] == ["new", "t"]
+    assert typed("topic", "list")[1].splitlines()[1].split()[:2] == ["new", "3"]
     broker.config["new"] = {"retention.ms": ConfigEntry("-1", "topic", "seglog-topics.json")}
-    assert "retention.ms  -1     topic seglog-topics.json" in run("topic", "describe", "new")[1]
-    assert json.loads(run("--json", "topic", "describe", "new")[1])["config"]["retention.ms"]["value"] == "-1"
-    assert run("topic", "delete", "new")[:2] == (0, "new: deleted\n")
-    code, _, error = run("topic", "delete", "new")
+    assert "retention.ms  -1     topic seglog-topics.json" in typed("topic", "describe", "new")[1]
+    assert json.loads(typed("--json", "topic", "describe", "new")[1])["config"]["retention.ms"]["value"] == "-1"
+    assert typed("topic", "delete", "new")[:2] == (0, "new: deleted\n")
+    code, _, error = typed("topic", "delete", "new")
     assert (code, error) == (4, "seglog: there is no topic new; did you mean t?\n")
 
 
-def test_an_altered_topic_is_shown_with_the_settings_of_its_own(run: Run, broker: FakeBroker) -> None:
+def test_an_altered_topic_is_shown_with_the_settings_of_its_own(typed: Typed, broker: FakeBroker) -> None:
     settings: list[dict[str, ConfigValue]] = [{}, {"retention.ms": "-1", "segment.bytes": "1000"}]
     broker.script = lambda request, _: (
         AlterTopicReply("t", 1, settings.pop(0), []) if isinstance(request, AlterTopicRequest) else None
     )
-    assert run("topic", "alter", "t", "--reset", "retention.ms") == (0, "t: 1 partition, no settings of its own\n", "")
-    _, out, _ = run("topic", "alter", "t", "--config", "retention.ms=-1", "--config", "segment.bytes=1000")
+    assert typed("topic", "alter", "t", "--reset", "retention.ms") == (
+        0,
+        "t: 1 partition, no settings of its own\n",
+        "",
+    )
+    _, out, _ = typed("topic", "alter", "t", "--config", "retention.ms=-1", "--config", "segment.bytes=1000")
     assert out == "t: 1 partition, retention.ms=-1, segment.bytes=1000\n"
     sent = [request for request in broker.requests if isinstance(request, AlterTopicRequest)]
     assert [(request.config, request.reset) for request in sent] == [
         ({}, ["retention.ms"]),
         ({"retention.ms": "-1", "segment.bytes": "1000"}, []),
     ]
-    assert run("topic", "alter", "t")[0] == 2
+    assert typed("topic", "alter", "t")[0] == 2
 
 
-def test_deleting_asks_in_a_terminal_and_only_there(run: Run, broker: FakeBroker) -> None:
+def test_deleting_asks_in_a_terminal_and_only_there(typed: Typed, broker: FakeBroker) -> None:
     delete = ("topic", "delete", "t")
     for answer in ("", "\n", "n\n", "t\n"):
-        code, _, asked = run(*delete, answer=answer)
+        code, _, asked = typed(*delete, answer=answer)
         assert (code, "t" in broker.logs) == (1, True)
         assert "Delete topic t (2 partitions, " in asked
         assert "seglog: t is not deleted" in asked
-    assert run(*delete, answer="YES\n")[0] == 0
+    assert typed(*delete, answer="YES\n")[0] == 0
     assert "t" not in broker.logs
     for unasked in (("--yes",), ()):
         broker.logs["t"] = []
-        assert run(*delete, *unasked, answer="" if unasked else None) == (0, "t: deleted\n", "")
+        assert typed(*delete, *unasked, answer="" if unasked else None) == (0, "t: deleted\n", "")
 
 
 @pytest.mark.parametrize(
@@ -473,7 +458,7 @@ def test_deleting_asks_in_a_terminal_and_only_there(run: Run, broker: FakeBroker
     ],
 )
 def test_a_topic_is_truncated_before_offsets_and_before_times(
-    run: Run, broker: FakeBroker, before: list[str], expected: dict[int, int | None]
+    typed: Typed, broker: FakeBroker, before: list[str], expected: dict[int, int | None]
 ) -> None:
     fill(broker)
     asked: dict[int, int | None] = {}
@@ -486,44 +471,44 @@ def test_a_topic_is_truncated_before_offsets_and_before_times(
 
     broker.script = truncated
     options = [option for place in before for option in ("--before", place)]
-    code, out, _ = run("topic", "truncate", "t", *options, "--json")
+    code, out, _ = typed("topic", "truncate", "t", *options, "--json")
     assert (code, asked) == (0, expected)
     assert json.loads(out) == [{"topic": "t", "partition": partition, "earliest": 7} for partition in sorted(expected)]
 
 
-def test_durations_and_sizes(run: Run, broker: FakeBroker) -> None:
+def test_durations_and_sizes(typed: Typed, broker: FakeBroker) -> None:
     """Durations and sizes are shown as they are read and compared as what they mean."""
     broker.config["t"] = {
         "retention.ms": ConfigEntry("604800000", "topic"),
         "segment.bytes": ConfigEntry("1000", "topic"),
     }
-    shown = run("topic", "describe", "t")[1].splitlines()
+    shown = typed("topic", "describe", "t")[1].splitlines()
     assert [" ".join(line.split()) for line in shown[-2:]] == [
         "retention.ms 604800000 (7 days) topic",
         "segment.bytes 1000 topic",
     ]
     again = ("topic", "create", "t", "--if-not-exists", "--config", "segment.bytes=1kB")
-    assert "exists with" not in run(*again, "--config", "retention.ms=7d")[2]
-    assert "exists with retention.ms=604800000, not 8d" in run(*again, "--config", "retention.ms=8d")[2]
+    assert "exists with" not in typed(*again, "--config", "retention.ms=7d")[2]
+    assert "exists with retention.ms=604800000, not 8d" in typed(*again, "--config", "retention.ms=8d")[2]
 
 
-def test_a_configuration_the_broker_refuses_is_its_own_sentence(run: Run, broker: FakeBroker) -> None:
+def test_a_configuration_the_broker_refuses_is_its_own_sentence(typed: Typed, broker: FakeBroker) -> None:
     no = InvalidConfigError("no key retention.m; did you mean retention.ms?", key="retention.m")
     broker.script = lambda request, _: no if isinstance(request, CreateTopicRequest) else None
-    code, _, error = run("topic", "create", "x", "--config", "retention.m=1")
+    code, _, error = typed("topic", "create", "x", "--config", "retention.m=1")
     assert (code, error) == (4, "seglog: no key retention.m; did you mean retention.ms?\n")
 
 
-def test_offsets_as_a_table_and_for_machines(run: Run, broker: FakeBroker) -> None:
+def test_offsets_as_a_table_and_for_machines(typed: Typed, broker: FakeBroker) -> None:
     fill(broker)
-    _, out, _ = run("offsets", "t", "--json")
+    _, out, _ = typed("offsets", "t", "--json")
     assert json.loads(out) == [
         {"topic": "t", "partition": p, "earliest": 0, "latest": n, "durable": n, "leader_epoch": 0}
         for p, n in ((0, 3), (1, 2))
     ]
-    _, out, _ = run("offsets", "t", "--json", "--at", "@2000")
+    _, out, _ = typed("offsets", "t", "--json", "--at", "@2000")
     assert [(one["offset"], one["timestamp"]) for one in json.loads(out)] == [(2, 2000), (None, None)]
-    _, out, _ = run("offsets", "t", "--at", "@2000", "--partition", "0")
+    _, out, _ = typed("offsets", "t", "--at", "@2000", "--partition", "0")
     assert out.splitlines()[1].split() == ["t", "0", "0", "3", "3", "0", "2", "1970-01-01T00:00:02.000Z"]
 
 
@@ -531,11 +516,11 @@ def pinged(broker: FakeBroker, answer: Answer) -> None:
     broker.script = lambda request, _: answer if isinstance(request, HelloRequest) else None
 
 
-def test_ping_says_who_answers_for_how_long_and_where_its_data_is(run: Run, broker: FakeBroker) -> None:
-    assert run("ping")[0] == 0
+def test_ping_says_who_answers_for_how_long_and_where_its_data_is(typed: Typed, broker: FakeBroker) -> None:
+    assert typed("ping")[0] == 0
     directory = {"log_dir": "/var/lib/seglog/data", "cluster_id": "5L6g3nShT-eMCtK--X86sw"}
     pinged(broker, HelloReply("seglog", "fake/1", {}, {}, uptime_ms=61_000, partitions=1, **directory))  # type: ignore[arg-type] # text only
-    code, out, _ = run("ping")
+    code, out, _ = typed("ping")
     assert (code, out.splitlines()) == (
         0,
         [
@@ -543,7 +528,7 @@ def test_ping_says_who_answers_for_how_long_and_where_its_data_is(run: Run, brok
             "data in /var/lib/seglog/data, cluster id 5L6g3nShT-eMCtK--X86sw",
         ],
     )
-    told = json.loads(run("ping", "--json")[1])
+    told = json.loads(typed("ping", "--json")[1])
     assert (told["ok"], told["serving"], told["log_dir"]) == (True, 1, "/var/lib/seglog/data")
 
 
@@ -559,7 +544,7 @@ def test_ping_says_who_answers_for_how_long_and_where_its_data_is(run: Run, brok
     ],
 )
 def test_ping_exits_with_what_was_asked_well_ready_or_alive(
-    run: Run,
+    typed: Typed,
     broker: FakeBroker,
     partitions: int,
     offline: int,
@@ -571,37 +556,37 @@ def test_ping_exits_with_what_was_asked_well_ready_or_alive(
     facts: dict[str, Any] = {"problems": problems, "recovery": recovery, "offline": offline}
     pinged(broker, HelloReply("seglog", "fake/1", {}, {}, partitions=partitions, **facts))
     for arguments, expected in zip(((), ("--ready",), ("--live",)), codes, strict=True):
-        code, out, _ = run("ping", *arguments)
+        code, out, _ = typed("ping", *arguments)
         assert code == expected, arguments
         assert [line for line in out.splitlines() if line.startswith("problem: ")] == [
             f"problem: {p}" for p in problems
         ]
-        code, out, _ = run("ping", *arguments, "--json")
+        code, out, _ = typed("ping", *arguments, "--json")
         assert (code, json.loads(out)["ok"], json.loads(out)["problems"]) == (expected, not expected, problems)
 
 
-def test_a_read_only_broker_is_ready_with_problems(run: Run, broker: FakeBroker) -> None:
+def test_a_read_only_broker_is_ready_with_problems(typed: Typed, broker: FakeBroker) -> None:
     """A broker that can only be read until there is room is ready and has problems."""
     problem = "t-0 is read-only until there is room on the disk, which its recovery needs (No space left on device)"
     hello = HelloReply("seglog", "fake/1", {}, {}, partitions=2, problems=[problem], read_only_until_room=2)
     pinged(broker, hello)
-    code, out, _ = run("ping")
-    assert (code, run("ping", "--ready")[0]) == (1, 0)
+    code, out, _ = typed("ping")
+    assert (code, typed("ping", "--ready")[0]) == (1, 0)
     assert out.splitlines()[0].endswith("2 partitions, 2 of them read-only until there is room on the disk, 1 problem")
-    assert json.loads(run("ping", "--json")[1])["read_only_until_room"] == 2
+    assert json.loads(typed("ping", "--json")[1])["read_only_until_room"] == 2
 
 
-def test_a_broker_that_lets_nobody_in_is_alive_and_one_that_is_away_is_not(run: Run, broker: FakeBroker) -> None:
+def test_a_broker_that_lets_nobody_in_is_alive_and_one_that_is_away_is_not(typed: Typed, broker: FakeBroker) -> None:
     pinged(broker, BrokerStoppingError("the broker is stopping; connect again"))
-    code, out, _ = run("--connect-timeout", "0.5", "ping", "--live")
+    code, out, _ = typed("--connect-timeout", "0.5", "ping", "--live")
     assert (code, out) == (0, f"a broker answers at {broker.address}: the broker is stopping; connect again\n")
-    code, out, _ = run("--connect-timeout", "0.5", "ping", "--live", "--json")
+    code, out, _ = typed("--connect-timeout", "0.5", "ping", "--live", "--json")
     assert (code, json.loads(out)["refusal"]["code"]) == (0, "BROKER_STOPPING")
     for option in ("--ready", "--json"):
-        assert run("--connect-timeout", "0.5", "ping", option)[0] == 3
+        assert typed("--connect-timeout", "0.5", "ping", option)[0] == 3
     broker.stop()
     for options in ((), ("--ready",), ("--live",)):
-        assert run("--connect-timeout", "0.5", "ping", *options)[0] == 3
+        assert typed("--connect-timeout", "0.5", "ping", *options)[0] == 3
 
 
 # --- explain segments -------------------------------------------------------------------------------------------------
@@ -630,46 +615,48 @@ def explained(partition: int, *pages: list[int]) -> Script:
 
 
 def test_segments_are_explained_and_drawn_all_pages_of_them(
-    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+    typed: Typed, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without colours in a pipe."""
     broker.script = explained(1, [0, 10], [20])
     monkeypatch.setenv("COLUMNS", "100")
-    code, out, error = run("explain", "segments", "t", "1")
+    code, out, error = typed("explain", "segments", "t", "1")
     assert (code, error) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "t-1: offsets 0 to 29, 3 segments, 1,500 bytes, next offset 30"
     assert [line.split()[0] for line in lines if "closed" in line] == ["0", "10", "20"]
     assert "    why      it is young" in lines
-    code, out, error = run("explain", "segments", "t", "1", "--picture")
+    code, out, error = typed("explain", "segments", "t", "1", "--picture")
     assert (code, error) == (0, "")
     assert out.startswith("t-1: offsets 0 to 29, 3 segments, 1,500 bytes\n")
     assert [line.split()[0] for line in out.splitlines() if "closed" in line] == ["0", "10", "20"]
     assert "\x1b" not in out
 
 
-def test_explained_segments_are_one_json_document(run: Run, broker: FakeBroker) -> None:
+def test_explained_segments_are_one_json_document(typed: Typed, broker: FakeBroker) -> None:
     """Explained segments are one JSON document and an offline partition costs only itself."""
     broker.script = explained(1, [0, 10], [20])
-    code, out, error = run("explain", "segments", "t", "--json")
+    code, out, error = typed("explain", "segments", "t", "--json")
     assert code == 4
     assert error == "seglog: partition 0 of topic t is offline: EIO\n"
     (document,) = json.loads(out)
     assert (document["topic"], document["partition"], document["check_interval_ms"]) == ("t", 1, 300_000)
     assert [segment["base_offset"] for segment in document["segments"]] == [0, 10, 20]
-    code, out, error = run("explain", "segments", "t", "0")
+    code, out, error = typed("explain", "segments", "t", "0")
     assert (code, out) == (4, "")
     assert "offline" in error
 
 
-def test_a_picture_is_written_into_a_file_or_to_standard_output(run: Run, broker: FakeBroker, tmp_path: Path) -> None:
+def test_a_picture_is_written_into_a_file_or_to_standard_output(
+    typed: Typed, broker: FakeBroker, tmp_path: Path
+) -> None:
     broker.script = explained(1, [0, 10], [20])
-    code, out, error = run("explain", "segments", "t", "1", "--svg", str(tmp_path / "t.svg"))
+    code, out, error = typed("explain", "segments", "t", "1", "--svg", str(tmp_path / "t.svg"))
     assert (code, out, error) == (0, "", "")
     written = (tmp_path / "t.svg").read_text("utf-8")
     assert written.startswith("<svg ")
-    assert run("explain", "segments", "t", "1", "--svg", "-") == (0, written, "")
-    code, _, error = run("explain", "segments", "t", "1", "--svg", str(tmp_path / "nowhere" / "t.svg"))
+    assert typed("explain", "segments", "t", "1", "--svg", "-") == (0, written, "")
+    code, _, error = typed("explain", "segments", "t", "1", "--svg", str(tmp_path / "nowhere" / "t.svg"))
     assert (code, error) == (1, f"seglog: {tmp_path}/nowhere/t.svg: No such file or directory\n")
 
 
@@ -733,8 +720,8 @@ def test_a_picture_is_written_into_a_file_or_to_standard_output(run: Run, broker
         ("offsets t --position 0:1 --at -1h", "--at and --position exclude each other"),
     ],
 )
-def test_what_cannot_be_meant_is_exit_code_2_with_a_sentence(run: Run, command: str, sentence: str) -> None:
-    code, out, error = run(*shlex.split(command))
+def test_what_cannot_be_meant_is_exit_code_2_with_a_sentence(typed: Typed, command: str, sentence: str) -> None:
+    code, out, error = typed(*shlex.split(command))
     assert (code, out) == (2, "")
     assert sentence in error
     assert error
@@ -758,39 +745,38 @@ def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_u
         typed(*archive, "1.5MB")
 
 
-def test_nobody_there_is_exit_code_3(run: Run, broker: FakeBroker) -> None:
+def test_nobody_there_is_exit_code_3(said: Said, broker: FakeBroker) -> None:
     broker.stop()
-    code, _, error = run("ping", "--connect-timeout", "0")
-    assert code == 3
+    error = said(3, "ping", "--connect-timeout", "0")
     assert broker.address in error
     assert "is seglogd running there?" in error
     assert error.count("\n") == 1
 
 
 def test_the_server_option_wins_over_the_environment_and_may_stand_anywhere(
-    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+    typed: Typed, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEGLOG_SERVER", "127.0.0.1:1")
-    assert run("--server", broker.address, "ping")[0] == 0
-    assert run("ping", "--server", broker.address)[0] == 0
-    assert run("ping", "--connect-timeout", "0")[0] == 3
+    assert typed("--server", broker.address, "ping")[0] == 0
+    assert typed("ping", "--server", broker.address)[0] == 0
+    assert typed("ping", "--connect-timeout", "0")[0] == 3
 
 
-def test_a_missing_file_is_one_sentence(run: Run, tmp_path: Path) -> None:
-    code, _, error = run("produce", "t", str(tmp_path / "absent"))
+def test_a_missing_file_is_one_sentence(typed: Typed, tmp_path: Path) -> None:
+    code, _, error = typed("produce", "t", str(tmp_path / "absent"))
     assert (code, error) == (1, f"seglog: {tmp_path / 'absent'}: No such file or directory\n")
 
 
 def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_self: object, _line: bytes) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("seglog.cli.lines.JsonLines.parse", interrupted)
-    code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
+    code, _, error = typed("produce", "t", "--format", "json", stdin=b"1\n")
     assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read, 0 acknowledged\n")
 
 
-def test_the_version_is_shown(run: Run) -> None:
-    assert run("--version")[:2] == (0, f"seglog {__version__}\n")
+def test_the_version_is_shown(typed: Typed) -> None:
+    assert typed("--version")[:2] == (0, f"seglog {__version__}\n")
