@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from seglog.core import assignors
+from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import copied
 from seglog.core.retries import Waiting, backoff_seconds
@@ -20,30 +21,13 @@ from seglog.core.topics import partition_counts
 from seglog_protocol import errors, messages
 from seglog_protocol.kafka import Malformed
 
+HEARTBEAT_SECONDS: Final = 3.0
 METADATA_SECONDS: Final = 10.0
 """How often a leader looks whether the topics of its group have got more partitions."""
 RETRY_SECONDS: Final = 0.5
 """When a heartbeat without an answer is sent again, at most."""
 
 _log = logging.getLogger(__name__)
-
-
-class MembershipOptions(NamedTuple):
-    """The options of a membership; times in seconds."""
-
-    group: str
-    topic: str
-    client_id: str
-    instance_id: str | None = None
-    assignors: Sequence[str] = ("range", "roundrobin")
-    session_timeout: float = 45.0
-    heartbeat_interval: float = 3.0
-    max_poll_interval: float = 300.0
-
-    @property
-    def is_cooperative(self) -> bool:
-        """Whether partitions are kept while the group makes a new generation."""
-        return set(self.assignors) == {assignors.COOPERATIVE}
 
 
 class Member(NamedTuple):
@@ -63,8 +47,12 @@ class Watch(NamedTuple):
 class Membership:
     """The membership of one consumer."""
 
-    def __init__(self, options: MembershipOptions) -> None:
+    def __init__(self, topic: str, options: GroupOptions) -> None:
+        self._topic = topic
         self.options = options
+        self.is_cooperative = set(options.assignors) == {assignors.COOPERATIVE}
+        """Whether partitions are kept while the group makes a new generation."""
+        self._heartbeat_interval = min(HEARTBEAT_SECONDS, options.session_timeout / 3)
         self.member: Member | None = None
         """None while the consumer is no member."""
         self.assigned: frozenset[int] = frozenset()
@@ -157,20 +145,18 @@ class Membership:
                 raise
             return False
         with self._lock:
-            self.assigned = frozenset(number for topic, number in _read(synced.assignment) if topic == options.topic)
+            self.assigned = frozenset(number for topic, number in _read(synced.assignment) if topic == self._topic)
             self.member, self._heartbeat_at, self._attempts = member, -1.0, 0
             self.must_join = False
         _log.debug("%s: member %s of generation %d", options.group, member.member_id, member.generation)
         return True
 
     def _join_request(self, owned: Iterable[int]) -> messages.JoinGroupRequest:
-        options, member = self.options, self.member
+        options, member, topic = self.options, self.member, self._topic
         if member is None:
-            metadata = assignors.write_subscription([options.topic])
+            metadata = assignors.write_subscription([topic])
         else:
-            metadata = assignors.write_subscription(
-                [options.topic], [(options.topic, p) for p in owned], member.generation
-            )
+            metadata = assignors.write_subscription([topic], [(topic, p) for p in owned], member.generation)
         return messages.JoinGroupRequest(
             options.group,
             int(options.session_timeout * 1000),
@@ -229,25 +215,25 @@ class Membership:
                 self._warn_of_pause(late)
             if self.member is None or self._is_joining:
                 self._polled_at = now
-                return Watch(None, self.options.heartbeat_interval)
+                return Watch(None, self._heartbeat_interval)
             left = self.options.max_poll_interval
             if progress is None or progress != self._polled:
                 self._polled, self._polled_at = progress, now
             else:
                 left += self._polled_at - now
             if left <= 0:
-                return Watch(self._leave_slow_program(self.member), self.options.heartbeat_interval)
+                return Watch(self._leave_slow_program(self.member), self._heartbeat_interval)
             if self._heartbeat_at < 0:  # just joined
-                self._heartbeat_at = now + self.options.heartbeat_interval
+                self._heartbeat_at = now + self._heartbeat_interval
                 self._counts_at = now + METADATA_SECONDS
             if now < self._heartbeat_at:
                 return Watch(None, min(left, self._heartbeat_at - now))
-            self._heartbeat_at = now + self.options.heartbeat_interval
+            self._heartbeat_at = now + self._heartbeat_interval
             member, options = self.member, self.options
             request = messages.GroupHeartbeatRequest(
                 options.group, member.member_id, member.generation, options.instance_id
             )
-            return Watch(request, min(left, options.heartbeat_interval))
+            return Watch(request, min(left, self._heartbeat_interval))
 
     def _warn_of_pause(self, seconds: float) -> None:
         options = self.options
@@ -258,7 +244,7 @@ class Membership:
             options.group,
             seconds,
             options.session_timeout,
-            options.topic,
+            self._topic,
         )
 
     def _leave_slow_program(self, member: Member) -> messages.LeaveGroupRequest | None:
@@ -268,7 +254,7 @@ class Membership:
             "of %s; it joins again when it asks",
             options.group,
             options.max_poll_interval,
-            options.topic,
+            self._topic,
         )
         self._forget("the program was too slow")
         return self._leave_request(member.member_id, f"no records asked for within {options.max_poll_interval:g} s")
@@ -301,7 +287,7 @@ class Membership:
         elif isinstance(error, (errors.IllegalGenerationError, errors.FencedMemberEpochError)):
             self._lose(error.message)
         elif now is not None:
-            self._heartbeat_at = now + min(self.options.heartbeat_interval, RETRY_SECONDS)
+            self._heartbeat_at = now + min(self._heartbeat_interval, RETRY_SECONDS)
             self._attempts += 1
             if self._attempts == 1 and isinstance(error, errors.GroupError) and not error.retriable:
                 _log.warning("%s: a heartbeat failed: %s", self.options.group, error.message)

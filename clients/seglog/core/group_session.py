@@ -16,7 +16,7 @@ from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Ask, Conversation
 from seglog.core.errors import count_of
 from seglog.core.fetcher import PartitionPosition
-from seglog.core.group_membership import Member, Membership, MembershipOptions, Watch
+from seglog.core.group_membership import Member, Membership, Watch
 from seglog.core.moments import Edge, to_positions
 from seglog.core.offsets import to_moment
 from seglog.core.retries import Retries
@@ -26,7 +26,6 @@ from seglog_protocol.isolation import READ_UNCOMMITTED
 
 ResultT = TypeVar("ResultT")
 
-HEARTBEAT_SECONDS: Final = 3.0
 SLICE_SECONDS: Final = 0.25
 """A wait for records is looked up so often, whether there is something else to do first."""
 CLOSE_SECONDS: Final = 5.0
@@ -84,18 +83,7 @@ class GroupSession:
         states: Callable[[], Mapping[int, PartitionPosition]],
         assign: Callable[[list[PartitionPosition]], None],
     ) -> None:
-        self.membership = Membership(
-            MembershipOptions(
-                options.group,
-                topic,
-                options.client_id,
-                options.instance_id,
-                tuple(options.assignors),
-                options.session_timeout,
-                min(HEARTBEAT_SECONDS, options.session_timeout / 3),
-                options.max_poll_interval,
-            )
-        )
+        self.membership = Membership(topic, options)
         self.in_hand: InHand | None = None
         self.is_inside = False
         """Whether the program waits for records."""
@@ -214,14 +202,14 @@ class GroupSession:
             return
         membership.raise_fenced()
         if membership.must_join:
-            if reads and not membership.options.is_cooperative:
+            if reads and not membership.is_cooperative:
                 yield from self._revoke(set(reads))
             else:
                 yield from membership.joining(sorted(reads))
             return
         if unwanted := reads - assigned:
             yield from self._revoke(unwanted)
-            if membership.options.is_cooperative:
+            if membership.is_cooperative:
                 membership.must_join = True  # so that others are assigned what it revoked
             return
         yield from self._add_assigned(assigned - reads)

@@ -274,7 +274,7 @@ def test_what_only_the_broker_knows_to_be_wrong_is_refused(group_broker: Broker)
 
 def test_added_partitions_are_read(group_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
-    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.1)
     send(group_broker, range(10), partitions=1)
     told = Told()
     with (
@@ -337,7 +337,7 @@ def test_a_forked_child_leaves_the_membership_alone(group_broker: Broker) -> Non
 def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
     group_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.05)
     sent: list[tuple[str, bool]] = []
     send_it = GroupConsumer._send
 
@@ -373,9 +373,9 @@ import sys
 import seglog
 from seglog.group_consumer import GroupConsumer
 from seglog_protocol.messages import Request
-import seglog.core.group_session
+import seglog.core.group_membership
 
-seglog.core.group_session.HEARTBEAT_SECONDS = 0.2
+seglog.core.group_membership.HEARTBEAT_SECONDS = 0.2
 address, name, assignor = sys.argv[1:]
 with (
     seglog.connect(address, client_id=name) as client,

@@ -62,7 +62,7 @@ NATIVE = {
 @pytest.fixture
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker with a topic, whose members send heartbeats very often."""
-    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.05)
     with Broker(memory=True) as started:
         started.create_topic("orders")
         yield started

@@ -13,7 +13,7 @@ from seglog.testing import Broker
 
 @pytest.fixture(autouse=True)
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog.core.group_session.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.05)
     monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
 
 
