@@ -142,8 +142,7 @@ class Consumer(ConsumerBase):
         Asks the broker; ``records_behind`` does not. Raises what a fetch raises.
         """
         self._owner.check()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         try:
             return self._usable().converse(self._lag(), timeout=self._timeout)
         except ConnectionLostError:

@@ -7,7 +7,7 @@ beside that of the fetches.
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,8 +17,8 @@ from seglog.core.connection import Reply
 from seglog.core.consumer import PendingFetch
 from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Ask, ResultT, StepT, converse
-from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause
-from seglog.core.records import FetchedBatch, Record
+from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupConsumerBase, GroupSession, Notify, Pause
+from seglog.core.records import FetchedBatch
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
@@ -28,14 +28,12 @@ from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import Request
 
 
-class GroupConsumer(Consumer):
+class GroupConsumer(GroupConsumerBase, Consumer):
     """A member of a group, which shares the partitions of a topic with the other members.
 
     Made by ``Client.consumer`` with ``group``. It joins when records are first asked for. As with any consumer: one
     thread at a time, another one may close it.
     """
-
-    options: GroupOptions
 
     def __init__(self, dialer: Dialer, link: Link, topic: str, options: GroupOptions, *, timeout: float) -> None:
         super().__init__(dialer, link, topic, options, timeout=timeout)
@@ -48,19 +46,6 @@ class GroupConsumer(Consumer):
         """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
     # --- Reading ------------------------------------------------------------------------------------------------------
-
-    def _records(self, batch: FetchedBatch) -> Iterator[Record]:
-        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
-        return super()._records(batch)
-
-    def _listed(self, batch: FetchedBatch) -> list[Record]:
-        found = super()._listed(batch)
-        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
-        return found
-
-    def _whole(self, batch: FetchedBatch) -> FetchedBatch:
-        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
-        return super()._whole(batch)
 
     def _next_batch(self) -> FetchedBatch | None:
         self._owner.check()
@@ -97,9 +82,6 @@ class GroupConsumer(Consumer):
         until = min(asked.deadline, self._wait_until, now + SLICE_SECONDS)
         return link.wait(lambda: asked.reply is not None, until - now) or now >= asked.deadline
 
-    def _pause_seconds(self, now: float) -> float:
-        return min(SLICE_SECONDS, super()._pause_seconds(now))
-
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
     def commit(
@@ -114,15 +96,13 @@ class GroupConsumer(Consumer):
         consumer took this one's place; ValueError for a partition that this consumer does not read.
         """
         self._owner.check()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         self._run(self._session.committing(offsets, metadata))
 
     def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
         """The committed offsets of these partitions (None: all); partitions without one are left out."""
         self._owner.check()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         return self._run(look_up_committed(self.options.group, self.topic, partitions))
 
     def commit_in_transaction(
@@ -133,13 +113,8 @@ class GroupConsumer(Consumer):
     ) -> dict[int, int]:
         """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
         self._owner.check()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         return self._run(self._session.in_transaction(core, transaction, offsets))
-
-    def note_committed(self, offsets: Mapping[int, int]) -> None:
-        """The transaction is committed in which these offsets were."""
-        self._session.note_committed(offsets)
 
     def rewind(self) -> None:
         """Go on with the records after the committed offsets: those read since are read again.
@@ -197,11 +172,6 @@ class GroupConsumer(Consumer):
                     counted = partition_counts(membership.topics)
                     membership.counted(converse(counted, self._watchers_answer))
             self._interrupt_if_due()
-
-    def _interrupt_if_due(self) -> None:
-        """Hand out no more records of this batch if a rebalance or a commit is due."""
-        if self._session.is_turn_due():
-            self._is_interrupted = True
 
     def _send(self, request: Request) -> None:
         """Send a heartbeat or LeaveGroup."""

@@ -171,8 +171,7 @@ class Consumer(ConsumerBase):
     async def lag(self) -> dict[int, PartitionLag]:
         """How far every partition is behind, as ``seglog.Consumer.lag``."""
         await self.loop.turn()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         try:
             link = await self._connected(self.options.reconnect_timeout)
             return await link.converse(self._lag(), seconds=self._seconds)

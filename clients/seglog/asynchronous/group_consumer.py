@@ -5,7 +5,7 @@ sends heartbeats meanwhile, and interrupts a loop over records when there is som
 connection, beside that of the fetches.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
@@ -19,8 +19,8 @@ from seglog.core.connection import Reply
 from seglog.core.consumer import PendingFetch
 from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Ask, ResultT, StepT, converse_async
-from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupSession, Notify, Pause
-from seglog.core.records import FetchedBatch, Record
+from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupConsumerBase, GroupSession, Notify, Pause
+from seglog.core.records import FetchedBatch
 from seglog.core.retries import Retries
 from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
@@ -28,13 +28,11 @@ from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
 from seglog_protocol.messages import Request
 
 
-class GroupConsumer(Consumer):
+class GroupConsumer(GroupConsumerBase, Consumer):
     """A member of a group, which shares the partitions of a topic with the other members.
 
     Made by ``Client.consumer`` with ``group``. It joins when records are first asked for. Callbacks may be async.
     """
-
-    options: GroupOptions
 
     def __init__(self, dialer: Dialer, link: Link, topic: str, options: GroupOptions, *, seconds: float) -> None:
         super().__init__(dialer, link, topic, options, [], seconds=seconds)
@@ -47,19 +45,6 @@ class GroupConsumer(Consumer):
         """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
     # --- Reading ------------------------------------------------------------------------------------------------------
-
-    def _records(self, batch: FetchedBatch) -> Iterator[Record]:
-        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
-        return super()._records(batch)
-
-    def _listed(self, batch: FetchedBatch) -> list[Record]:
-        found = super()._listed(batch)
-        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
-        return found
-
-    def _whole(self, batch: FetchedBatch) -> FetchedBatch:
-        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
-        return super()._whole(batch)
 
     async def _next_batch(self) -> FetchedBatch | None:
         self._session.enter()
@@ -95,9 +80,6 @@ class GroupConsumer(Consumer):
         deadline = min(asked.deadline, self._wait_until, self.loop.now() + SLICE_SECONDS)
         return await answer.wait(deadline) or self.loop.now() >= asked.deadline
 
-    def _pause_seconds(self, now: float) -> float:
-        return min(SLICE_SECONDS, super()._pause_seconds(now))
-
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
     async def commit(
@@ -105,15 +87,13 @@ class GroupConsumer(Consumer):
     ) -> None:
         """Commit positions, durable when it returns, as ``seglog.GroupConsumer.commit``."""
         await self.loop.turn()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         await self._run(self._session.committing(offsets, metadata))
 
     async def committed(self, partitions: Sequence[int] | None = None) -> dict[int, Committed]:
         """The committed offsets of the group, as ``seglog.GroupConsumer.committed``."""
         await self.loop.turn()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         return await self._run(look_up_committed(self.options.group, self.topic, partitions))
 
     async def commit_in_transaction(
@@ -124,13 +104,8 @@ class GroupConsumer(Consumer):
     ) -> dict[int, int]:
         """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
         await self.loop.turn()
-        if self._is_closed:
-            raise self._closed()
+        self._check_open()
         return await self._run(self._session.in_transaction(core, transaction, offsets))
-
-    def note_committed(self, offsets: Mapping[int, int]) -> None:
-        """The transaction is committed in which these offsets were."""
-        self._session.note_committed(offsets)
 
     def rewind(self) -> None:
         """Go on with the records after the committed offsets, as ``seglog.GroupConsumer.rewind``."""
@@ -186,11 +161,6 @@ class GroupConsumer(Consumer):
                     membership.counted(await converse_async(counted, self._watchers_answer, self.loop.sleep))
             self._interrupt_if_due()
             await self.loop.sleep(0.0 if watch.request is not None else watch.seconds)
-
-    def _interrupt_if_due(self) -> None:
-        """Hand out no more records of this batch if a rebalance or a commit is due."""
-        if self._session.is_turn_due():
-            self._is_interrupted = True
 
     async def _send(self, request: Request) -> None:
         """Send a heartbeat or LeaveGroup."""

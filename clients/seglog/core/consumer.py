@@ -101,6 +101,10 @@ class ConsumerBase:
                 self._drop_pending()  # it may wait long at the broker for later records
         return batch
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._closed()
+
     @staticmethod
     def _closed() -> ClientClosedError:
         return ClientClosedError("the consumer is closed")

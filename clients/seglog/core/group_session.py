@@ -6,12 +6,13 @@ sent what came of it, errors included. ``turn`` is what a consumer does before i
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.committed_offsets import Committed, commit
 from seglog.core.committed_offsets import look_up_committed as look_up
 from seglog.core.connection import Reply
+from seglog.core.consumer import ConsumerBase
 from seglog.core.consumer_options import GroupOptions
 from seglog.core.conversations import Ask, Conversation
 from seglog.core.errors import count_of
@@ -19,6 +20,7 @@ from seglog.core.fetcher import PartitionPosition
 from seglog.core.group_membership import Member, Membership, Watch
 from seglog.core.moments import Edge, to_positions
 from seglog.core.offsets import to_moment
+from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog_protocol import errors, messages
@@ -443,3 +445,35 @@ class GroupSession:
         """The timeout of a request; joining and syncing may take as long as the slowest member of the group."""
         is_slow = isinstance(request, (messages.JoinGroupRequest, messages.SyncGroupRequest))
         return usual + self._options.max_poll_interval if is_slow else usual
+
+
+class GroupConsumerBase(ConsumerBase):
+    """The common part of both kinds of GroupConsumer, which inherit from this one first: records are handed out."""
+
+    options: GroupOptions
+    _session: GroupSession
+
+    def _records(self, batch: FetchedBatch) -> Iterator[Record]:
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
+        return super()._records(batch)
+
+    def _listed(self, batch: FetchedBatch) -> list[Record]:
+        found = super()._listed(batch)
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
+        return found
+
+    def _whole(self, batch: FetchedBatch) -> FetchedBatch:
+        self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
+        return super()._whole(batch)
+
+    def _pause_seconds(self, now: float) -> float:
+        return min(SLICE_SECONDS, super()._pause_seconds(now))
+
+    def _interrupt_if_due(self) -> None:
+        """Hand out no more records of this batch if a rebalance or a commit is due."""
+        if self._session.is_turn_due():
+            self._is_interrupted = True
+
+    def note_committed(self, offsets: Mapping[int, int]) -> None:
+        """The transaction is committed in which these offsets were."""
+        self._session.note_committed(offsets)
