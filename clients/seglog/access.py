@@ -1,8 +1,9 @@
-"""How the connections to one broker are secured: shared by all links of a client, of either face."""
+"""The connections to one broker: how they are secured, and its outage. Shared by all links of a client, of any face."""
 
 from typing import TYPE_CHECKING
 
 from seglog.core.authentication import Authentication
+from seglog.core.retries import Outage
 from seglog.core.security import Target
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ class Access:
 
     def __init__(self, target: Target) -> None:
         self.address = target.address
+        self.outage = Outage(str(target.address))
         self.authentication = None if target.identity is None else Authentication(target)
         self._context = None
         if target.tls is not None:

@@ -68,7 +68,7 @@ def connect(
     target = target_given(
         address, user=user, password=password, password_file=password_file, token=token, mechanism=mechanism, tls=tls
     )
-    dialer = Dialer(target.address, client_id or CLIENT_ID, access=Access(target))
+    dialer = Dialer(Access(target), client_id or CLIENT_ID)
     return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
 
 

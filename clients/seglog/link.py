@@ -16,16 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from seglog.access import Access
 from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, converse
-from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
+from seglog.core.dialing import check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
-from seglog.core.retries import Attempts, Outage
-from seglog.core.security import Target
+from seglog.core.retries import Attempts
 from seglog_protocol.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -417,34 +417,22 @@ class Link:
         return replies
 
 
+@dataclass(eq=False)
 class Dialer:
-    """Opens links to one address; with ``cluster_id`` only to a broker with that id.
+    """Opens links to one address; with ``cluster_id`` only to a broker with that id."""
 
-    Without ``access`` they have neither TLS nor an account.
-    """
-
-    def __init__(
-        self,
-        address: Address,
-        client_id: str,
-        cluster_id: str = "",
-        outage: Outage | None = None,
-        access: Access | None = None,
-    ) -> None:
-        self.address = address
-        self.client_id = client_id
-        self.cluster_id = cluster_id
-        self.access = access or Access(Target(address))
-        self._outage = outage or Outage(str(address))
+    access: Access
+    client_id: str
+    cluster_id: str = ""
 
     def bound_to(self, link: Link) -> "Dialer":
         """A dialer for links to the same log directory as ``link``'s."""
-        return Dialer(self.address, self.client_id, link.hello.cluster_id, self._outage, self.access)
+        return replace(self, cluster_id=link.hello.cluster_id)
 
     @property
     def server(self) -> str:
         """The address as text."""
-        return str(self.address)
+        return str(self.access.address)
 
     def dial(self, timeout: float, sleep: Callable[[float], None] = time.sleep) -> Link:
         """A link, after as many attempts as fit into ``timeout`` seconds, at least one.
@@ -458,7 +446,7 @@ class Dialer:
             try:
                 return self.dial_once(attempts.seconds(time.monotonic()))
             except NotReachableError as error:
-                if is_unknown_host(error) and not self._outage.has_answered:
+                if is_unknown_host(error) and not self.access.outage.has_answered:
                     raise
                 delay = attempts.failed(error, time.monotonic())
             sleep(delay)
@@ -467,16 +455,16 @@ class Dialer:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
         began = time.monotonic()
         try:
-            link = self._dial_once(self._outage.attempt_seconds(timeout), timeout)
+            link = self._dial_once(self.access.outage.attempt_seconds(timeout), timeout)
         except NotReachableError as error:
-            self._outage.failed(error, began, time.monotonic())
+            self.access.outage.failed(error, began, time.monotonic())
             raise
-        self._outage.ended(time.monotonic())
+        self.access.outage.ended(time.monotonic())
         return link
 
     def connect(self, timeout: float) -> socket.socket:
         """A connected socket. Raises OSError."""
-        return socket.create_connection(self.address, timeout)
+        return socket.create_connection(self.access.address, timeout)
 
     def _dial_once(self, timeout: float, patience: float) -> Link:
         """``patience`` is for proving who the client is: the broker may take its time, above all for a refusal."""

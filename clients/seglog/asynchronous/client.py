@@ -37,7 +37,7 @@ def client_of(
     target: Target, loop: Loop, opener: Opener, connect_timeout: float, request_timeout: float, client_id: str
 ) -> "Client":
     """The client that ``connect`` of a face returns, on its ``loop``; ``opener`` opens its connections."""
-    dialer = Dialer(target.address, client_id or CLIENT_ID, loop, opener, access=Access(target))
+    dialer = Dialer(Access(target), client_id or CLIENT_ID, loop, opener)
     return Client(dialer, connect_timeout, request_timeout)
 
 

@@ -7,6 +7,7 @@ closed, because half a frame would corrupt the stream.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from seglog.access import Access
@@ -14,10 +15,9 @@ from seglog.asynchronous.loop import Loop, Opener, Transport
 from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, ask, converse_async
-from seglog.core.dialing import Address, check_cluster, hello_request, is_unknown_host, refused, saying_hello
+from seglog.core.dialing import check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
-from seglog.core.retries import Attempts, Outage
-from seglog.core.security import Target
+from seglog.core.retries import Attempts
 from seglog_protocol.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -301,39 +301,27 @@ class Answer:
         return self.reply is not None
 
 
+@dataclass(eq=False)
 class Dialer:
     """Opens links to one address, through ``opener``; their tasks belong to ``loop``.
 
-    With ``cluster_id`` only to a broker with that id. Without ``access`` they have neither TLS nor an account.
+    With ``cluster_id`` only to a broker with that id.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        client_id: str,
-        loop: Loop,
-        opener: Opener,
-        cluster_id: str = "",
-        outage: Outage | None = None,
-        access: Access | None = None,
-    ) -> None:
-        self.address = address
-        self.access = access or Access(Target(address))
-        self.client_id = client_id
-        self.cluster_id = cluster_id
-        self.loop = loop
-        self._opener = opener
-        self._outage = outage or Outage(str(address))
+    access: Access
+    client_id: str
+    loop: Loop
+    opener: Opener
+    cluster_id: str = ""
 
     def bound_to(self, link: Link) -> "Dialer":
         """A dialer for links to the same log directory as ``link``'s."""
-        cluster_id = link.hello.cluster_id
-        return Dialer(self.address, self.client_id, self.loop, self._opener, cluster_id, self._outage, self.access)
+        return replace(self, cluster_id=link.hello.cluster_id)
 
     @property
     def server(self) -> str:
         """The address as text."""
-        return str(self.address)
+        return str(self.access.address)
 
     async def dial(self, seconds: float) -> Link:
         """A link, after as many attempts as fit into ``seconds``, at least one, as the blocking ``Dialer.dial``."""
@@ -342,7 +330,7 @@ class Dialer:
             try:
                 return await self.dial_once(attempts.seconds(self.loop.now()))
             except NotReachableError as error:
-                if is_unknown_host(error) and not self._outage.has_answered:
+                if is_unknown_host(error) and not self.access.outage.has_answered:
                     raise
                 delay = attempts.failed(error, self.loop.now())
             await self.loop.sleep(delay)
@@ -351,11 +339,11 @@ class Dialer:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
         began = self.loop.now()
         try:
-            link = await self._dial_once(self._outage.attempt_seconds(seconds), seconds)
+            link = await self._dial_once(self.access.outage.attempt_seconds(seconds), seconds)
         except NotReachableError as error:
-            self._outage.failed(error, began, self.loop.now())
+            self.access.outage.failed(error, began, self.loop.now())
             raise
-        self._outage.ended(self.loop.now())
+        self.access.outage.ended(self.loop.now())
         return link
 
     async def _dial_once(self, seconds: float, patience: float) -> Link:
@@ -405,7 +393,7 @@ class Dialer:
         error: OSError = TimeoutError("timed out")
         try:
             with self.loop.until(self.loop.now() + seconds):
-                return await self._opener(self.address)
+                return await self.opener(self.access.address)
         except OSError as failure:
             error = failure
         raise refused(self.server, error) from error

@@ -95,7 +95,7 @@ class _ExemptDialer(Dialer):
     """Names the port of each of its connections to the faults before it connects."""
 
     def __init__(self, access: Access, faults: RequestFaults | None) -> None:
-        super().__init__(access.address, CLIENT_ID, access=access)
+        super().__init__(access, CLIENT_ID)
         self._faults = faults
 
     def bound_to(self, link: Link) -> Dialer:
@@ -111,7 +111,7 @@ class _ExemptDialer(Dialer):
             if self._faults is not None:
                 self._faults.exempt("{}:{}".format(*connected.getsockname()))
             connected.settimeout(timeout)
-            connected.connect(self.address)
+            connected.connect(self.access.address)
         except BaseException:
             connected.close()
             raise

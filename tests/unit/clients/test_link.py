@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import seglog
-from seglog.core.dialing import parse_address
+from seglog.access import Access
 from seglog.core.retries import backoff_seconds
+from seglog.core.security import target_of
 from seglog.link import Dialer, Link
 from seglog_protocol import messages
 from seglog_protocol.errors import (
@@ -21,8 +22,12 @@ from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, f
 from tests.unit.clients.hand_clock import HandClock
 
 
+def dialer_of(broker: FakeBroker) -> Dialer:
+    return Dialer(Access(target_of(broker.address)), "test")
+
+
 def dial(broker: FakeBroker) -> Link:
-    return Dialer(parse_address(broker.address), "test").dial(10)
+    return dialer_of(broker).dial(10)
 
 
 def test_hello_tells_who_answers() -> None:
@@ -172,7 +177,7 @@ def test_connecting_tries_again_until_the_broker_is_there() -> None:
     with fake_broker() as broker:
         refusals = iter([CLOSE, SILENCE, CLOSE, CLOSE])
         broker.script = lambda request, _: next(refusals, None) if isinstance(request, messages.HelloRequest) else None
-        dialer = Dialer(parse_address(broker.address), "test")
+        dialer = dialer_of(broker)
         with pytest.raises(NotReachableError, match="closed the connection without an answer"):
             dialer.dial_once(10)
         with pytest.raises(NotReachableError, match="does not answer"):
@@ -198,7 +203,7 @@ def test_a_peer_that_only_hangs_up(
     with fake_broker() as broker:
         broker.script = hang_up
         with pytest.raises(NotReachableError, match=r"does not speak the seglog protocol.*9192.*tried for 30 s"):
-            Dialer(parse_address(broker.address), "test").dial(30, sleep=lambda _: None)
+            dialer_of(broker).dial(30, sleep=lambda _: None)
     assert hellos == 4
 
 
