@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
@@ -15,30 +16,72 @@ from seglog.asynchronous.transaction import Extend, Transaction
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import ConsumerOptions, GroupOptions
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
-from seglog.core.dialing import CLIENT_ID
+from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
-from seglog.core.security import Secret, Target
+from seglog.core.security import Mechanism, Secret, Tls
 from seglog.core.transactions import END_SECONDS, OpenTransaction, TransactionCore, let_go
 from seglog.core.users import create_user, set_password
-from seglog.core.wrong_face import refuse_await, refuse_unopened, refuse_with
+from seglog.core.wrong_face import in_our_words, refuse_await, refuse_unopened, refuse_with
+from seglog.settings import target_given
 from seglog.verbs import Awaited, ClientVerbs, ExplainVerbs
 from seglog_protocol import messages
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.scram import ITERATIONS_DEFAULT
 
+if TYPE_CHECKING:
+    import ssl
+
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound=Producer | Consumer)
 
 
-def client_of(
-    target: Target, loop: Loop, opener: Opener, connect_timeout: float, request_timeout: float, client_id: str
-) -> "Client":
-    """The client that ``connect`` of a face returns, on its ``loop``; ``opener`` opens its connections."""
-    dialer = Dialer(Access(target), client_id or CLIENT_ID, loop, opener)
-    return Client(dialer, connect_timeout, request_timeout)
+class Face:
+    """``connect`` of a face: its clients run on loops that ``loop`` makes, and connect by ``opener``."""
+
+    def __init__(self, loop: Callable[[], Loop], opener: Opener) -> None:
+        self._loop = loop
+        self._opener = opener
+
+    @in_our_words
+    def connect(
+        self,
+        address: str | None = None,
+        *,
+        user: str | None = None,
+        password: str | Callable[[], str] | Secret | None = None,
+        password_file: str | PathLike[str] | None = None,
+        token: str | Callable[[], str] | Secret | None = None,
+        mechanism: Mechanism | None = None,
+        tls: "bool | str | PathLike[str] | Tls | ssl.SSLContext | None" = None,
+        connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+        request_timeout: float = REQUEST_TIMEOUT_SECONDS,
+        client_id: str = "",
+        opener: Opener | None = None,
+    ) -> "Client":
+        """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
+
+        Address, TLS and account are those of ``seglog.connect``; functions that return a secret must not block for
+        long.
+
+        ``client_id`` names this program in the broker's log; ``opener`` opens connections, if given. Raises ValueError
+        for an invalid address, or settings that contradict each other. Entering the block raises NotReachableError,
+        TlsError, AuthenticationError, RemoteProtocolError when the server is not a seglog broker, and ClientError where
+        another kind of loop runs, or none.
+        """
+        target = target_given(
+            address,
+            user=user,
+            password=password,
+            password_file=password_file,
+            token=token,
+            mechanism=mechanism,
+            tls=tls,
+        )
+        dialer = Dialer(Access(target), client_id or CLIENT_ID, self._loop(), opener or self._opener)
+        return Client(dialer, connect_timeout, request_timeout)
 
 
 class Opening(Generic[ChildT]):
