@@ -31,6 +31,8 @@ IGNORED: Final = ("topic", "offset", "timestampType")
 
 ANY_PARTITION: Final = -1
 
+_BYTES: Final = pa.binary(), pa.large_binary(), pa.binary_view()
+_TEXT: Final = pa.string(), pa.large_string(), pa.string_view()
 _UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
@@ -64,10 +66,7 @@ class NewRecords:
     def part(self, first: int, last: int) -> "NewRecords":
         """The records [``first``, ``last``); nothing is copied."""
         rows, count = slice(first, last), last - first
-        return self._with(
-            lambda column: column.slice(first, count),
-            lambda numbers: numbers[rows],
-        )
+        return self._with(lambda column: column.slice(first, count), lambda numbers: numbers[rows])
 
     def take(self, order: Int64s) -> "NewRecords":
         """These records in this order, copied."""
@@ -141,25 +140,9 @@ def binary_of(column: pa.Array | None, name: str) -> pa.Array | None:
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
-    if not _is_content(kind):
+    if kind not in (*_BYTES, *_TEXT) and not pa.types.is_fixed_size_binary(kind):
         raise TypeError(f"the column {name} is {kind}; cast it to bytes or text")
     return column if pa.types.is_binary(kind) else column.cast(pa.binary())
-
-
-def _is_content(kind: pa.DataType) -> bool:
-    types = pa.types
-    return any(
-        is_one(kind)
-        for is_one in (
-            types.is_binary,
-            types.is_string,
-            types.is_large_binary,
-            types.is_large_string,
-            types.is_binary_view,
-            types.is_string_view,
-            types.is_fixed_size_binary,
-        )
-    )
 
 
 def _lengths(column: pa.Array | None, count: int) -> Int64s:

@@ -15,15 +15,14 @@ others are walked one by one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.arrow.schema import HEADER, SCHEMA, constant, numbers_array
-from seglog.core.errors import copied
-from seglog.core.records import ConsumerGap
+from seglog.core.records import ConsumerGap, located
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
@@ -101,7 +100,7 @@ def decode(
         for _ in iter_batches(rest):
             pass  # no whole batch is left: an incomplete one ends the loop, an impossible one raises
     except CorruptRecordError as error:
-        raise located(error, topic, partition) from error
+        raise located(error, topic, partition, None) from error
 
 
 def decode_verified(
@@ -129,11 +128,11 @@ def decode_verified(
         first, last = (int(place) for place in np.searchsorted(offsets, (start, end)))
         offsets = offsets[first:last]
         last_batch = opened.last if bad is None else bad
-        gaps = _compacted(batches, wanted, range(opened.first, last_batch), offsets, (start, end))
+        found = _compacted(batches, wanted, range(opened.first, last_batch), offsets, (start, end))
+        gaps = tuple(ConsumerGap(topic, partition, *each, "compacted") for each in found)
         if len(offsets) or gaps:
             rows = _RecordRows(batches, batch_number[first:last], offsets, topic, partition, records, first, last)
-            told = tuple(ConsumerGap(topic, partition, *gap) for gap in gaps)
-            yield DecodedRecords(rows.table(schema), offsets, told)
+            yield DecodedRecords(rows.table(schema), offsets, gaps)
         if bad is not None:
             raise _malformed(batches, bad, opened.errors.get(bad), topic, partition, decompressed_batch_bytes_max)
 
@@ -309,20 +308,17 @@ def _validity(is_there: Bools) -> pa.Buffer | None:
 
 def _compacted(
     batches: BatchColumns, wanted: Bools, numbers: range, offsets: Int64s, bounds: tuple[int, int]
-) -> list[tuple[int, int, str]]:
+) -> Iterator[tuple[int, int]]:
     """Offsets inside these batches and within ``bounds`` whose records were removed by compaction."""
     chosen = slice(numbers.start, numbers.stop)
     sparse = wanted[chosen] & (batches.record_count[chosen] <= batches.last_offset_delta[chosen])
-    gaps: list[tuple[int, int, str]] = []
     for number in (np.flatnonzero(sparse) + numbers.start).tolist():
         begin = max(bounds[0], int(batches.base_offset[number]))
         stop = min(bounds[1], int(batches.last_offset[number]) + 1)
         first, last = np.searchsorted(offsets, (begin, stop))
         edges = np.concatenate(([begin - 1], offsets[first:last], [stop]))
         holes = np.flatnonzero(np.diff(edges) > 1)
-        ranges = zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)
-        gaps += [(hole_start, hole_end, "compacted") for hole_start, hole_end in ranges]
-    return gaps
+        yield from zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)
 
 
 def _unfit(batches: BatchColumns, number: int, topic: str, partition: int) -> CorruptRecordError:
@@ -356,13 +352,7 @@ def _malformed(
     except CorruptRecordError as found:
         error = found
     assert error is not None, "columns and loop disagree about what is malformed"
-    return located(error, topic, partition)
-
-
-def located(error: CorruptRecordError, topic: str, partition: int) -> CorruptRecordError:
-    """A copy of the error with topic and partition."""
-    facts: dict[str, Any] = error.facts | {"topic": topic, "partition": partition}
-    return copied(error, facts)
+    return located(error, topic, partition, None)
 
 
 LOCKSTEP_MIN: Final = 16

@@ -17,7 +17,7 @@ import pyarrow as pa
 from seglog.arrow.columns import NewRecords
 from seglog.arrow.schema import constant
 from seglog.arrow.varints import VARLONG_BYTES_MAX, joined, varint_columns, varint_sizes, zigzag
-from seglog.core.partitioner import murmur2
+from seglog.core.partitioner import Partitioner, murmur2
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import UnknownPartitionError
@@ -89,9 +89,7 @@ class ArrowEncoder:
         total = np.cumsum(records.content_bytes)
         first = 0
         while first < len(records):
-            before = int(total[first - 1]) if first else 0
-            fitting = int(np.searchsorted(total, before + PIECE_BYTES, side="right"))
-            last = max(first + 1, fitting)
+            last = _end_within(total, first, PIECE_BYTES)
             yield from self._encode_piece(records.part(first, last))
             first = last
 
@@ -146,8 +144,7 @@ class ArrowEncoder:
         for end in ends:
             first = bounds[-1]
             while first < end:
-                before = int(total[first - 1]) if first else 0
-                first = min(end, max(first + 1, int(np.searchsorted(total, before + room, side="right"))))
+                first = min(end, _end_within(total, first, room))
                 bounds.append(first)
         return bounds
 
@@ -204,6 +201,12 @@ def _encode_records(records: NewRecords, counts: Int64s) -> tuple[Int64s, pa.Buf
     headers = _NO_HEADERS if records.headers is None else records.headers
     parts = (prefix, records.key, varint_columns(value_lengths), records.value, headers)
     return joined(*(part for part in parts if part is not None))
+
+
+def _end_within(total: Int64s, first: int, room: int) -> int:
+    """The end of the rows from ``first`` on that fit into ``room``, at least one, by the running ``total`` of sizes."""
+    before = int(total[first - 1]) if first else 0
+    return max(first + 1, int(np.searchsorted(total, before + room, side="right")))
 
 
 def _varint_size(number: int) -> int:
@@ -268,25 +271,18 @@ class StickyPartitions:
     """
 
     def __init__(self, partitions: int, batch_bytes: int, choose: Callable[[int], int] = random.randrange) -> None:
-        self._partitions = partitions
+        self._partitioner = Partitioner(partitions, choose)
         self._batch_bytes = batch_bytes
-        self._choose = choose
-        self._sticky = choose(partitions)
         self._filled = 0
 
     def place(self, sizes: Int64s) -> Int64s:
         """The partitions of records with these sizes in bytes, in order."""
         filled = self._filled + np.cumsum(sizes)
         which = filled // self._batch_bytes
-        batches = [self._sticky]
+        batches = [self._partitioner.place(None)]
         for _ in range(int(which[-1]) if len(which) else 0):
-            batches.append(self._another(batches[-1]))
+            self._partitioner.batch_closed(batches[-1])
+            batches.append(self._partitioner.place(None))
         if len(which):
-            self._sticky, self._filled = batches[-1], int(filled[-1]) % self._batch_bytes
+            self._filled = int(filled[-1]) % self._batch_bytes
         return np.array(batches, np.int64)[which]
-
-    def _another(self, partition: int) -> int:
-        if self._partitions == 1:
-            return partition
-        other = self._choose(self._partitions - 1)
-        return other + (other >= partition)

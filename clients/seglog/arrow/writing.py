@@ -192,7 +192,8 @@ class _Writer:
             self._producer.flush()
             self._settle()
         except BaseException as error:
-            self._end()
+            self._producer.abort()  # sends nothing more
+            self._settle()
             if self._failures and isinstance(error, SeglogError):
                 raise self._failure() from self._failures[-1][3]
             if self._written:
@@ -200,11 +201,6 @@ class _Writer:
             raise
         written = dict(sorted(self._written.items()))
         return WrittenTable(self._topic, self._batches, self._batch_bytes, written, self._expired)
-
-    def _end(self) -> None:
-        """Send nothing more, and collect the results."""
-        self._producer.abort()
-        self._settle()
 
     def _settle(self) -> None:
         """Collect the results of the oldest batches."""
