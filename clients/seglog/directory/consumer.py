@@ -128,21 +128,16 @@ class DirectoryConsumer(ConsumerBase):
         """The reply to an OffsetsRequest."""
         request = question.request
         assert isinstance(request, messages.OffsetsRequest)
-        asked = [
-            messages.OffsetsPartition(wanted.topic, number, wanted.timestamp)
+        found = [
+            self._offsets(wanted, number, request.isolation)
             for wanted in request.partitions
-            for number in self._numbers(wanted)
+            for there in [self._partitions(wanted.topic)]
+            for number in (there if wanted.partition is None else [wanted.partition])
         ]
-        found = [self._offsets(wanted, request.isolation) for wanted in asked]
         return Reply(0, messages.OffsetsReply(found).to_wire(), memoryview(b""))
 
-    def _numbers(self, wanted: messages.OffsetsPartition) -> list[int]:
-        there = self._partitions(wanted.topic)
-        return there if wanted.partition is None else [wanted.partition]
-
-    def _offsets(self, wanted: messages.OffsetsPartition, isolation: str | None) -> messages.OffsetsResult:
-        assert wanted.partition is not None
-        files = self._partition(wanted.topic, wanted.partition)
+    def _offsets(self, wanted: messages.OffsetsPartition, number: int, isolation: str | None) -> messages.OffsetsResult:
+        files = self._partition(wanted.topic, number)
         ends = files.ends()
         stable = files.stable_end(ends) if isolation == READ_COMMITTED else None
         offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
@@ -150,7 +145,7 @@ class DirectoryConsumer(ConsumerBase):
             offset = None
         return messages.OffsetsResult(
             wanted.topic,
-            wanted.partition,
+            number,
             earliest=ends.earliest,
             latest=ends.latest,
             durable=ends.durable,

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -250,9 +251,8 @@ class PartitionFiles:
                 raise self._out_of_range(offset, earliest)
             bases = sorted(segments)
             has_damage = False  # between ``offset`` and the current position
-            for number in range(max(0, bisect_right(bases, offset) - 1), len(bases)):
-                limit = bases[number + 1] if number + 1 < len(bases) else names.OFFSET_MAX
-                segment = self._open(bases[number], segments)
+            for base, limit in pairwise((*bases[max(0, bisect_right(bases, offset) - 1) :], names.OFFSET_MAX)):
+                segment = self._open(base, segments)
                 try:
                     found, is_behind_damage = _intact_for(segment, offset, limit)
                     has_damage = has_damage or is_behind_damage
@@ -285,11 +285,9 @@ class PartitionFiles:
 
         def look(segments: Mapping[int, str]) -> int | None:
             bases = sorted(segments)
-            first = max(0, bisect_right(bases, ends.earliest) - 1)
-            for number in range(first, len(bases)):
-                base = bases[number]
+            for base in bases[max(0, bisect_right(bases, ends.earliest) - 1) :]:
                 with closing(self._open(base, segments)) as segment:
-                    found = self._first_at(segment, timestamp, ends, is_last=number == len(bases) - 1)
+                    found = self._first_at(segment, timestamp, ends, is_last=base == bases[-1])
                     if found is not None:
                         return found
             return None
@@ -360,7 +358,9 @@ class PartitionFiles:
             if self._stood_still(segments):
                 return segments, found
             self.close()
-        raise self._restless()
+        error = StorageError(f"the files in {self._directory} change faster than they can be looked at")
+        error.retriable = True
+        raise error
 
     def _stood_still(self, segments: Mapping[int, str]) -> bool:
         """Whether ``segments`` still exist and none was added between them; new ones at the end are allowed."""
@@ -368,11 +368,6 @@ class PartitionFiles:
         return segments == {base: name for base, name in self._segments().items() if base <= last}
 
     # --- Errors -------------------------------------------------------------------------------------------------------
-
-    def _restless(self) -> StorageError:
-        error = StorageError(f"the files in {self._directory} change faster than they can be looked at")
-        error.retriable = True
-        return error
 
     def _out_of_range(self, offset: int, earliest: int) -> OffsetOutOfRangeError:
         reason = self._state().get("log_start_reason")

@@ -32,14 +32,9 @@ class SegmentFile:
 
     def __init__(self, path: Path, base_offset: int, damaged: Mapping[int, int]) -> None:
         self.base_offset = base_offset
-        self._path = path
+        self.path = str(path)
         self._damaged = damaged
-        self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-
-    @property
-    def path(self) -> str:
-        """Path of the ``.log``, for messages."""
-        return str(self._path)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def size(self) -> int:
@@ -91,21 +86,12 @@ class SegmentFile:
             yield found
             position = found.end
 
-    def find(self, offset: int) -> LocatedBatch | None:
-        """The first batch whose last offset is at or above ``offset``."""
-        for found in self.walk(self.floor(offset)):
-            if found.header.last_offset >= offset:
-                return found
-        return None
-
     # --- Indexes ------------------------------------------------------------------------------------------------------
 
     def floor(self, offset: int = names.OFFSET_MAX) -> int:
         """The position of a batch at or before the one with ``offset``; by default of the last indexed one."""
-        data = self._index(names.OFFSET_INDEX_SUFFIX, names.OFFSET_ENTRY.size)
-        if names.offset_index_problem(data, self.size) is not None:
-            return 0
-        number = names.find_offset_floor(data, len(data) // names.OFFSET_ENTRY.size, offset - self.base_offset)
+        data, count = self._offset_index()
+        number = names.find_offset_floor(data, count, offset - self.base_offset)
         if number < 0:
             return 0
         entry = names.offset_entry(data, number)
@@ -115,15 +101,10 @@ class SegmentFile:
         """The next position above ``position`` where a batch begins, from known damage or a confirmed index entry."""
         if position in self._damaged:
             return max(position + 1, self._damaged[position])
-        data = self._index(names.OFFSET_INDEX_SUFFIX, names.OFFSET_ENTRY.size)
-        if names.offset_index_problem(data, self.size) is not None:
-            return None
-        count = len(data) // names.OFFSET_ENTRY.size
-        for number in range(names.find_position_floor(data, count, position) + 1, count):
-            entry = names.offset_entry(data, number)
-            if self._is_at(entry):
-                return entry.position
-        return None
+        data, count = self._offset_index()
+        following = range(names.find_position_floor(data, count, position) + 1, count)
+        entries = (names.offset_entry(data, number) for number in following)
+        return next((entry.position for entry in entries if self._is_at(entry)), None)
 
     def _is_at(self, entry: names.OffsetEntry) -> bool:
         data = self.pread(HEADER_SIZE, entry.position)
@@ -170,6 +151,12 @@ class SegmentFile:
                 return False
         return False
 
+    def _offset_index(self) -> tuple[bytes, int]:
+        """The offset index and its number of entries; empty if it is invalid."""
+        data = self._index(names.OFFSET_INDEX_SUFFIX, names.OFFSET_ENTRY.size)
+        is_valid = names.offset_index_problem(data, self.size) is None
+        return (data, len(data) // names.OFFSET_ENTRY.size) if is_valid else (b"", 0)
+
     def _times(self) -> list[names.TimeEntry]:
         """The entries of the time index; empty if it is invalid."""
         data = self._index(names.TIME_INDEX_SUFFIX, names.TIME_ENTRY.size)
@@ -177,9 +164,9 @@ class SegmentFile:
 
     def _index(self, suffix: str, entry_size: int) -> bytes:
         """The bytes of an index without zero padding; empty if the file is missing or truncated."""
-        path = self._path.with_name(self._path.name.replace(names.LOG_SUFFIX, suffix, 1))
+        log = Path(self.path)
         try:
-            content = path.read_bytes()
+            content = log.with_name(log.name.replace(names.LOG_SUFFIX, suffix, 1)).read_bytes()
         except FileNotFoundError:
             return b""
         if len(content) % entry_size:

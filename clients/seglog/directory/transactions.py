@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class Transactions:
         number = len(bases) - 1
         while number and not self._is_known(bases[number]):
             number -= 1
-        for earlier, following in zip(bases[number:], bases[number + 1 :], strict=False):
+        for earlier, following in pairwise(bases[number:]):
             self._opened[following] = self._scanned(earlier, segments, latest).opened
         return self._opened.get(base, {})
 
