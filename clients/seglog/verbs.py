@@ -355,9 +355,9 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
         from seglog.core.producer_options import ProducerOptions  # noqa: PLC0415 - with all its codecs
         from seglog.core.transactions import TransactionCore  # noqa: PLC0415 - few programs have transactions
 
-        options = ProducerOptions.of_transaction(
-            timeout, linger_ms, batch_bytes, compression, compression_level, buffer_bytes
-        )
+        sizes = linger_ms, batch_bytes, compression, compression_level, buffer_bytes
+        # What is committed is made durable by the commit.
+        options = ProducerOptions("os", *sizes, delivery_timeout=timeout, transactional=True)
         return self._transaction(TransactionCore(transactional_id, timeout), options)
 
     def timestamps(self, topic: str) -> "TimestampWatch":

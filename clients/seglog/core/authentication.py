@@ -5,7 +5,8 @@ that it knows the account, too.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from seglog.core.connection import Header
@@ -119,14 +120,12 @@ class Authentication:
 
     def _choose(self) -> Conversation[Mechanism]:
         """The best mechanism of those that the listener takes, which it names when it is asked for none."""
+        offered: Sequence[str] = ()
         try:
-            yield from _step("", b"")
+            with suppress(UnsupportedApiError):
+                yield from _step("", b"")
         except (UnsupportedMechanismError, AuthenticationRequiredError) as error:
             offered = error.mechanisms
-        except UnsupportedApiError:
-            offered = []
-        else:
-            offered = []
         if not offered:
             raise self._unwanted()
         for mechanism in SCRAM_MECHANISMS:

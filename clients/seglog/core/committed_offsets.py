@@ -1,7 +1,7 @@
 """Committed offsets of a group: conversations that commit and look them up."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.group_membership import Member
@@ -57,33 +57,48 @@ def _there(results: Iterable[messages.CommittedOffset], topic: str) -> Iterable[
                 yield result
 
 
+def commit_request(
+    group: str,
+    topic: str,
+    topic_id: str,
+    offsets: Sequence[tuple[int, int]],
+    member: Member | None,
+    instance_id: str | None,
+    metadata: str | None,
+    *transaction: Any,
+) -> messages.CommitOffsetsRequest:
+    """The request that stores offsets by partition, as ``member``, or without one for a group that has no members.
+
+    ``topic_id`` is that of the topic that was read, "" if it is not known. ``transaction`` is the transactional id,
+    producer id and epoch of one that the offsets are part of.
+    """
+    return messages.CommitOffsetsRequest(
+        group,
+        [messages.CommitOffset(topic, partition, offset, metadata=metadata) for partition, offset in offsets],
+        None if member is None else member.member_id,
+        None if member is None else member.generation,
+        instance_id,
+        {topic: topic_id} if topic_id else None,
+        *transaction,
+    )
+
+
 def commit(
     group: str,
     topic: str,
+    topic_id: str,
     offsets: Mapping[int, int],
-    *,
-    member: Member | None = None,
-    instance_id: str | None = None,
-    metadata: str | None = None,
-    topic_id: str = "",
+    member: Member,
+    instance_id: str | None,
+    metadata: str | None,
 ) -> Conversation[None]:
-    """Store offsets by partition, as ``member``, or without one for a group that has no members.
-
-    ``topic_id`` is that of the topic that was read, "" if it is not known.
+    """Store offsets by partition, as of ``commit_request``.
 
     Raises the error of the whole request, or the first partition's when the others are stored.
     """
-    entries = sorted(offsets.items())
     failed = None
-    for some in pages(entries, OFFSETS_PER_REQUEST):
-        request = messages.CommitOffsetsRequest(
-            group,
-            [messages.CommitOffset(topic, partition, offset, metadata=metadata) for partition, offset in some],
-            None if member is None else member.member_id,
-            None if member is None else member.generation,
-            instance_id,
-            {topic: topic_id} if topic_id else None,
-        )
+    for some in pages(sorted(offsets.items()), OFFSETS_PER_REQUEST):
+        request = commit_request(group, topic, topic_id, some, member, instance_id, metadata)
         reply, _ = yield from ask(request, messages.CommitOffsetsReply, is_repeatable=True)
         failed = failed or next((result.error for result in reply.offsets if result.error is not None), None)
     if failed is not None:

@@ -259,10 +259,8 @@ class Membership:
         self._forget("the program was too slow")
         return self._leave_request(member.member_id, f"no records asked for within {options.max_poll_interval:g} s")
 
-    def answered(self, request: messages.Request, now: float, error: errors.SeglogError | None = None) -> None:
+    def answered(self, request: messages.GroupHeartbeatRequest, now: float, error: errors.SeglogError | None) -> None:
         """Process the answer to a heartbeat; one of another generation is ignored."""
-        if not isinstance(request, messages.GroupHeartbeatRequest):
-            return
         with self._lock:
             if self._is_joining or self.member != (request.member_id, request.generation):
                 return

@@ -154,16 +154,13 @@ class GroupSession:
         return self._options.auto_commit and self._clock() >= self._commit_at and bool(self._uncommitted())
 
     def answered(self, request: messages.Request, now: float, answer: Reply | errors.SeglogError) -> None:
-        """Process the answer, or the error, to a request of ``watch``."""
+        """Process the answer, or the error, to a request of ``watch``; that to leaving changes nothing."""
+        if not isinstance(request, messages.GroupHeartbeatRequest):
+            return
         error = answer if isinstance(answer, errors.SeglogError) else None
         if not isinstance(answer, errors.SeglogError):
-            kind = (
-                messages.GroupHeartbeatReply
-                if isinstance(request, messages.GroupHeartbeatRequest)
-                else messages.LeaveGroupReply
-            )
             try:
-                messages.decode_reply(answer.header, kind)
+                messages.decode_reply(answer.header, messages.GroupHeartbeatReply)
             except errors.SeglogError as refused:
                 error = refused
         self.membership.answered(request, now, error)
@@ -324,15 +321,7 @@ class GroupSession:
         options = self._options
         try:
             for topic_id, some in self._by_id(offsets).items():
-                yield from commit(
-                    options.group,
-                    self._topic,
-                    some,
-                    member=member,
-                    instance_id=options.instance_id,
-                    metadata=metadata,
-                    topic_id=topic_id,
-                )
+                yield from commit(options.group, self._topic, topic_id, some, member, options.instance_id, metadata)
         except errors.SeglogError as error:
             self.membership.refused(error, member)
             raise

@@ -137,13 +137,7 @@ def offsets_at(
     moment = None if at is None else to_moment(at)
     if moment is not None and not isinstance(moment, moments.AtTime):
         raise ValueError(f"{at!r} is not a time; to find a record by time write for example -1h or 2019-01-01")
-    return _read_at(look_up(topic, partitions, None if moment is None else moment.timestamp, isolation), isolation)
-
-
-def _read_at(
-    looked_up: Conversation[tuple[list[PartitionOffsets], str]], isolation: Isolation
-) -> Conversation[list[PartitionOffsets]]:
-    found, _ = yield from looked_up
+    found, _ = yield from look_up(topic, partitions, None if moment is None else moment.timestamp, isolation)
     return [offsets._replace(latest=offsets.end(isolation)) for offsets in found]
 
 

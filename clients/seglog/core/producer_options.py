@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from operator import index
-from typing import Final, Self, SupportsIndex
+from typing import Final, SupportsIndex
 
 from seglog.core.accumulator import BatchLimits, ProducerEpoch
 from seglog.core.conversations import Conversation, ask, when_recovered
@@ -57,28 +57,6 @@ class ProducerOptions:
                 raise ValueError(f"{name} must be more than 0, not {getattr(self, name)!r}")
         if not self.linger_ms >= 0:
             raise ValueError(f"linger_ms must be 0 or more, not {self.linger_ms!r}")
-
-    @classmethod
-    def of_transaction(
-        cls,
-        timeout: float,
-        linger_ms: float,
-        batch_bytes: int,
-        compression: str,
-        compression_level: int | None,
-        buffer_bytes: int,
-    ) -> Self:
-        """Those of a producer whose transactions last ``timeout`` seconds at most."""
-        return cls(
-            "os",  # what is committed is made durable by the commit
-            linger_ms,
-            batch_bytes,
-            compression,
-            compression_level,
-            buffer_bytes,
-            delivery_timeout=timeout,
-            transactional=True,
-        )
 
     def begin(self, topic: str, *, may_create: bool) -> Conversation[tuple[TopicDescription, ProducerEpoch | None]]:
         """The topic, made if it is missing and both sides allow that; and a producer id, if batches need one.

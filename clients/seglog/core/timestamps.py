@@ -72,29 +72,25 @@ class TimestampWatch:
         has_expired = timestamp < self.expired_before
         now_ms = time.time_ns() // 1_000_000
         if looks_like_seconds(timestamp, now_ms):
-            self._warn("seconds", self._seconds_sentence(timestamp, has_expired=has_expired))
+            follows = ", and it expires on arrival" if has_expired else ""
+            self._warn(
+                "seconds",
+                f"a record for {self.topic} has the timestamp {timestamp}, in milliseconds {format_time(timestamp)}"
+                f"{follows}; if seconds are meant ({format_time(timestamp * 1000)}), multiply them by 1000",
+            )
         elif has_expired:
-            self._warn("expired", self._expired_sentence(timestamp, now_ms))
+            self._warn(
+                "expired",
+                f"a record for {self.topic} has the timestamp {timestamp} ({format_time(timestamp)}) and expires on "
+                f"arrival: the topic keeps {duration_of(now_ms - self.expired_before)} (retention.ms), and deletes "
+                "what is older; retention.ms=-1 keeps all",
+            )
         return has_expired
 
     def _warn(self, kind: str, sentence: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(sentence, TimestampWarning, stacklevel=_caller_level())
-
-    def _seconds_sentence(self, timestamp: int, *, has_expired: bool) -> str:
-        follows = ", and it expires on arrival" if has_expired else ""
-        return (
-            f"a record for {self.topic} has the timestamp {timestamp}, in milliseconds {format_time(timestamp)}"
-            f"{follows}; if seconds are meant ({format_time(timestamp * 1000)}), multiply them by 1000"
-        )
-
-    def _expired_sentence(self, timestamp: int, now_ms: int) -> str:
-        return (
-            f"a record for {self.topic} has the timestamp {timestamp} ({format_time(timestamp)}) and expires on "
-            f"arrival: the topic keeps {duration_of(now_ms - self.expired_before)} (retention.ms), and deletes what is "
-            "older; retention.ms=-1 keeps all"
-        )
 
 
 def _caller_level() -> int:

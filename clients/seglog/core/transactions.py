@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, TypeVar
 
 from seglog.core.accumulator import ProducerEpoch
+from seglog.core.committed_offsets import commit_request
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import copied, seconds_of
 from seglog.core.group_membership import Member
@@ -232,19 +233,8 @@ class TransactionCore:
         Raises a GroupError, and ClientError if the transaction has ended.
         """
         for topic_id, offsets in by_id.items():
-            request = messages.CommitOffsetsRequest(
-                group,
-                [
-                    messages.CommitOffset(topic, partition, offset, metadata=metadata)
-                    for partition, offset in sorted(offsets.items())
-                ],
-                None if member is None else member.member_id,
-                None if member is None else member.generation,
-                instance_id,
-                {topic: topic_id} if topic_id else None,
-                self.transactional_id,
-                *transaction.epoch,
-            )
+            places, of_transaction = sorted(offsets.items()), (self.transactional_id, *transaction.epoch)
+            request = commit_request(group, topic, topic_id, places, member, instance_id, metadata, *of_transaction)
             reply = yield from self._patiently(request, messages.CommitOffsetsReply, transaction)
             for result in reply.offsets:
                 if result.error is not None:
