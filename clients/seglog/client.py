@@ -321,10 +321,3 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
 
 class Explain(Blocking, ExplainVerbs):
     """``client.explain``: explanations from the broker."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def converse(self, conversation: Conversation[ResultT]) -> ResultT:
-        """Run a conversation, as ``Client.converse``."""
-        return self._client.converse(conversation)

@@ -7,12 +7,13 @@ in the socket.
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
 from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.conversations import Conversation, ResultT
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
@@ -143,11 +144,7 @@ class Consumer(ConsumerBase):
         """
         self._owner.check()
         self._check_open()
-        try:
-            return self._usable().converse(self._lag(), timeout=self._timeout)
-        except ConnectionLostError:
-            self._disconnect()
-            return self._usable().converse(self._lag(), timeout=self._timeout)
+        return self._conversed(self._lag)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
@@ -157,18 +154,17 @@ class Consumer(ConsumerBase):
         Takes effect with the next record. The ends to stop at do not change.
         """
         self._owner.check()
-        if isinstance(place, Mapping):
-            self._go_to(place)
-            return
+        if not isinstance(place, Mapping):
+            place = {state.partition: state.position for state in self._conversed(lambda: self._places(place))}
+        self._go_to(place)
+
+    def _conversed(self, begin: Callable[[], Conversation[ResultT]]) -> ResultT:
+        """The result of a conversation, which is begun once more if the connection was lost."""
         try:
-            self._go_to(self._find(place))
+            return self._usable().converse(begin(), timeout=self._timeout)
         except ConnectionLostError:
             self._disconnect()
-            self._go_to(self._find(place))
-
-    def _find(self, place: Place) -> dict[int, int]:
-        places = self.options.places(self.topic, list(self._fetcher.states), place)
-        return {state.partition: state.position for state in self._usable().converse(places, timeout=self._timeout)}
+            return self._usable().converse(begin(), timeout=self._timeout)
 
     def _drop_pending(self) -> None:
         asked, self._pending = self._pending, None

@@ -562,6 +562,9 @@ def _counters() -> Conversation[dict[str, float]]:
 class ExplainVerbs:
     """``client.explain``: explanations from the broker."""
 
+    def __init__(self, client: Any) -> None:
+        self.converse = client.converse
+
     @Verb
     def seek(
         self, topic: str, partition: int, at: "int | str | datetime | Moment"

@@ -1,7 +1,7 @@
 """The client of the async faces: topics, offsets, and the creation of producers and consumers."""
 
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
@@ -325,7 +325,7 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
         try:
             await self._end_transactions()
             if error is None:
-                await self._close_producers()
+                await _each([producer.close for producer in self._producers], SeglogError)
         except BaseException as other:
             error = other
             raise
@@ -333,7 +333,8 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
             if error is not None:
                 await self._abort_producers(error)
             try:
-                await self._leave_consumers()
+                # Errors may be any of the program's own callbacks.
+                await _each([consumer.leave for consumer in self._consumers], Exception)
             finally:
                 assert self._link is not None
                 self._link.close()
@@ -345,26 +346,6 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
             transaction = found()
             if transaction is not None and self._link is not None:
                 await transaction.leave(self._link, deadline)
-
-    async def _leave_consumers(self) -> None:
-        first: Exception | None = None
-        for consumer in list(self._consumers):
-            try:
-                await consumer.leave()
-            except Exception as error:  # noqa: BLE001 - of the program's own callbacks; the others are closed, too
-                first = first or error
-        if first is not None:
-            raise first
-
-    async def _close_producers(self) -> None:
-        first: SeglogError | None = None
-        for producer in list(self._producers):
-            try:
-                await producer.close()
-            except SeglogError as error:
-                first = first or error
-        if first is not None:
-            raise first
 
     async def _abort_producers(self, error: BaseException) -> None:
         deadline = self._loop.now() + ABORT_WAIT_SECONDS
@@ -391,12 +372,17 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
         await self.converse(set_password(name, password, iterations))
 
 
+async def _each(closings: Iterable[Callable[[], Awaitable[None]]], kind: type[Exception]) -> None:
+    """Call each; an error of this ``kind`` does not keep the others from it, and the first one is raised then."""
+    first: Exception | None = None
+    for close in closings:
+        try:
+            await close()
+        except kind as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
 class Explain(Awaited, ExplainVerbs):
     """``client.explain``: explanations from the broker."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
-        """Run a conversation, as ``Client.converse``."""
-        return await self._client.converse(conversation)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 from seglog.asynchronous.link import Answer, Dialer, Link
 from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
 from seglog.core.consumer_options import ConsumerOptions
+from seglog.core.conversations import Conversation, ResultT
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
 from seglog.core.wrong_face import refuse_with
-from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import ConnectionLostError, SeglogError
 
 ItemT = TypeVar("ItemT")
 
@@ -172,32 +173,26 @@ class Consumer(ConsumerBase):
         """How far every partition is behind, as ``seglog.Consumer.lag``."""
         await self.loop.turn()
         self._check_open()
-        try:
-            link = await self._connected(self.options.reconnect_timeout)
-            return await link.converse(self._lag(), seconds=self._seconds)
-        except ConnectionLostError:
-            self._disconnect()
-            link = await self._connected(self.options.reconnect_timeout)
-            return await link.converse(self._lag(), seconds=self._seconds)
+        return await self._conversed(self._lag)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def seek(self, place: Place) -> None:
         """Continue elsewhere, as ``seglog.Consumer.seek``. A cancelled call changes nothing."""
         await self.loop.turn()
-        if isinstance(place, Mapping):
-            self._go_to(place)
-            return
+        if not isinstance(place, Mapping):
+            place = {state.partition: state.position for state in await self._conversed(lambda: self._places(place))}
+        self._go_to(place)
+
+    async def _conversed(self, begin: Callable[[], Conversation[ResultT]]) -> ResultT:
+        """The result of a conversation, which is begun once more if the connection was lost."""
         try:
-            self._go_to(await self._find(place))
+            link = await self._connected(self.options.reconnect_timeout)
+            return await link.converse(begin(), seconds=self._seconds)
         except ConnectionLostError:
             self._disconnect()
-            self._go_to(await self._find(place))
-
-    async def _find(self, place: Place) -> dict[int, int]:
-        link = await self._connected(self.options.reconnect_timeout)
-        places = self.options.places(self.topic, list(self._fetcher.states), place)
-        return {state.partition: state.position for state in await link.converse(places, seconds=self._seconds)}
+            link = await self._connected(self.options.reconnect_timeout)
+            return await link.converse(begin(), seconds=self._seconds)
 
     def _drop_pending(self) -> None:
         self._moves += 1
@@ -219,7 +214,7 @@ class Consumer(ConsumerBase):
                 link = await self._dialer.dial(seconds)
                 if self._is_closed:
                     link.close()
-                    raise ClientClosedError("the consumer is closed")
+                    raise self._closed()
                 self._link = link
             return self._link
 

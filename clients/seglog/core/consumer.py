@@ -5,6 +5,7 @@ One fetch is pending while the program processes the records of the previous one
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,7 @@ from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.conversations import Conversation
 from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.moments import to_positions
-from seglog.core.offsets import PartitionLag, look_up_lag
+from seglog.core.offsets import PartitionLag, Place, look_up_lag
 from seglog.core.records import FetchedBatch, GapLog, Record
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -170,10 +171,9 @@ class ConsumerBase:
 
     def _look_up(self, added: list[int]) -> Conversation[list[PartitionPosition]]:
         """States of ``added``; empty if the topic or a partition is gone, which the next fetch will report."""
-        try:
+        with suppress(UnknownTopicError, UnknownPartitionError):
             return (yield from self.options.places(self.topic, added, "earliest"))
-        except (UnknownTopicError, UnknownPartitionError):
-            return []
+        return []
 
     def _pause_seconds(self, now: float) -> float:
         """Seconds until there is something to fetch."""
@@ -187,6 +187,9 @@ class ConsumerBase:
             gap = met.popleft()
             if self.options.on_gap is not None:
                 self.options.on_gap(gap)
+
+    def _places(self, place: Place) -> Conversation[list[PartitionPosition]]:
+        return self.options.places(self.topic, list(self._fetcher.states), place)
 
     def _lag(self) -> Conversation[dict[int, PartitionLag]]:
         options = self.options
