@@ -24,7 +24,6 @@ from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog.link import Dialer, Link
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
-from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import Request
 
 
@@ -150,9 +149,7 @@ class GroupConsumer(GroupConsumerBase, Consumer):
             self._watcher.start()
         timeout = CLOSE_SECONDS if is_last else self._session.answer_seconds(step.request, self._timeout)
         connect_timeout = 0.0 if is_last else self.options.reconnect_timeout
-        return self._coordinator.ask(
-            step.request, step.payload, timeout=timeout, connect_timeout=connect_timeout, sleep=self._pause
-        )
+        return self._coordinator.ask(step, timeout=timeout, connect_timeout=connect_timeout, sleep=self._pause)
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -183,13 +180,8 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         self._session.answered(request, time.monotonic(), answer)
 
     def _watchers_answer(self, question: Ask) -> Reply:
-        return self._coordinator.ask(
-            question.request,
-            question.payload,
-            timeout=self._timeout,
-            connect_timeout=min(self._timeout, self.options.session_timeout),
-            sleep=self._sleep,
-        )
+        patience = min(self._timeout, self.options.session_timeout)
+        return self._coordinator.ask(question, timeout=self._timeout, connect_timeout=patience, sleep=self._sleep)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -227,22 +219,14 @@ class CoordinatorLink:
         self._link: Link | None = None
         self._dialing = threading.Lock()
 
-    def ask(
-        self,
-        request: Request,
-        payload: Sequence[Buffer] = (),
-        *,
-        timeout: float,
-        connect_timeout: float,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> Reply:
+    def ask(self, question: Ask, *, timeout: float, connect_timeout: float, sleep: Callable[[float], None]) -> Reply:
         """Send a request and wait for its reply, which may hold an error; ``sleep`` may raise to end the wait.
 
         Raises ClientTimeoutError after ``timeout`` seconds; ConnectionLostError; NotReachableError when no connection
         could be made within ``connect_timeout`` seconds.
         """
         link = self._usable(connect_timeout, sleep)
-        return link.ask(request, payload, timeout=timeout, sleep=sleep)
+        return link.ask(question.request, question.payload, timeout=timeout, sleep=sleep)
 
     def _usable(self, connect_timeout: float, sleep: Callable[[float], None]) -> Link:
         with self._dialing:

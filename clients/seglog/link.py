@@ -9,6 +9,7 @@ exception) during a read or write closes the link, because a half-written frame 
 the stream.
 """
 
+import math
 import os
 import select
 import socket
@@ -162,20 +163,16 @@ class Link:
         """
         arrived: list[Reply] = []
         deadline = time.monotonic() + timeout
+        slice_seconds = math.inf if sleep is None else SLICE_SECONDS
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
         try:
-            while not self.wait(lambda: bool(arrived), self._until(deadline, is_sliced=sleep is not None)):
+            while not self.wait(lambda: bool(arrived), min(slice_seconds, deadline - time.monotonic())):
                 if sleep is None or time.monotonic() >= deadline:
                     raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(timeout)}")
                 sleep(0)
         finally:
             self.abandon(request_id)
         return arrived[0]
-
-    @staticmethod
-    def _until(deadline: float, *, is_sliced: bool) -> float:
-        remaining = deadline - time.monotonic()
-        return min(SLICE_SECONDS, remaining) if is_sliced else remaining
 
     def converse(self, conversation: Conversation[ResultT], *, timeout: float) -> ResultT:
         """Run a conversation; each of its requests may take ``timeout`` seconds. Raises what ``call`` raises."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from seglog.core.conversations import Conversation
 from seglog.core.producer_options import Content, HeaderInput
@@ -18,15 +18,8 @@ if TYPE_CHECKING:
     from seglog.link import Link
     from seglog.producer import Delivery, Producer
 
-ResultT = TypeVar("ResultT")
-
-
-class Converse(Protocol):
-    """Runs a conversation with the broker."""
-
-    def __call__(self, conversation: Conversation[ResultT], /) -> ResultT:
-        """The result of the conversation."""
-        ...
+Converse = Callable[[Conversation[Any]], object]
+"""Runs a conversation with the broker."""
 
 
 class Extend:

@@ -13,11 +13,9 @@ class Event(Protocol):
 
     async def wait(self) -> object:
         """Wait until it is set."""
-        ...
 
     def set(self) -> None:
         """Wake every waiting task; from now on nobody waits."""
-        ...
 
 
 class Scope(Protocol):
@@ -26,7 +24,6 @@ class Scope(Protocol):
     @property
     def cancelled_caught(self) -> bool:
         """Whether the block was left because of its deadline."""
-        ...
 
     def __enter__(self) -> Self: ...
 
@@ -40,7 +37,6 @@ class Running(Protocol):
 
     def cancel(self) -> object:
         """End it; a no-op when it has ended."""
-        ...
 
 
 class Transport(Protocol):
@@ -48,15 +44,12 @@ class Transport(Protocol):
 
     async def send_some(self, buffers: Sequence[memoryview]) -> int:
         """Write at least one of these bytes; returns how many."""
-        ...
 
     async def receive_into(self, buffer: memoryview) -> int:
         """Receive at least one byte into ``buffer``; returns how many, 0 when the peer has closed its side."""
-        ...
 
     def close(self) -> None:
         """Close at once; waiting calls raise OSError. Idempotent."""
-        ...
 
 
 Opener = Callable[[Address], Awaitable[Transport]]
@@ -72,67 +65,51 @@ class Loop(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether tasks can be started."""
-        ...
 
     async def open(self) -> None:
         """Belong to the running loop from now on. Raises ClientError where that is of another kind."""
-        ...
 
     def check(self) -> None:
         """Raise ClientError where another loop runs than the one it belongs to, or none."""
-        ...
 
     def start(self, work: Callable[[], Awaitable[None]], name: str) -> Running:
         """Run ``work`` as a task until it is cancelled. Raises ClientClosedError when the client's block has ended."""
-        ...
 
     async def end(self, error: BaseException | None) -> BaseException | None:
         """End every task and return the exception to raise: usually ``error``, which the block was left by."""
-        ...
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
-        ...
 
     async def sleep(self, seconds: float) -> object:
         """Wait."""
-        ...
 
     async def turn(self) -> None:
         """Let other tasks run, and raise a cancellation. Raises as ``check``."""
-        ...
 
     async def cancel_point(self) -> None:
         """Raise a cancellation that has come already, and do what ``give_way`` has left to do. Raises as ``check``."""
-        ...
 
     async def give_way(self) -> None:
         """Let other tasks run, deaf to a cancellation; where a loop cannot do that, at the next ``cancel_point``."""
-        ...
 
     def until(self, deadline: float) -> Scope:
         """A block that is left at ``deadline``, a moment of ``now``."""
-        ...
 
     async def shielded(self, deadline: float, work: Callable[[], Awaitable[object]]) -> bool:
         """Do ``work``, deaf to a cancellation, which is raised afterwards; returns whether it ended by ``deadline``."""
-        ...
 
     def event(self) -> Event:
         """An event that is not set."""
-        ...
 
     def lock(self) -> AbstractAsyncContextManager[object]:
         """A lock, for ``async with``."""
-        ...
 
     def current_task(self) -> object:
         """The task that runs."""
-        ...
 
     def busy(self, message: str, /) -> Exception:
         """The error for a second task where one alone may wait."""
-        ...
 
 
 def first_of(errors: "list[BaseException]", cancelled: type[BaseException]) -> BaseException:

@@ -424,10 +424,7 @@ class Producer(ProducerFacts):
 
     def _adopt(self, link: Link) -> None:
         self._link = link
-        link.on_failed = self._work_to_do_now
-
-    def _work_to_do_now(self) -> None:
-        self._work_to_do.set()
+        link.on_failed = lambda: self._work_to_do.set()  # noqa: PLW0108 - there is another one in each round
 
     def _lost(self, link: Link) -> None:
         """Handle a broken link: its unanswered batches are sent first on the next one."""

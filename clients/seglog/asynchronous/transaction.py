@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from seglog.asynchronous.group_consumer import GroupConsumer
 from seglog.asynchronous.link import Link
@@ -17,15 +17,8 @@ from seglog.core.transactions import END_SECONDS, OpenTransaction, TransactionCo
 from seglog.core.wrong_face import refuse_with
 from seglog_protocol.errors import SeglogError, TransactionUnanswered
 
-ResultT = TypeVar("ResultT")
-
-
-class Converse(Protocol):
-    """Runs a conversation with the broker."""
-
-    async def __call__(self, conversation: Conversation[ResultT], /) -> ResultT:
-        """The result of the conversation."""
-        ...
+Converse = Callable[[Conversation[Any]], Awaitable[object]]
+"""Runs a conversation with the broker."""
 
 
 class Extend:

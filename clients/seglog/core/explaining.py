@@ -43,21 +43,16 @@ def explain_seek(
 
 def explain_segments(topic: str, partition: int, *, drops: bool = False) -> Conversation[PartitionExplanation]:
     """As ``Client.explain.segments``, page by page; the first page describes the partition."""
-    reply, segments = yield from _page(messages.ExplainSegmentsRequest(topic, partition, drops=drops or None))
-    is_more = reply.more
-    while is_more and segments:
-        request = messages.ExplainSegmentsRequest(topic, partition, after=segments[-1].base_offset, drops=drops or None)
-        following, page = yield from _page(request)
+    first: messages.ExplainSegmentsReply | None = None
+    segments: list[messages.ExplainedSegment] = []
+    while True:
+        after = segments[-1].base_offset if segments else None
+        request = messages.ExplainSegmentsRequest(topic, partition, after=after, drops=drops or None)
+        reply, payload = yield from ask(request, messages.ExplainSegmentsReply, is_repeatable=True)
+        first, page = first or reply, messages.decode_segments(payload)
         segments += page
-        is_more = following.more and bool(page)
-    return PartitionExplanation(reply, segments)
-
-
-def _page(
-    request: messages.ExplainSegmentsRequest,
-) -> Conversation[tuple[messages.ExplainSegmentsReply, list[messages.ExplainedSegment]]]:
-    reply, payload = yield from ask(request, messages.ExplainSegmentsReply, is_repeatable=True)
-    return reply, messages.decode_segments(payload)
+        if not reply.more or not page:
+            return PartitionExplanation(first, segments)
 
 
 def explain_config(topic: str) -> Conversation[dict[str, messages.ConfigEntry]]:

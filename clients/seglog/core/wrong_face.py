@@ -6,21 +6,13 @@ Type checkers do not see the methods that refuse, so that they report such a use
 from collections.abc import Callable, Collection
 from functools import wraps
 from types import FunctionType
-from typing import Final, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 from seglog.core.security import hidden
 from seglog_protocol.errors import ClientError
 
 
-class Closable(Protocol):
-    """What holds a connection."""
-
-    def close(self) -> None:
-        """Close it."""
-        ...
-
-
-def refuse_async_block(blocking: Closable, *_: object) -> NoReturn:
+def refuse_async_block(blocking: Any, *_: object) -> NoReturn:
     """Stands for ``__aenter__`` and ``__aexit__`` of what blocks and holds a connection, which is closed."""
     blocking.close()
     refuse_async(blocking)
