@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from seglog.arrow.schema import HEADER, SCHEMA, constant, numbers_array
 from seglog.core.records import ConsumerGap, located
-from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
+from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
 from seglog_protocol.errors import CorruptRecordError
@@ -35,9 +35,6 @@ from seglog_protocol.record_batch import (
     INT64_MAX,
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
-    iter_batches,
-    verify_crc,
-    why_implausible,
 )
 from seglog_protocol.record_columns import DECODED_RECORDS, Octets, RecordColumns, open_batches
 from seglog_protocol.records import RECORD_SIZE_MIN, decode_records
@@ -61,48 +58,6 @@ class DecodedRecords:
     gaps: tuple[ConsumerGap, ...] = ()
 
 
-def decode(
-    data: bytes,
-    topic: str,
-    partition: int,
-    schema: pa.Schema = SCHEMA,
-    *,
-    start: int = 0,
-    end: int = INT64_MAX,
-    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
-) -> Iterator[DecodedRecords]:
-    """The records with offsets in [``start``, ``end``) of the batches in ``data``, some hundred thousand at a time.
-
-    ``data`` is bytes of a segment or of a fetch reply, from the start of a batch on; an incomplete last batch is
-    ignored. ``schema`` is one of ``schema_of``. Checksums are verified; control batches have no rows.
-
-    Raises CorruptRecordError (or its subclass DecompressedTooLargeError) with the range [``start_offset``,
-    ``next_offset``) of the unreadable batch, after all records before it have been yielded. Also raised, if the column
-    is requested, for a record whose timestamp does not fit microseconds.
-    """
-    batches = read_batches(data)
-    continues = np.append(True, batches.base_offset[1:] > batches.last_offset[:-1])[: len(batches)]
-    wrong = np.flatnonzero(~(plausible(batches) & intact(batches) & continues))
-    whole = batches.first(int(wrong[0])) if wrong.size else batches
-    yield from decode_verified(
-        whole,
-        topic,
-        partition,
-        schema,
-        start=start,
-        end=end,
-        decompressed_batch_bytes_max=decompressed_batch_bytes_max,
-    )
-    if wrong.size:
-        raise _unfit(batches, int(wrong[0]), topic, partition)
-    rest = memoryview(data)[int(batches.end[-1]) if len(batches) else 0 :]
-    try:
-        for _ in iter_batches(rest):
-            pass  # no whole batch is left: an incomplete one ends the loop, an impossible one raises
-    except CorruptRecordError as error:
-        raise located(error, topic, partition, None) from error
-
-
 def decode_verified(
     batches: BatchColumns,
     topic: str,
@@ -113,7 +68,15 @@ def decode_verified(
     end: int = INT64_MAX,
     decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
 ) -> Iterator[DecodedRecords]:
-    """As ``decode``, for batches whose headers and checksums have been verified."""
+    """The records with offsets in [``start``, ``end``) of ``batches``, some hundred thousand at a time.
+
+    Headers and checksums have been verified, and offsets ascend. ``schema`` is one of ``schema_of``. Control batches
+    have no rows.
+
+    Raises CorruptRecordError (or its subclass DecompressedTooLargeError) with the range [``start_offset``,
+    ``next_offset``) of the unreadable batch, after all records before it have been yielded. Also raised, if the column
+    is requested, for a record whose timestamp does not fit microseconds.
+    """
     wanted = (batches.attributes & CONTROL_BIT == 0) & (batches.last_offset >= start) & (batches.base_offset < end)
     if _IN_HEADERS.issuperset(schema.names) and _is_complete(batches, wanted, decompressed_batch_bytes_max):
         yield from _read_headers(batches, wanted, topic, partition, schema, (start, end))
@@ -319,22 +282,6 @@ def _compacted(
         edges = np.concatenate(([begin - 1], offsets[first:last], [stop]))
         holes = np.flatnonzero(np.diff(edges) > 1)
         yield from zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)
-
-
-def _unfit(batches: BatchColumns, number: int, topic: str, partition: int) -> CorruptRecordError:
-    header = batches.header(number)
-    reason = why_implausible(header)
-    if reason is None:
-        is_whole = verify_crc(batches.data, int(batches.position[number]), header)
-        reason = "its offsets are not above those of the batch before" if is_whole else "it does not match its checksum"
-    return CorruptRecordError(
-        f"the batch of offsets {header.base_offset} to {header.last_offset} in {topic}-{partition}: {reason}",
-        topic=topic,
-        partition=partition,
-        position=int(batches.position[number]),
-        start_offset=header.base_offset,
-        next_offset=header.next_offset,
-    )
 
 
 def _malformed(

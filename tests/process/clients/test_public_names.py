@@ -89,12 +89,13 @@ class Watch:
 
 sys.meta_path.insert(0, Watch())
 import seglog.arrow
-from seglog.arrow.decoding import decode
+from seglog.arrow.decoding import decode_verified
 from seglog.arrow.schema import schema_of
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.batch_columns import read_batches
 
 data = encode_batch([(0, b"k", b"v", [("h", b"x")]), (1, None, b"", [])])
-(found,) = decode(data, "t", 3, schema_of(headers=True))
+(found,) = decode_verified(read_batches(data), "t", 3, schema_of(headers=True))
 assert found.table.num_rows == 2
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

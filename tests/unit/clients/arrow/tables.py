@@ -1,15 +1,24 @@
 """Helpers for tests about Arrow: rows of a table as records, and records as a table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from seglog.arrow.schema import HEADERS
+from seglog.arrow.decoding import DecodedRecords, decode_verified
+from seglog.arrow.schema import HEADERS, SCHEMA
 from seglog_protocol.batch_builder import NewRecord
+from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.records import Record
 
 _MS_PER_US = 1000
+
+
+def decode(
+    data: bytes, topic: str, partition: int, schema: pa.Schema = SCHEMA, **options: int
+) -> Iterator[DecodedRecords]:
+    """The records of whole batches."""
+    return decode_verified(read_batches(data), topic, partition, schema, **options)
 
 
 def records_of(table: pa.Table | pa.RecordBatch) -> list[Record]:

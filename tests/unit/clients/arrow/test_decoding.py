@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.arrow import decoding
-from seglog.arrow.decoding import DecodedRecords, decode
+from seglog.arrow.decoding import DecodedRecords
 from seglog.arrow.schema import HEADERS, SCHEMA, schema_of
 from seglog_protocol import record_columns
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
@@ -24,7 +24,7 @@ from seglog_protocol.record_batch import (
 )
 from seglog_protocol.records import Record, decode_records
 from tests.support import each_case, examples
-from tests.unit.clients.arrow.tables import records_of
+from tests.unit.clients.arrow.tables import decode, records_of
 from tests.unit.protocol import golden
 from tests.unit.protocol.golden import batch_of
 
@@ -104,23 +104,6 @@ def test_some_columns_are_those_columns_of_the_whole_table_in_the_order_asked_fo
     whole = pa.Table.from_batches([part.table for part in decode(data, "t", 4, _ALL)], _ALL)
     some = pa.Table.from_batches([part.table for part in decode(data, "t", 4, schema_of(chosen))], schema_of(chosen))
     assert some.equals(whole.select(chosen))
-
-
-@settings(max_examples=examples(200))
-@given(_log(), st.data())
-def test_a_flipped_bit_ends_the_table_before_its_batch_and_names_its_offsets(
-    data: bytes, choices: st.DataObject
-) -> None:
-    headers = [(header, batch) for header, batch in iter_batches(data)]
-    number = choices.draw(st.integers(0, len(headers) - 1))
-    before = sum(header.size for header, _ in headers[:number])
-    damaged = bytearray(data)
-    position = choices.draw(st.integers(21, headers[number][0].size - 1))  # what the checksum covers
-    damaged[before + position] ^= 1 << choices.draw(st.integers(0, 7))
-    rows, error = _rows_and_error(bytes(damaged))
-    assert rows == _expected(data[:before])
-    assert (error.topic, error.partition, error.start_offset) == ("t", 4, headers[number][0].base_offset)
-    assert error.position == before
 
 
 @given(st.binary(max_size=40), st.integers(0, 4))
@@ -218,17 +201,6 @@ def test_a_last_batch_that_is_cut_short_is_left_out(data: bytes, choices: st.Dat
     cut = choices.draw(st.integers(0, len(data)))
     whole = max(end for end in ends if end <= cut)
     assert _rows(decode(data[:cut], "t", 4, _ALL)) == _expected(data[:whole])
-
-
-def test_bytes_that_begin_no_batch_are_an_error_with_their_place() -> None:
-    _, error = _rows_and_error(golden.TWO_RECORDS + bytes(100))
-    assert (error.topic, error.partition) == ("t", 4)
-
-
-def test_a_batch_that_does_not_lie_above_the_one_before_it_is_refused() -> None:
-    rows, error = _rows_and_error(golden.TWO_RECORDS * 2)
-    assert rows == golden.TWO_RECORDS_READ
-    assert "are not above" in error.message
 
 
 @settings(max_examples=examples(200))
