@@ -36,9 +36,6 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import MessageT
 
-TIMEOUT_SECONDS: Final = 60.0
-"""How long a transaction may take by default: Kafka's ``transaction.timeout.ms`` of producers."""
-
 END_SECONDS: Final = 5.0
 """How long a block that is cancelled, or a client that is closed, waits for the end of a transaction."""
 

@@ -6,7 +6,7 @@ the same as with a broker.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
@@ -21,13 +21,14 @@ from seglog.core.conversations import Ask, converse
 from seglog.core.records import FetchedBatch
 from seglog.directory.partition import PartitionFiles
 from seglog_protocol import messages
-from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import LogDirectoryError, SeglogError, UnknownTopicError
 from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted, Isolation
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from seglog.core.fetcher import OutOfRange
     from seglog.core.offsets import Place
     from seglog.core.records import ConsumerGap
@@ -36,18 +37,11 @@ if TYPE_CHECKING:
 class DirectoryConsumer(ConsumerBase):
     """Reads one topic from a log directory, up to the ends it had at the start; close it.
 
-    Made by ``LogDirectory.consumer``, whose partitions of a topic, and files of one, it is given.
+    Made by ``LogDirectory.consumer``.
     """
 
-    def __init__(
-        self,
-        partitions: Callable[[str], list[int]],
-        files: Callable[[str, int], PartitionFiles],
-        topic: str,
-        options: ConsumerOptions,
-    ) -> None:
-        self._partitions = partitions
-        self._open_files = files
+    def __init__(self, directory: "LogDirectory", topic: str, options: ConsumerOptions) -> None:
+        self._directory = directory
         self._files: dict[int, PartitionFiles] = {}
         self._aborted: dict[int, tuple[int, int, list[Aborted]]] = {}
         """By partition: the aborted transactions with batches from one offset to another."""
@@ -131,7 +125,7 @@ class DirectoryConsumer(ConsumerBase):
         found = [
             self._offsets(wanted, number, request.isolation)
             for wanted in request.partitions
-            for there in [self._partitions(wanted.topic)]
+            for there in [self._directory.partitions(wanted.topic)]
             for number in (there if wanted.partition is None else [wanted.partition])
         ]
         return Reply(0, messages.OffsetsReply(found).to_wire(), memoryview(b""))
@@ -156,7 +150,7 @@ class DirectoryConsumer(ConsumerBase):
 
     def _partition(self, topic: str, number: int) -> PartitionFiles:
         if number not in self._files:
-            self._files[number] = self._open_files(topic, number)
+            self._files[number] = self._directory.partition(topic, number)
         return self._files[number]
 
     def close(self) -> None:
@@ -225,7 +219,6 @@ class LogDirectory:
         on_out_of_range: "OutOfRange" = "error",
         on_gap: "Callable[[ConsumerGap], None] | None" = None,
         partition_bytes: int,
-        decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
     ) -> "DirectoryConsumer":
         """As ``Client.consumer`` without ``follow``. ``durable_only``: up to the recovery point on disk."""
         options = ConsumerOptions(
@@ -236,7 +229,6 @@ class LogDirectory:
             isolation=isolation,
             on_out_of_range=on_out_of_range,
             on_gap=on_gap,
-            decompressed_batch_bytes_max=decompressed_batch_bytes_max,
             partition_bytes=partition_bytes,
         )
-        return DirectoryConsumer(self.partitions, self.partition, topic, options)
+        return DirectoryConsumer(self, topic, options)
