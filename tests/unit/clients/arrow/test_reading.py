@@ -8,7 +8,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seglog
@@ -25,7 +25,7 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from seglog_protocol.records import decode_records
-from tests.support import each_case
+from tests.support import each_case, examples
 from tests.unit.clients.arrow.tables import records_of
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 
@@ -242,21 +242,28 @@ def test_a_range_within_compacted_batches() -> None:
         assert [(gap.start, gap.end) for gap in reader.gaps] == [(3, 5)]
 
 
-def test_damage_is_an_error_behind_the_rows_before_it_and_reading_goes_on_behind_it() -> None:
+@settings(max_examples=examples(200))
+@given(st.integers(0, 2), st.data())
+def test_damage_is_an_error_behind_the_rows_before_it_and_reading_goes_on_behind_it(
+    number: int, choices: st.DataObject
+) -> None:
     with fake_broker() as broker:
         fill(broker, 12)
-        damaged = bytearray(broker.logs["t"][0].batches[2])
-        damaged[CRC_POSITION] ^= 1
-        broker.logs["t"][0].batches[2] = bytes(damaged)
+        batches = broker.logs["t"][0].batches
+        damaged = bytearray(batches[number])
+        flipped = choices.draw(st.integers(CRC_POSITION, len(damaged) - 1))
+        damaged[flipped] ^= 1 << choices.draw(st.integers(0, 7))
+        batches[number] = bytes(damaged)
+        start, end = 3 * number, 3 * number + 3
         reader = seglog.read_arrow(broker.address, "t")
         rows: list[int] = []
         with pytest.raises(CorruptRecordError) as caught:
             rows.extend(offset for batch in reader for offset in batch.column("offset").to_pylist())
         error = caught.value
-        assert rows == list(range(6))
-        assert (error.topic, error.partition, error.start_offset, error.next_offset) == ("t", 0, 6, 9)
+        assert rows == list(range(start))
+        assert (error.topic, error.partition, error.start_offset, error.next_offset) == ("t", 0, start, end)
         behind = seglog.read_arrow(broker.address, "t", since=reader.positions() | {error.partition: error.next_offset})
-        assert behind.read_all().column("offset").to_pylist() == [9, 10, 11]
+        assert behind.read_all().column("offset").to_pylist() == list(range(end, 12))
 
 
 def test_a_bomb_is_an_error_with_the_limit_that_the_reader_was_given() -> None:
