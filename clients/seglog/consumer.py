@@ -128,7 +128,7 @@ class Consumer(ConsumerBase):
         return link.wait(lambda: asked.reply is not None, until - time.monotonic()) or until == asked.deadline
 
     def _ask(self, link: Link) -> bool:
-        asked = self._next_fetch(time.monotonic(), link.hello)
+        asked = self._next_fetch(time.monotonic())
         if asked is None:
             return False
         while self._cancellations:

@@ -20,7 +20,7 @@ from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.delivery import ProducerFacts, Promise, Receipt
 from seglog.core.errors import seconds_of
-from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
+from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
@@ -447,7 +447,7 @@ class Producer(ProducerFacts):
                 return
         now = time.monotonic()
         with self._lock:
-            request = core.request(sent, now, version=append_version(link.hello))
+            request = core.request(sent, now)
             look_up = core.look_up(now)
         if request is None:
             return

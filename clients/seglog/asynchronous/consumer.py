@@ -152,7 +152,7 @@ class Consumer(ConsumerBase):
     async def _ask(self, link: Link) -> bool:
         """Send the next fetch; False when there is nothing to fetch at this time."""
         moves = self._moves
-        asked = self._next_fetch(self.loop.now(), link.hello)
+        asked = self._next_fetch(self.loop.now())
         if asked is None:
             return False
         while self._cancellations:

@@ -21,7 +21,7 @@ from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.delivery import ProducerFacts, Promise, Receipt
 from seglog.core.errors import count_of
-from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent, append_version
+from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
@@ -379,7 +379,7 @@ class Producer(ProducerFacts):
                 core.refused(sent, error, self._loop.now())
                 return
         now = self._loop.now()
-        request = core.request(sent, now, version=append_version(link.hello))
+        request = core.request(sent, now)
         if request is None:
             return
         seconds = core.write_seconds(sent, now)

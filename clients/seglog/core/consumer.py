@@ -23,7 +23,7 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
+from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, decode_reply
 from seglog_protocol.record_batch import INT64_MAX
 
 ANSWER_SECONDS: Final = 30.0
@@ -144,13 +144,9 @@ class ConsumerBase:
         state.position = state.read_to = batch.end_offset
         return batch
 
-    def _next_fetch(self, now: float, hello: HelloReply) -> PendingFetch | None:
-        """The next fetch for the broker with this ``hello``, or None when there is nothing to fetch at this time.
-
-        The broker's version matters, because a consumer may reconnect to an older broker.
-        """
-        version = max(hello.apis.get(FetchRequest.api, ()), default=1)
-        request = self._fetcher.request(now, version=version)
+    def _next_fetch(self, now: float) -> PendingFetch | None:
+        """The next fetch, or None when there is nothing to fetch at this time."""
+        request = self._fetcher.request(now)
         if request is None:
             return None
         deadline = now + request.max_wait_ms / 1000 + ANSWER_SECONDS

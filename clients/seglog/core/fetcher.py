@@ -48,12 +48,6 @@ OutOfRange = Literal["error", "earliest", "latest"]
 FETCH_BYTES: Final = 16 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 FOLLOW_WAIT_MS: Final = 30_000
-TOPIC_IDS_VERSION: Final = 2
-"""First version of ``fetch`` with ``topic_ids``."""
-VERIFY_VERSION: Final = 3
-"""First version of ``fetch`` with ``verify``."""
-PARTITION_COUNTS_VERSION: Final = 3
-"""First version of ``fetch`` with ``partition_counts``."""
 DURABLE_PAUSE_SECONDS: Final = 0.05
 """Polling interval for records that are written but not yet durable, since a fetch cannot wait for durability."""
 GO_ON: Final = "; to continue after them, seek to "
@@ -188,11 +182,8 @@ class Fetcher:
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
-    def request(self, now: float, *, version: int = FetchRequest.version) -> FetchRequest | None:
-        """The next fetch, or None when there is nothing to fetch at this time.
-
-        ``version`` is the broker's newest; fields of later versions are left out.
-        """
+    def request(self, now: float) -> FetchRequest | None:
+        """The next fetch, or None when there is nothing to fetch at this time."""
         wanted = [s for s in self.states.values() if self._is_wanted(s)]
         ready = [s for s in wanted if s.retry_at <= now]
         if not ready:
@@ -211,18 +202,14 @@ class Fetcher:
                     s.partition,
                     offset=s.fetch_offset,
                     max_bytes=self._partition_bytes,
-                    verify=True if s.needs_verify and version >= VERIFY_VERSION else None,
+                    verify=s.needs_verify or None,
                 )
                 for s in ordered
             ],
             max_bytes=self._fetch_bytes,
             max_wait_ms=wait_ms,
-            topic_ids=self._topic_ids if version >= TOPIC_IDS_VERSION else None,
-            partition_counts=(
-                None
-                if self.partition_count is None or version < PARTITION_COUNTS_VERSION
-                else {self.topic: self.partition_count}
-            ),
+            topic_ids=self._topic_ids,
+            partition_counts=None if self.partition_count is None else {self.topic: self.partition_count},
             isolation=None if self._isolation == READ_UNCOMMITTED else READ_COMMITTED,
         )
 

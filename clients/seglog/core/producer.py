@@ -48,7 +48,6 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendReply,
     AppendRequest,
-    HelloReply,
     TopicDescription,
     TopicsReply,
     TopicsRequest,
@@ -65,8 +64,6 @@ ABORT_WAIT_SECONDS: Final = 1.0
 
 LOOK_UP_SECONDS: Final = 5.0
 """How often a producer at ack "none" asks for the topic's number of partitions."""
-TOPIC_IDS_VERSION: Final = 2
-"""First version of ``append`` with ``topic_ids`` and ``partition_counts``."""
 
 _log = logging.getLogger(__name__)
 
@@ -221,13 +218,8 @@ class ProducerCore:
         for batch in sent.batches:
             self.accumulator.build(batch)
 
-    def request(
-        self, sent: Sent, now: float, *, version: int = AppendRequest.version
-    ) -> tuple[AppendRequest, list[bytes]] | None:
-        """The message and payload to write; None when no batch is left to send, and then ``sent`` is not in flight.
-
-        ``version`` is the broker's newest; fields of later versions are left out.
-        """
+    def request(self, sent: Sent, now: float) -> tuple[AppendRequest, list[bytes]] | None:
+        """The message and payload to write; None when no batch is left to send, and then ``sent`` is not in flight."""
         if sent not in self.in_flight:
             return None  # the connection was lost meanwhile
         sent.at = now
@@ -249,8 +241,6 @@ class ProducerCore:
             AppendPartition(self.topic, batch.partition, len(data))
             for batch, data in zip(sent.batches, payload, strict=True)
         ]
-        if version < TOPIC_IDS_VERSION:
-            return AppendRequest(parts, ack=self.options.ack), payload
         ids = {self.topic: self.topic_id} if self.topic_id else None
         counts = {self.topic: self.partitions}
         return AppendRequest(parts, ack=self.options.ack, topic_ids=ids, partition_counts=counts), payload
@@ -478,8 +468,3 @@ class ProducerCore:
         return ClientTimeoutError(
             f"the buffer of {limits.buffer_bytes:,} bytes stayed full for {seconds_of(limits.delivery_seconds)}"
         )
-
-
-def append_version(hello: HelloReply) -> int:
-    """The newest version of ``append`` that a broker supports."""
-    return max(hello.apis.get(AppendRequest.api, ()), default=1)
