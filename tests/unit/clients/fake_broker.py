@@ -243,9 +243,8 @@ class FakeBroker:
                 continue
             for number in range(len(log)) if asked.partition is None else [asked.partition]:
                 part = log[number]
-                at = next(
-                    (r for r in part.records() if asked.timestamp is not None and r.timestamp >= asked.timestamp), None
-                )
+                wanted = asked.timestamp
+                at = None if wanted is None else next((r for r in part.records() if r.timestamp >= wanted), None)
                 results.append(
                     messages.OffsetsResult(
                         asked.topic,
