@@ -373,13 +373,6 @@ def on_append(answer: Callable[[messages.AppendRequest, memoryview], Answer | No
     return lambda request, payload: answer(request, payload) if isinstance(request, messages.AppendRequest) else None
 
 
-def speak_fetch_in_version_1(request: messages.Request, _payload: memoryview) -> Answer | None:
-    """A script: the broker is of a version that knows of no topic ids."""
-    if isinstance(request, messages.HelloRequest):
-        return messages.HelloReply("seglog", "old/1", {"fetch": [1, 1]}, {"frame_bytes_max": 100 * 1024 * 1024})
-    return None
-
-
 @contextmanager
 def fake_broker(**options: Any) -> Iterator[FakeBroker]:
     broker = FakeBroker(**options)

@@ -22,7 +22,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from tests.unit.clients.faces import Face, append, fetched, flush, heard, together
-from tests.unit.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker, speak_fetch_in_version_1
+from tests.unit.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker
 
 
 async def values(consumer: Any, count: int | None = None) -> list[int]:
@@ -204,23 +204,6 @@ async def test_every_fetch_names_the_topics_id_unless_the_broker_has_told_none(
         assert await numbers(client, **options) == [0, 1, 2]
         assert all(named == {"t": "i" * 22} for named in topic_ids_named(broker))
         assert topic_ids_named(broker)
-
-
-async def test_a_consumer_outlives_a_broker_that_is_replaced_by_one_of_an_older_version(face: Face) -> None:
-    async with face() as (broker, client):
-        broker.topic_ids = {"t": "i" * 22}
-        broker.fill(3)
-        consumer = await client.consumer("t", follow=True, start=0)
-        assert await values(consumer, 3) == [0, 1, 2]
-        broker.stop()
-        broker.requests.clear()
-        broker.script = speak_fetch_in_version_1
-        broker.fill(1, first=3)
-        broker.start()
-        assert await values(consumer, 1) == [3]
-        assert set(map(str, topic_ids_named(broker))) == {"None"}
-        fetches = [request for request in broker.requests if isinstance(request, messages.FetchRequest)]
-        assert {request.version_needed() for request in fetches} == {1}
 
 
 async def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told(face: Face) -> None:
