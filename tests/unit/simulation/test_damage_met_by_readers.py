@@ -73,11 +73,10 @@ async def _written(*, index_interval: int = 100) -> Written:
 class Reader:
     """A consumer that continues after damage, as with ``--skip-damaged``."""
 
-    def __init__(self, start: int, end: int, partition_bytes: int, version: int = FetchRequest.version) -> None:
+    def __init__(self, start: int, end: int, partition_bytes: int) -> None:
         self.fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], partition_bytes=partition_bytes)
         self.found: Found = []
         self.damaged: set[int] = set()
-        self.version = version
         self.asked = 0
 
     async def read(self, broker: Broker) -> None:
@@ -85,7 +84,7 @@ class Reader:
         while not self.fetcher.is_finished:
             self.asked += 1
             assert self.asked < 500, f"it goes round in circles at {state.position}"
-            request, generations = self.fetcher.request(0.0, version=self.version), self.fetcher.generations()
+            request, generations = self.fetcher.request(0.0), self.fetcher.generations()
             assert request is not None
             with await broker.fetch(request) as answer:
                 payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
