@@ -1,30 +1,11 @@
 """One append to a broker in this process."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest, AppendResult
-
-
-class Appends(Protocol):
-    """Appends in progress."""
-
-    spent: float
-
-    @property
-    def is_written(self) -> bool: ...
-
-    @property
-    def replies(self) -> Sequence[AppendReply | SeglogError] | None: ...
-
-    def keep_payloads(self) -> int: ...
-
-    def write_rest(self) -> Awaitable[None]: ...
-
-    def listen(self, listener: Callable[[], None], /) -> bool: ...
-
-    def wait(self) -> Awaitable[Sequence[AppendReply | SeglogError]]: ...
 
 
 class TakesAppends(Protocol):
@@ -36,13 +17,13 @@ class TakesAppends(Protocol):
         payloads: Sequence[memoryview],
         refused: Mapping[str, SeglogError] | None = None,
         /,
-    ) -> Appends: ...
+    ) -> PendingAppends: ...
 
 
 class OneAppend:
     """An append in progress."""
 
-    def __init__(self, appends: Appends) -> None:
+    def __init__(self, appends: PendingAppends) -> None:
         self._appends = appends
         self.write_rest = appends.write_rest
         self.listen = appends.listen

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.kafka import messages
-from seglog_protocol.kafka.error_codes import ErrorCode
+from tests.interop.handover import ask as ask_again
+from tests.interop.handover import produce
 from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, keep, settled, topic_ids
-from tests.interop.kafka_wire import Plain, Wire, request
+from tests.interop.kafka_wire import Plain, Wire
 from tests.interop.peer import Kafka, kafka_script
 
 ANSWERS: Final = Path(__file__).with_name("kafka_admin_answers.json")
@@ -816,7 +816,8 @@ def _write_records(wire: Wire) -> None:
 
     Their producer is known for a day, which the first three are older than.
     """
-    given = _producer_id(wire)
+    asked: dict[str, Plain] = {"transactional_id": None, "transaction_timeout_ms": 60_000}
+    given = ask_again(wire, "InitProducerId", asked, 4, "error_code")
     sequence = 0
     for topic, *times in (
         ("records", BASE_TIME),
@@ -826,26 +827,12 @@ def _write_records(wire: Wire) -> None:
     ):
         batch = encode_batch(
             [(timestamp, b"k", b"v", ()) for timestamp in times],
-            producer_id=given.producer_id,
-            producer_epoch=given.producer_epoch,
+            producer_id=given["producer_id"],
+            producer_epoch=given["producer_epoch"],
             base_sequence=sequence if topic == "records" else 0,
         )
         sequence += len(times)
-        data = messages.ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch))
-        wanted = messages.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
-        answer = wire.ask(messages.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[wanted]), 9)
-        assert isinstance(answer, messages.ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
-
-
-def _producer_id(wire: Wire) -> messages.InitProducerIdResponse:
-    while True:
-        given = wire.ask(request("InitProducerId", {"transactional_id": None, "transaction_timeout_ms": 60_000}), 4)
-        assert isinstance(given, messages.InitProducerIdResponse)
-        if given.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            assert given.error_code == ErrorCode.NONE, given
-            return given
-        time.sleep(0.1)
+        produce(wire, topic, batch)
 
 
 def _settled(answer: Plain, known: Mapping[str, str]) -> Plain:

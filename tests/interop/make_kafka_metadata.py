@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.kafka import messages
+from tests.interop.handover import produce
 from tests.interop.kafka_cases import create_topics, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
@@ -80,19 +80,10 @@ def create(wire: Wire, topics: dict[str, dict[str, str]]) -> None:
     )
 
 
-def produce(wire: Wire, topic: str) -> None:
+def fill(wire: Wire, topic: str) -> None:
     """Three records into partition 0, of the present, so that none expires."""
     now = time.time_ns() // 1_000_000
-    batch = encode_batch([(now + number, b"k%d" % number, b"v", ()) for number in range(3)])
-    data = messages.ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch))
-    wanted = messages.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
-    while True:
-        answer = wire.ask(messages.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[wanted]), 9)
-        assert isinstance(answer, messages.ProduceResponse)
-        code = answer.responses[0].partition_responses[0].error_code
-        if code == 0:
-            return
-        assert code in (3, 6), answer  # it is being made
+    produce(wire, topic, encode_batch([(now + number, b"k%d" % number, b"v", ()) for number in range(3)]))
 
 
 def write(kafka: Kafka) -> dict[str, dict[str, Plain]]:
@@ -101,7 +92,7 @@ def write(kafka: Kafka) -> dict[str, dict[str, Plain]]:
         create(wire, TOPICS)
         alter(wire, _TOPIC, "changed", ("retention.ms", _SET, "2000000"), ("segment.ms", _DELETE, None))
         for topic in TOPICS:
-            produce(wire, topic)
+            fill(wire, topic)
     with kafka.running(), Wire(kafka.port) as wire:
         alter(wire, _TOPIC, "changed", ("retention.ms", _DELETE, None), ("flush.messages", _SET, "7"))
         alter(wire, _TOPIC, "plain", ("segment.jitter.ms", _SET, "9"))
@@ -110,7 +101,7 @@ def write(kafka: Kafka) -> dict[str, dict[str, Plain]]:
         delete(wire, "again", "gone")
         create(wire, {"again": {"retention.ms": "5000000"}, "late": {"cleanup.policy": "compact"}})
         for topic in ("again", "late"):
-            produce(wire, topic)
+            fill(wire, topic)
         return {name: {"id": found, "config": settings(wire, name)} for name, found in topic_ids(wire).items()}
 
 

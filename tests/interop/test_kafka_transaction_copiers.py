@@ -1,14 +1,16 @@
 """Consume, transform, produce by programs of others in transactions, killed like the broker: each record once."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.copying import GROUP, KEYS, TRANSACTION_SECONDS, Copier, assert_each_record_is_copied_once
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import CLIENTS, environment_of, flink_program, go_program
+from tests.interop.client_programs import flink_program, go_program
 from tests.interop.peer import kafka_script
+from tests.interop.test_python_frameworks import with_quix_streams
 from tests.processes import Daemon
 
 RECORDS = int(os.environ.get("SEGLOG_TRANSACTION_RECORDS", "4000"))
@@ -40,14 +42,6 @@ def _with_kafkas_copier(running: Daemon, name: str, batch: int) -> list[str]:
     return [str(kafka_script()), "run", "org.apache.kafka.tools.TransactionalMessageCopier", *given, *modes]
 
 
-def _with_quix_streams(running: Daemon, name: str, batch: int) -> list[str]:
-    with skipped_where_absent("Quix Streams"):
-        python = environment_of("quix")
-    state = running.directory.parent / f"state of {name}"
-    command = [str(python), str(CLIENTS / "quix_copier.py"), "exactly-once", f"127.0.0.1:{running.kafka_port}"]
-    return [*command, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
-
-
 def _with_flink(running: Daemon, name: str, batch: int) -> list[str]:
     """It commits with each checkpoint, and what is in a checkpoint must be committed, however late that is."""
     with skipped_where_absent("Flink"):
@@ -63,7 +57,7 @@ def _counted(number: int) -> str:
 COPIERS = (
     Copier("franz-go", _with_franz_go),
     Copier("TransactionalMessageCopier", _with_kafkas_copier),
-    Copier("quix-streams", _with_quix_streams, _counted),
+    Copier("quix-streams", partial(with_quix_streams, "exactly-once"), _counted),
     Copier("flink", _with_flink, workers=1),
 )
 

@@ -34,10 +34,11 @@ def _with_state(framework: str, running: Daemon, name: str, _batch: int) -> list
     return [*_program(framework, f"{framework}_copier", running), str(running.directory.parent / f"state of {name}")]
 
 
-def _with_quix_streams(running: Daemon, name: str, batch: int) -> list[str]:
+def with_quix_streams(guarantee: str, running: Daemon, name: str, batch: int) -> list[str]:
+    """The command of the copier with Quix Streams, by the guarantee that it is to give."""
     python, program, server = _program("quix", "quix_copier", running)
     state = running.directory.parent / f"state of {name}"
-    return [python, program, "at-least-once", server, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
+    return [python, program, guarantee, server, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
 
 
 def _with_celery(program: str, running: Daemon, _name: str, _batch: int) -> list[str]:
@@ -82,7 +83,7 @@ STATELESS = (
 )
 
 COUNTING = (
-    Copier("Quix Streams", _with_quix_streams, number_of=_number_before_count),
+    Copier("Quix Streams", partial(with_quix_streams, "at-least-once"), number_of=_number_before_count),
     # One worker, which lives on: at a start or a rebalance Faust skips what it has read already, and acknowledges it.
     Copier("Faust", partial(_with_state, "faust"), workers=1, is_killed=False, number_of=_number_before_count),
     Copier("Bytewax", partial(_with_state, "bytewax"), workers=1, is_member=False, number_of=_number_before_count),
