@@ -115,16 +115,6 @@ class Client:
         found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count)
         return [unpack_consumed(record) for record in found]
 
-    def offset_for_time(self, topic: str, partition: int, time: int) -> int | None:
-        """The offset of the first record at or after an epoch ms; None if there is none."""
-        found = self._ask("offset_for_time", topic=topic, partition=partition, time=time)
-        return None if found is None else int(found)
-
-    def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """The earliest and the latest offset."""
-        earliest, latest = self._ask("ends", topic=topic, partition=partition)
-        return earliest, latest
-
     def keep_on(self, topic: str, seconds: float) -> int:
         """How many records it has produced by one producer, in so much time."""
         return int(self._ask("keep_on", topic=topic, seconds=seconds))

@@ -117,7 +117,9 @@ def test_an_idempotent_producer(program: Program, foreign: Client, broker: Daemo
 
 
 def test_kafkas_client_consumes_what_seglog_produces(program: Program, foreign: Client, broker: Daemon) -> None:
-    """With each codec, by offset and by time."""
+    """With each codec, from any offset."""
+    if not program.consumes:
+        pytest.skip(f"{program.name} is always a member of a group")
     sent = records(replace(program, produces_null_headers=True))
     with topic(broker, f"{program.name}-consumed", len(program.codecs)) as name:
         for partition, codec in enumerate(program.codecs):
@@ -129,14 +131,8 @@ def test_kafkas_client_consumes_what_seglog_produces(program: Program, foreign: 
                     producer.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition)
             assert [batch.codec for batch in stored(broker, name, partition)] == [Codec[codec.upper()]]
             expected = [(offset, *record) for offset, record in enumerate(sent)]
-            if program.consumes:
-                assert foreign.consume(name, partition, 0, len(sent)) == expected
-                assert foreign.consume(name, partition, 2, 2) == expected[2:]
-            assert foreign.ends(name, partition) == (0, len(sent))
-            at = foreign.offset_for_time(name, partition, START_MS + 1500)
-            assert at == 2
-            assert not program.consumes or foreign.consume(name, partition, at, 1) == [expected[2]]
-            assert foreign.offset_for_time(name, partition, START_MS + 3001) is None
+            assert foreign.consume(name, partition, 0, len(sent)) == expected
+            assert foreign.consume(name, partition, 2, 2) == expected[2:]
 
 
 def test_a_member_of_a_group_goes_on_where_the_last_one_was(program: Program, foreign: Client, broker: Daemon) -> None:

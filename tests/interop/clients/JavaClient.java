@@ -16,7 +16,6 @@ import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -57,16 +56,6 @@ public final class JavaClient {
         return produce(place, step);
       case "consume":
         return consume(place, step.get("offset").asLong(), step.get("count").asInt());
-      case "offset_for_time":
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(null)) {
-          OffsetAndTimestamp found = consumer.offsetsForTimes(Map.of(place, step.get("time").asLong())).get(place);
-          return found == null ? null : found.offset();
-        }
-      case "ends":
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(null)) {
-          return List.of(
-              consumer.beginningOffsets(List.of(place)).get(place), consumer.endOffsets(List.of(place)).get(place));
-        }
       case "keep_on":
         return keepOn(place, step.get("seconds").asDouble());
       case "login":

@@ -64,19 +64,6 @@ async def consume(topic: str, partition: int, offset: int, count: int) -> list[C
         return [(each.offset, each.key, each.value, list(each.headers), each.timestamp) for each in found]
 
 
-async def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    async with AIOKafkaConsumer(**settings()) as consumer:
-        place = TopicPartition(topic, partition)
-        found = (await consumer.offsets_for_times({place: time}))[place]
-        return None if found is None else int(found.offset)
-
-
-async def ends(topic: str, partition: int) -> list[int]:
-    async with AIOKafkaConsumer(**settings()) as consumer:
-        place = TopicPartition(topic, partition)
-        return [(await consumer.beginning_offsets([place]))[place], (await consumer.end_offsets([place]))[place]]
-
-
 async def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
     own = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     async with AIOKafkaConsumer(topic, **settings(), group_id=group, **own) as consumer:
@@ -112,5 +99,5 @@ def _waited(step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]
 
 
 if __name__ == "__main__":
-    steps = (produce, consume, offset_for_time, ends, group, login, keep_on)
+    steps = (produce, consume, group, login, keep_on)
     serve({step.__name__: _waited(step) for step in steps})

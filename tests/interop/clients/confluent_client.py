@@ -78,19 +78,6 @@ def consume(topic: str, partition: int, offset: int, count: int) -> list[Consume
         ]
 
 
-def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    with _consumer() as consumer:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, time)], TIMEOUT_SECONDS)
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return None if found.offset < 0 else int(found.offset)
-
-
-def ends(topic: str, partition: int) -> list[int]:
-    with _consumer() as consumer:
-        return list(consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_SECONDS))
-
-
 def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
     with _consumer(group, "earliest") as consumer:
         consumer.subscribe([topic])
@@ -129,5 +116,5 @@ def keep_on(topic: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    steps = (produce, consume, offset_for_time, ends, group, login, keep_on)
+    steps = (produce, consume, group, login, keep_on)
     serve({step.__name__: step for step in steps})

@@ -8,8 +8,6 @@ step                      arguments                                             
 ========================  ==========================================================  =============================
 produce                   topic, partition, acks, codec, idempotent, records          offset of the first record
 consume                   topic, partition, offset, count                             records
-offset_for_time           topic, partition, time                                      offset, null for none
-ends                      topic, partition                                            [earliest, latest]
 group                     topic, group, count                                         [partition, offset] of each
 login                                                                                 null
 keep_on                   topic, seconds                                              records that were sent

@@ -70,19 +70,6 @@ def consume(topic: str, partition: int, offset: int, count: int) -> list[Consume
         ]
 
 
-def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    with _consumer() as consumer:
-        place = TopicPartition(topic, partition)
-        found = consumer.offsets_for_times({place: time})[place]
-        return None if found is None else int(found.offset)
-
-
-def ends(topic: str, partition: int) -> list[int]:
-    with _consumer() as consumer:
-        place = TopicPartition(topic, partition)
-        return [consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]]
-
-
 def group(topic: str, group: str, count: int) -> list[tuple[int, int]]:
     own = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "max_poll_records": 1}
     with _consumer(topic, group_id=group, **own) as consumer:
@@ -115,5 +102,5 @@ def keep_on(topic: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    steps = (produce, consume, offset_for_time, ends, group, login, keep_on)
+    steps = (produce, consume, group, login, keep_on)
     serve({step.__name__: step for step in steps})

@@ -70,16 +70,6 @@ const steps = {
       await producer.disconnect()
     }
   },
-  offset_for_time: ({ topic, partition, time }) => withAdmin(async (admin) => {
-    const ends = await admin.fetchTopicOffsets(topic)
-    const found = await admin.fetchTopicOffsetsByTimestamp(topic, time)
-    const at = Number(found.find((one) => one.partition === partition).offset)
-    return at === Number(ends.find((one) => one.partition === partition).high) ? null : at // it gives the end for none
-  }),
-  ends: ({ topic, partition }) => withAdmin(async (admin) => {
-    const found = (await admin.fetchTopicOffsets(topic)).find((one) => one.partition === partition)
-    return [Number(found.low), Number(found.high)]
-  }),
   async keep_on({ topic, seconds }) {
     const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner })
     await producer.connect()

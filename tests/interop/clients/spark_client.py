@@ -38,7 +38,7 @@ SPARK = session()
 
 
 def produce(topic: str, partition: int, acks: str, codec: str, idempotent: bool, records: list[Record]) -> int | None:
-    first = None if acks == "0" else ends(topic, partition)[1]
+    first = None if acks == "0" else _end(topic, partition)
     rows = [(at, partition, key, value, headers) for at, (key, value, headers, _) in enumerate(records)]
     table = SPARK.createDataFrame(rows, SCHEMA).coalesce(1).sortWithinPartitions("at").drop("at")
     settings = {
@@ -82,25 +82,12 @@ def consume(topic: str, partition: int, offset: int, count: int) -> list[Consume
     ]
 
 
-def offset_for_time(topic: str, partition: int, time: int) -> int | None:
-    table = _table(
-        topic,
-        partition,
-        startingOffsetsByTimestamp=time,
-        startingOffsetsByTimestampStrategy="latest",
-        endingOffsets="latest",
-    )
-    (found,) = table.selectExpr("min(offset)").collect()
-    return None if found[0] is None else int(found[0])
-
-
-def ends(topic: str, partition: int) -> list[int]:
-    """Of a partition that begins with its first offset: that is all that an empty table tells."""
+def _end(topic: str, partition: int) -> int:
     table = _table(topic, partition, startingOffsets="earliest", endingOffsets="latest")
-    ((earliest, latest),) = table.selectExpr("min(offset)", "max(offset)").collect()
-    return [0, 0] if earliest is None else [earliest, latest + 1]
+    ((latest,),) = table.selectExpr("max(offset)").collect()
+    return 0 if latest is None else int(latest) + 1
 
 
 if __name__ == "__main__":
-    serve({step.__name__: step for step in (produce, consume, offset_for_time, ends)})
+    serve({step.__name__: step for step in (produce, consume)})
     SPARK.stop()

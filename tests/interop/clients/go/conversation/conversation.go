@@ -84,7 +84,6 @@ type Step struct {
 	Packed     [][]any `json:"records"`
 	Offset     int64   `json:"offset"`
 	Count      int     `json:"count"`
-	Time       int64   `json:"time"`
 	Group      string  `json:"group"`
 	Seconds    float64 `json:"seconds"`
 }

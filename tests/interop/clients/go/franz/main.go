@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -57,35 +56,10 @@ func do(step *conversation.Step) (any, error) {
 	if step.Do == "keep_on" {
 		return keepOn(step)
 	}
-	own := client()
-	defer own.Close()
 	if step.Do == "login" {
+		own := client()
+		defer own.Close()
 		return nil, own.Ping(ctx)
-	}
-	admin := kadm.NewClient(own)
-	switch step.Do {
-	case "offset_for_time":
-		listed, err := admin.ListOffsetsAfterMilli(ctx, step.Time, step.Topic)
-		if err != nil {
-			return nil, err
-		}
-		found, _ := listed.Lookup(step.Topic, step.Partition)
-		if found.Err != nil || found.Timestamp < 0 { // kadm gives the end of the partition where there is none
-			return nil, found.Err
-		}
-		return found.Offset, nil
-	case "ends":
-		starts, err := admin.ListStartOffsets(ctx, step.Topic)
-		if err != nil {
-			return nil, err
-		}
-		ends, err := admin.ListEndOffsets(ctx, step.Topic)
-		if err != nil {
-			return nil, err
-		}
-		start, _ := starts.Lookup(step.Topic, step.Partition)
-		end, _ := ends.Lookup(step.Topic, step.Partition)
-		return []int64{start.Offset, end.Offset}, nil
 	}
 	return nil, fmt.Errorf("no step %q", step.Do)
 }
