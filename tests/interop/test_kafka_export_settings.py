@@ -14,9 +14,7 @@ from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_wire import Wire
 from tests.interop.make_kafka_metadata import alter, create, settings
-from tests.interop.peer import KAFKA_VERSION, Kafka, free_ports, kafka_script
-from tests.interop.sasl_client import SCRAM
-from tests.interop.sasl_conversation import USERS, Conversation
+from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
 from tests.interop.test_kafka_export import export
 from tests.processes import daemon
 
@@ -84,14 +82,14 @@ def accounts(wire: Wire) -> list[Any]:
 
 
 @contextmanager
-def kafka_of_export(kafka: Kafka, *more: str) -> Iterator[Wire]:
+def kafka_of_export(kafka: Kafka) -> Iterator[Wire]:
     """A Kafka with the ``server.properties`` of an export, but for its ports."""
     text = (kafka.directory / "server.properties").read_text(encoding="iso-8859-1")
     assert "node.id=1\n" in text
     assert f"log.dirs={kafka.directory}\n" in text
     mine = text.replace("localhost:9092", kafka.address).replace("localhost:9093", f"127.0.0.1:{kafka.port + 1}")
     lines = [line for line in mine.splitlines() if not line.startswith("#")]
-    with kafka.running(*lines, *more), Wire(kafka.port) as wire:
+    with kafka.running(*lines), Wire(kafka.port) as wire:
         yield wire
 
 
@@ -120,15 +118,7 @@ def test_a_kafka_has_the_accounts_and_all_settings_of_an_export(tmp_path: Path) 
     assert "changed: topic most: min.insync.replicas is 1 instead of 2147483647" in told
     assert "changed: broker 1: log.retention.check.interval.ms=300001 is left out, Kafka sets it in its file" in told
     assert "changed: accounts go along, but the listeners in server.properties ask for none" in told
-    port = free_ports()
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    with kafka_of_export(
-        kafka,
-        f"listeners=PLAINTEXT://{kafka.address},SASL://127.0.0.1:{port},CONTROLLER://127.0.0.1:{kafka.port + 1}",
-        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        f"sasl.enabled.mechanisms={','.join(SCRAM)}",
-        *(f"listener.name.sasl.{mechanism.lower()}.sasl.jaas.config={module}" for mechanism in SCRAM),
-    ) as wire:
+    with kafka_of_export(kafka) as wire:
         assert seen(wire) == ours
         expected = {
             "least": TOPICS["least"] | {"segment.bytes": str(SEGMENT_BYTES_MIN_KAFKA)},
@@ -147,10 +137,3 @@ def test_a_kafka_has_the_accounts_and_all_settings_of_an_export(tmp_path: Path) 
         assert of_file["num.partitions"] == "3"
         assert of_file["log.segment.bytes"] == str(64 << 20)
         assert accounts(wire) == users
-        for mechanism in SCRAM:
-            for name in USERS:
-                with Conversation({"SASL": port}, "SASL") as talk:
-                    assert talk.scram_login(mechanism, name).error_code == 0
-                    talk.is_served()
-            with Conversation({"SASL": port}, "SASL") as talk:
-                assert talk.scram_login(mechanism, "alice", "another password").error_code != 0

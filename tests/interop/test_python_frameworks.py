@@ -41,26 +41,21 @@ def with_quix_streams(guarantee: str, running: Daemon, name: str, batch: int) ->
     return [python, program, guarantee, server, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
 
 
-def _with_celery(program: str, running: Daemon, _name: str, _batch: int) -> list[str]:
-    return _program("celery", program, running)
+def _with_celery(running: Daemon, _name: str, _batch: int) -> list[str]:
+    return _program("celery", "celery_copier", running)
 
 
-def _sent_by(program: str, running: Daemon, records: int) -> list[str]:
-    return [*_program("celery", program, running), str(records)]
+def _sent_by_celery(running: Daemon, records: int) -> list[str]:
+    return [*_program("celery", "celery_copier", running), str(records)]
 
 
 def _number_before_count(value: bytes) -> int:
     return int(value.split()[0])
 
 
-def _body(value: bytes) -> bytes:
-    """The body of a message of kombu."""
-    return base64.b64decode(json.loads(value)["body"])
-
-
 def _argument(value: bytes) -> int:
-    """The argument of a task of Celery."""
-    arguments, _, _ = json.loads(_body(value))
+    """The argument of a task of Celery, in the body of a message of kombu."""
+    arguments, _, _ = json.loads(base64.b64decode(json.loads(value)["body"]))
     return int(arguments[0])
 
 
@@ -68,18 +63,7 @@ STATELESS = (
     Copier("FastStream on aiokafka", partial(_with_faststream, "aiokafka")),
     Copier("FastStream on confluent-kafka", partial(_with_faststream, "confluent")),
     Copier("Pathway", partial(_with_state, "pathway"), workers=1, is_member=False),
-    Copier(
-        "kombu",
-        partial(_with_celery, "kombu_copier"),
-        sender=partial(_sent_by, "kombu_copier"),
-        number_of=lambda value: int(_body(value)),
-    ),
-    Copier(
-        "Celery",
-        partial(_with_celery, "celery_copier"),
-        sender=partial(_sent_by, "celery_copier"),
-        number_of=_argument,
-    ),
+    Copier("Celery", _with_celery, sender=_sent_by_celery, number_of=_argument),
 )
 
 COUNTING = (
