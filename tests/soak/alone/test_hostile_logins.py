@@ -35,21 +35,9 @@ MARK: Final = "Hunter2-kGqx"
 HANDSHAKES: Final = 500
 
 
-class SecureHealthyClient(HealthyClient):
+def healthy_client(attacked: Secured) -> HealthyClient:
     """It speaks the native protocol within TLS, and has logged in."""
-
-    def __init__(self, attacked: Secured) -> None:
-        Healthy.__init__(self)
-        self._asking = SecureAsking(attacked.port, attacked.context(), "alice", PASSWORDS["alice"])
-
-
-class SecureHealthyKafkaClient(HealthyKafkaClient):
-    """It speaks Kafka's protocol within TLS, and has logged in."""
-
-    def __init__(self, attacked: Secured) -> None:
-        Healthy.__init__(self)
-        port = attacked.kafka_ports["SASL_SSL"]
-        self._peer = SecureKafkaPeer(port, attacked.context(), "alice", PASSWORDS["alice"])
+    return HealthyClient(SecureAsking(attacked.port, attacked.context(), "alice", PASSWORDS["alice"]))
 
 
 def besiege(
@@ -116,7 +104,8 @@ def test_failed_logins_affect_nobody_else_are_counted_and_tell_no_secret(tmp_pat
     settings = ("--set", "connection.failed.authentication.delay.ms=20")
     with secured(tmp_path, *settings, protocol="SASL_PLAINTEXT", under=()) as attacked:
         make_topics(attacked.running, attacked.connect)
-        healthy, each = SecureHealthyKafkaClient(attacked), count // 2
+        peer = SecureKafkaPeer(attacked.kafka_ports["SASL_SSL"], attacked.context(), "alice", PASSWORDS["alice"])
+        healthy, each = HealthyKafkaClient(peer), count // 2
         found = besiege(attacked, healthy, ("failing", "failing"), each, each, soak_seed(), peers=1)
         print(f"  {found['sent'] / max(1, found['seconds']):,.0f} failed logins a second")
         secrets = list(secrets_of(attacked))
@@ -144,7 +133,7 @@ def test_some_thousands_of_changed_logins_and_requests_within_tls_affect_nobody_
     wrapped = int(os.environ.get("SEGLOG_SOAK_WRAPPED") or max(1_500, soak_scaled(15_000)))
     with secured(tmp_path, under=()) as attacked:  # the peers read the metrics, too
         make_topics(attacked.running, attacked.connect)
-        healthy = SecureHealthyClient(attacked)
+        healthy = healthy_client(attacked)
         found = besiege(attacked, healthy, ("logins", "wrapped"), logins, wrapped, soak_seed(), peers=1)
         secrets = list(secrets_of(attacked))
         judge(attacked.running, found)
@@ -203,7 +192,7 @@ def storm(port: int, context: ssl.SSLContext) -> None:
 def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str) -> None:
     with secured(tmp_path) as attacked, attacked.connect() as admin:
         make_topics(attacked.running, attacked.connect)
-        healthy = SecureHealthyClient(attacked)
+        healthy = healthy_client(attacked)
         healthy.start()
         assert attacked.running.process is not None
         before = memory_mib(attacked.running.process.pid, "VmRSS")
@@ -226,7 +215,7 @@ def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str
 def test_handshakes_that_are_half_done_and_silent_end_after_a_time(tmp_path: Path) -> None:
     with secured(tmp_path) as attacked, attacked.connect() as admin:
         make_topics(attacked.running, attacked.connect)
-        healthy = SecureHealthyClient(attacked)
+        healthy = healthy_client(attacked)
         healthy.start()
         hello = client_hello()
         silent = []

@@ -25,9 +25,9 @@ KAFKA: Final = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
 class HealthyClient(Healthy):
     """It speaks the native protocol."""
 
-    def __init__(self, running: Daemon) -> None:
+    def __init__(self, asking: Asking) -> None:
         super().__init__()
-        self._asking = Asking(running.port)
+        self._asking = asking
 
     def append_and_fetch(self) -> None:
         batch = encode_batch([(-1, b"key", b"value", ())])
@@ -46,9 +46,9 @@ class HealthyClient(Healthy):
 class HealthyKafkaClient(Healthy):
     """It speaks Kafka's protocol."""
 
-    def __init__(self, running: Daemon) -> None:
+    def __init__(self, peer: Peer) -> None:
         super().__init__()
-        self._peer = Peer(running.kafka_port)
+        self._peer = peer
 
     def append_and_fetch(self) -> None:
         batch = encode_batch([(-1, b"key", b"value", ())])
@@ -78,10 +78,15 @@ class Wire(NamedTuple):
 
 
 NATIVE: Final = Wire(
-    HealthyClient, "tests.process.faults.hostile_peer", lambda running: running.port, 2, 120_000, 12_000
+    lambda running: HealthyClient(Asking(running.port)),
+    "tests.process.faults.hostile_peer",
+    lambda running: running.port,
+    2,
+    120_000,
+    12_000,
 )
 ON_KAFKAS_PORT: Final = Wire(
-    HealthyKafkaClient,
+    lambda running: HealthyKafkaClient(Peer(running.kafka_port)),
     "tests.process.faults.hostile_kafka_peer",
     lambda running: running.kafka_port,
     8,  # they wait for much of their time, because fetches of nothing but errors are answered late
