@@ -22,7 +22,7 @@ import yaml
 
 from seglog.cli.dispatch import parse
 from seglog_broker.config import load_config
-from tests.kafka_metadata import brokers_at
+from tests.interop.kafka_wire import Wire, plain, request
 from tests.processes import clean_environment, free_port
 from tests.support import REPOSITORY, each_case, missing
 
@@ -247,8 +247,12 @@ def test_clients_of_each_listener_are_told_an_address_that_they_can_reach(file: 
     }
     command = [sys.executable, "-m", "seglog_broker", "--data", str(tmp_path / "data"), "--log-format", "json"]
     with started(*command, environment=clean_environment(**here)) as ready:
-        told = [brokers_at(address) for address in ready["kafka"].split(", ")]
-    assert told == [[(1, host, port)] for host, port in ADVERTISED[file]]
+        told = []
+        for address in ready["kafka"].split(", "):
+            with Wire(int(address.rpartition(":")[2])) as wire:
+                [broker] = plain(wire.ask(request("Metadata", {"topics": []}), 1))["brokers"]
+                told.append((broker["node_id"], broker["host"], broker["port"]))
+    assert told == [(1, host, port) for host, port in ADVERTISED[file]]
 
 
 def test_the_pages_compose_file_is_one_by_the_specification() -> None:
