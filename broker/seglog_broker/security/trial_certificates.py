@@ -100,7 +100,6 @@ def make_certificates(folder: Path, hosts: Sequence[str], clients: Sequence[str]
     for name in clients:
         if not _NAME.fullmatch(name):
             raise InvalidConfigError(f"{name} cannot be a client: use letters, digits and . _ @ -", key="")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     wanted = [] if (folder / SERVER).exists() and not hosts else [SERVER]
     wanted += [_file_of(name) for name in clients]
     for file in wanted:
@@ -116,7 +115,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], clients: Sequence[str]
         authority = trustme.CA(organization_name=_ORGANISATION)
         contents = {AUTHORITY: authority.cert_pem.bytes(), AUTHORITY_KEY: authority.private_key_pem.bytes()}
     contents.update(_issued(authority, hosts if SERVER in wanted else None, clients))
-    for file, content in contents.items():  # only when all are there
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # only when all are there
+    for file, content in contents.items():
         _write(folder / file, content)
     return list(contents)
 

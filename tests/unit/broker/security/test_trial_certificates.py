@@ -88,7 +88,7 @@ def test_a_name_that_is_no_file_or_no_host_is_refused_and_leaves_nothing_behind(
 
 
 def test_a_host_that_is_none_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--to", str(tmp_path), "--host", "no host"]) == EXIT_USAGE
+    assert main(["--to", str(tmp_path / "certs"), "--host", "no host"]) == EXIT_USAGE
     assert "cannot be for one of these hosts" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
