@@ -42,17 +42,12 @@ def _metrics(client: "Client", options: Options) -> int:
 
 def chosen(client: "Client", names: Sequence[str]) -> "list[MetricFamily]":
     """The families of these names, which may be patterns or lack ``seglog_``. Raises InputError for an unknown one."""
-    if not names:
-        return client.samples()
-    if not any(character in name for name in names for character in _PATTERN):
-        wanted = [name for given in names for name in (given, f"{_PREFIX}{given}")]
-        found = client.samples(wanted)
-    else:
-        found = client.samples()
+    has_patterns = any(character in name for name in names for character in _PATTERN)
+    found = client.samples([] if has_patterns else [name for given in names for name in (given, f"{_PREFIX}{given}")])
     for name in names:
         if not any(_is(family.name, name) for family in found):
             raise InputError(_unknown(name, [family.name for family in client.samples()]))
-    return [family for family in found if any(_is(family.name, name) for name in names)]
+    return [family for family in found if not names or any(_is(family.name, name) for name in names)]
 
 
 def _is(family: str, name: str) -> bool:

@@ -44,10 +44,6 @@ def _words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _preserved(text: str) -> tuple[str, ...]:
-    return () if text == "none" else _words(text, PRESERVED)
-
-
 def _groups(text: str) -> tuple[str, ...]:
     words = _words(text, ("partition", *PERIODS))
     if len(set(words) & set(PERIODS)) > 1:
@@ -163,7 +159,7 @@ COMMAND: Final = Group(
             *_range(),
             Option(
                 ["--preserve"],
-                type=Checked("LIST", _preserved),
+                type=Checked("LIST", lambda text: () if text == "none" else _words(text, PRESERVED)),
                 default=",".join(PRESERVED),
                 help="What a record keeps besides value and headers, or `none`. Without partition, its key decides "
                 "where it goes; without timestamp, it gets the time of writing.",
