@@ -3,12 +3,14 @@
 import math
 import os
 import random
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, iscoroutinefunction, signature
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -61,6 +63,22 @@ def examples(count: int) -> int:
     The profile of Hypothesis that is loaded decides, see ``tests/conftest.py``: for each 100 it has its own number.
     """
     return max(EXAMPLES_MIN, count * settings().max_examples // 100)
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions ``work`` calls, Python's and C's: what it costs, on any machine."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 def each_case(

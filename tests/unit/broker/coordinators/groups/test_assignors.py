@@ -1,8 +1,7 @@
 """The assignors: examples whose results are Kafka's, and what holds for every group."""
 
 import random
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -11,12 +10,13 @@ from hypothesis import strategies as st
 
 from seglog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, Subscriber
 from seglog_protocol.steps import finished
-from tests.support import each_case
+from tests.support import calls_of, each_case
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
 Assigned = dict[str, dict[bytes, set[int]]]
-Group = tuple[dict[str, Subscriber], dict[bytes, int]]
+Sizes = dict[bytes, int]
+Group = tuple[dict[str, Subscriber], Sizes]
 """Members, and how many partitions each topic has."""
 
 
@@ -44,40 +44,38 @@ def plain(assignments: Mapping[str, Assignment]) -> Assigned:
 # --- range, on the examples of Kafka's tests --------------------------------------------------------------------------
 
 
-def test_a_topic_is_divided_into_ranges_of_which_the_first_are_larger() -> None:
-    members = {"A": subscriber([T1, T3]), "B": subscriber([T1, T3])}
-    assert plain(assign("range", members, {T1: 3, T3: 2})) == {"A": {T1: {0, 1}, T3: {0}}, "B": {T1: {2}, T3: {1}}}
-
-
-def test_only_subscribers_of_a_topic_have_ranges_of_it() -> None:
-    members = {"A": subscriber([T1, T2]), "B": subscriber([T3]), "C": subscriber([T2, T3])}
-    assert plain(assign("range", members, {T1: 3, T2: 3, T3: 2})) == {
-        "A": {T1: {0, 1, 2}, T2: {0, 1}},
-        "B": {T3: {0}},
-        "C": {T2: {2}, T3: {1}},
-    }
-
-
-def test_members_without_a_range_have_nothing() -> None:
-    members = {name: subscriber([T1, T3]) for name in "ABC"}
-    assert plain(assign("range", members, {T1: 3, T3: 2})) == {
-        "A": {T1: {0}, T3: {0}},
-        "B": {T1: {1}, T3: {1}},
-        "C": {T1: {2}},
-    }
-
-
-def test_ranges_do_not_depend_on_what_members_had() -> None:
-    members = {
-        "A": subscriber([T1], {T1: {0, 1, 2}, T2: {0}}),
-        "B": subscriber([T1, T2, T3], {T2: {1}}),
-        "C": subscriber([T2], {T2: {2}, T3: {0, 1}}),
-    }
-    assert plain(assign("range", members, {T1: 3, T2: 3, T3: 2})) == {
-        "A": {T1: {0, 1}},
-        "B": {T1: {2}, T2: {0, 1}, T3: {0, 1}},
-        "C": {T2: {2}},
-    }
+@each_case(
+    ("members", "partitions", "expected"),
+    [
+        (
+            {"A": subscriber([T1, T3]), "B": subscriber([T1, T3])},
+            {T1: 3, T3: 2},
+            {"A": {T1: {0, 1}, T3: {0}}, "B": {T1: {2}, T3: {1}}},
+        ),
+        (
+            {"A": subscriber([T1, T2]), "B": subscriber([T3]), "C": subscriber([T2, T3])},
+            {T1: 3, T2: 3, T3: 2},
+            {"A": {T1: {0, 1, 2}, T2: {0, 1}}, "B": {T3: {0}}, "C": {T2: {2}, T3: {1}}},
+        ),
+        (
+            {name: subscriber([T1, T3]) for name in "ABC"},
+            {T1: 3, T3: 2},
+            {"A": {T1: {0}, T3: {0}}, "B": {T1: {1}, T3: {1}}, "C": {T1: {2}}},
+        ),
+        (
+            {
+                "A": subscriber([T1], {T1: {0, 1, 2}, T2: {0}}),
+                "B": subscriber([T1, T2, T3], {T2: {1}}),
+                "C": subscriber([T2], {T2: {2}, T3: {0, 1}}),
+            },
+            {T1: 3, T2: 3, T3: 2},
+            {"A": {T1: {0, 1}}, "B": {T1: {2}, T2: {0, 1}, T3: {0, 1}}, "C": {T2: {2}}},
+        ),
+    ],
+    ids=["the first are larger", "subscribers alone", "some without a range", "whatever members had"],
+)
+def test_a_topic_is_divided_into_ranges(members: dict[str, Subscriber], partitions: Sizes, expected: Assigned) -> None:
+    assert plain(assign("range", members, partitions)) == expected
 
 
 def test_static_members_have_the_same_ranges_when_they_return_with_another_id() -> None:
@@ -99,23 +97,43 @@ def sizes(assigned: Assigned) -> dict[str, int]:
     return {member: sum(map(len, topics.values())) for member, topics in assigned.items()}
 
 
-def test_a_member_more_gets_what_the_others_have_too_much() -> None:
-    members = {
-        "A": subscriber([T1, T2], {T1: {0, 2}, T2: {0}}),
-        "B": subscriber([T1, T2], {T1: {1}, T2: {1, 2}}),
-        "C": subscriber([T1, T2]),
-    }
-    now = plain(assign("uniform", members, {T1: 3, T2: 3}))
-    assert now == {"A": {T1: {0, 2}}, "B": {T1: {1}, T2: {1}}, "C": {T2: {0, 2}}}
-
-
-def test_a_member_less_leaves_the_others_what_they_have() -> None:
-    members = {
-        "A": subscriber([T1, T2], {T1: {0}, T2: {0}}),
-        "B": subscriber([T1, T2], {T1: {1}, T2: {1}}),
-    }
-    now = plain(assign("uniform", members, {T1: 3, T2: 3}))
-    assert now == {"A": {T1: {0, 2}, T2: {0}}, "B": {T1: {1}, T2: {1, 2}}}
+@each_case(
+    ("members", "partitions", "expected"),
+    [
+        (
+            {
+                "A": subscriber([T1, T2], {T1: {0, 2}, T2: {0}}),
+                "B": subscriber([T1, T2], {T1: {1}, T2: {1, 2}}),
+                "C": subscriber([T1, T2]),
+            },
+            {T1: 3, T2: 3},
+            {"A": {T1: {0, 2}}, "B": {T1: {1}, T2: {1}}, "C": {T2: {0, 2}}},
+        ),
+        (
+            {"A": subscriber([T1, T2], {T1: {0}, T2: {0}}), "B": subscriber([T1, T2], {T1: {1}, T2: {1}})},
+            {T1: 3, T2: 3},
+            {"A": {T1: {0, 2}, T2: {0}}, "B": {T1: {1}, T2: {1, 2}}},
+        ),
+        (
+            {"A": subscriber([T1], {T1: {0}}), "B": subscriber([T1], {T1: {1, 2}})},
+            {T1: 3},
+            {"A": {T1: {0}}, "B": {T1: {1, 2}}},
+        ),
+        (
+            {"A": subscriber([T1, T2], {T1: {0, 1}}), "B": subscriber([T1, T2], {T2: {0, 1}})},
+            {T2: 2},
+            {"A": {T2: {1}}, "B": {T2: {0}}},
+        ),
+        (
+            {"A": subscriber([T1], {T1: set(range(6))}), "B": subscriber([T1]), "C": subscriber([T1])},
+            {T1: 6},
+            {"A": {T1: {0, 1}}, "B": {T1: {2, 3}}, "C": {T1: {4, 5}}},
+        ),
+    ],
+    ids=["a member more", "a member less", "the larger share stays", "a topic that is gone", "moves are in order"],
+)
+def test_shares_are_equal(members: dict[str, Subscriber], partitions: Sizes, expected: Assigned) -> None:
+    assert plain(assign("uniform", members, partitions)) == expected
 
 
 def test_new_partitions_go_to_whoever_has_less() -> None:
@@ -126,11 +144,6 @@ def test_new_partitions_go_to_whoever_has_less() -> None:
     assert now["B"][T2] >= {1, 2}
 
 
-def test_the_larger_share_stays_with_the_member_that_has_it() -> None:
-    members = {"A": subscriber([T1], {T1: {0}}), "B": subscriber([T1], {T1: {1, 2}})}
-    assert plain(assign("uniform", members, {T1: 3})) == {"A": {T1: {0}}, "B": {T1: {1, 2}}}
-
-
 def test_topics_that_are_not_read_any_more_are_given_up() -> None:
     members = {"A": subscriber([T2], {T1: {0, 2}, T2: {1, 3}}), "B": subscriber([T1, T2], {T1: {1}, T2: {0, 2, 4}})}
     now = plain(assign("uniform", members, {T1: 3, T2: 5}))
@@ -138,11 +151,6 @@ def test_topics_that_are_not_read_any_more_are_given_up() -> None:
     assert now["A"][T2] >= {1, 3}
     assert now["B"][T1] == {0, 1, 2}
     assert sizes(now) == {"A": 4, "B": 4}
-
-
-def test_topics_that_are_not_there_any_more_are_given_up() -> None:
-    members = {"A": subscriber([T1, T2], {T1: {0, 1}}), "B": subscriber([T1, T2], {T2: {0, 1}})}
-    assert plain(assign("uniform", members, {T2: 2})) == {"A": {T2: {1}}, "B": {T2: {0}}}
 
 
 def test_partitions_move_until_they_are_balanced() -> None:
@@ -165,11 +173,6 @@ def test_partitions_move_along_from_reader_to_reader() -> None:
     }
     now = plain(assign("uniform", members, {T1: 12, T2: 11}))
     assert sizes(now) == {"A": 7, "B": 8, "C": 8}
-
-
-def test_partitions_that_move_do_so_in_their_order() -> None:
-    members = {"A": subscriber([T1], {T1: set(range(6))}), "B": subscriber([T1]), "C": subscriber([T1])}
-    assert plain(assign("uniform", members, {T1: 6})) == {"A": {T1: {0, 1}}, "B": {T1: {2, 3}}, "C": {T1: {4, 5}}}
 
 
 # --- What holds for every group ---------------------------------------------------------------------------------------
@@ -282,21 +285,5 @@ def test_work_grows_with_what_goes_in(assignor: str, equal: bool) -> None:
             f"m{number}": Subscriber(frozenset(chosen.sample(sorted(topics), 5) if not equal else sorted(topics)[:5]))
             for number in range(members)
         }
-        done.append(_calls(lambda s=subscribers, t=topics: assign(assignor, s, t)))  # type: ignore[misc]
+        done.append(calls_of(lambda s=subscribers, t=topics: assign(assignor, s, t)))  # type: ignore[misc]
     assert done[1] < 15 * done[0]
-
-
-def _calls(function: Callable[[], object]) -> int:
-    count = 0
-
-    def note(*_: object) -> None:
-        nonlocal count
-        count += 1
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return count

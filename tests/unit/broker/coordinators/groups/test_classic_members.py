@@ -1,10 +1,5 @@
 """Members of a classic group that live, die, leave and commit; what a group says of itself; what restarts leave."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import pytest
 
 from seglog_broker.coordinators.groups.membership import LeavingMember
@@ -15,7 +10,7 @@ from seglog_protocol.errors import (
     UnknownMemberError,
 )
 from seglog_protocol.kafka.messages import GroupMetadataValue
-from tests.support import each_case
+from tests.support import calls_of, each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import SESSION_MS, WALL_MS, Coordinator, subscription
 
 # --- Living and leaving -----------------------------------------------------------------------------------------------
@@ -270,22 +265,6 @@ def test_all_that_waits_is_to_join_again_when_a_group_becomes_another(single: Co
 
 
 # --- A thousand of them -----------------------------------------------------------------------------------------------
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """How many functions ``work`` calls, Python's and C's: what it costs, on any machine."""
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def come_and_go(members: int) -> None:
