@@ -17,19 +17,16 @@ from tests.unit.broker.coordinators.groups.classic_coordinator import SESSION_MS
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
-@each_case("session_ms", [5_999, 30_001, 0, -1])
+@each_case("session_ms", [5_999, 6_000, 30_000, 30_001, 0, -1])
 def test_a_session_timeout_outside_of_the_limits_is_refused(session_ms: int) -> None:
     run = Coordinator(min_session_timeout_ms=6_000, max_session_timeout_ms=30_000)
-    error = run.join(session_ms=session_ms).error
-    assert isinstance(error, InvalidSessionTimeoutError)
-    assert (error.minimum, error.maximum) == (6_000, 30_000)
+    asked = run.join(session_ms=session_ms)
+    if session_ms in (6_000, 30_000):
+        assert asked.result.generation == 1
+        return
+    assert isinstance(asked.error, InvalidSessionTimeoutError)
+    assert (asked.error.minimum, asked.error.maximum) == (6_000, 30_000)
     assert run.group.is_empty
-
-
-@pytest.mark.parametrize("session_ms", [6_000, 30_000])
-def test_a_session_timeout_at_the_limits_is_not(session_ms: int) -> None:
-    run = Coordinator(min_session_timeout_ms=6_000, max_session_timeout_ms=30_000)
-    assert run.join(session_ms=session_ms).result.generation == 1
 
 
 # --- Member ids -------------------------------------------------------------------------------------------------------
@@ -44,15 +41,13 @@ def test_a_new_dynamic_member_is_given_an_id_and_joins_with_it(run: Coordinator)
     assert run.join("app-1", needs_known_member_id=True).result.generation == 1
 
 
-def test_a_static_member_joins_without_having_been_given_an_id() -> None:
-    assert Coordinator().join(instance_id="blue", needs_known_member_id=True).result.member_id == "blue-1"
-
-
-def test_an_id_that_was_given_expires_with_the_session_timeout(run: Coordinator) -> None:
+def test_an_id_that_was_given_is_for_a_dynamic_member_and_expires_with_the_session_timeout(run: Coordinator) -> None:
     run.join(needs_known_member_id=True)
+    assert isinstance(run.join("app-1", instance_id="blue").error, UnknownMemberError)
     run.pass_time(SESSION_MS)
     assert run.group.deadline_ms is None
     assert isinstance(run.join("app-1").error, UnknownMemberError)
+    assert run.join(instance_id="blue", needs_known_member_id=True).result.member_id == "blue-2", "static: needs none"
 
 
 def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expires(single: Coordinator) -> None:
@@ -85,11 +80,6 @@ def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or
     assert run.group.size == sizes[0]
 
 
-def test_an_id_that_was_given_to_a_dynamic_member_is_not_for_a_static_one(run: Coordinator) -> None:
-    run.join(needs_known_member_id=True)
-    assert isinstance(run.join("app-1", instance_id="blue").error, UnknownMemberError)
-
-
 def test_an_id_that_the_group_does_not_know_is_refused_whatever_its_state(run: Coordinator) -> None:
     assert isinstance(run.join("app-7").error, UnknownMemberError)
     run.stable(None)
@@ -110,7 +100,7 @@ def test_the_first_generation_waits_for_the_initial_delay() -> None:
     assert asked.result.generation == 1
 
 
-def test_new_members_prolong_the_initial_delay() -> None:
+def test_new_members_prolong_the_initial_delay_up_to_the_rebalance_timeout() -> None:
     run = Coordinator(initial_rebalance_delay_ms=3_000)
     first = run.join()
     run.pass_time(2_000)
@@ -121,9 +111,6 @@ def test_new_members_prolong_the_initial_delay() -> None:
     run.pass_time(1)
     assert first.result.generation == second.result.generation == 1
     assert len(first.result.members) == 2
-
-
-def test_but_not_beyond_the_rebalance_timeout() -> None:
     run = Coordinator(initial_rebalance_delay_ms=3_000)
     first = run.join(rebalance_ms=7_000)
     for _ in range(6):
@@ -282,14 +269,13 @@ def test_a_follower_rejoins_unchanged(pair: Coordinator) -> None:
     assert pair.sync("app-2").result.assignment == b"app-2 has it"
 
 
-def test_the_leader_that_joins_again_starts_a_rebalance(pair: Coordinator) -> None:
+def test_the_leader_or_a_follower_with_other_metadata_starts_a_rebalance(pair: Coordinator) -> None:
     assert pair.join("app-1").is_waiting
     assert pair.group.state == "PreparingRebalance"
-
-
-def test_a_follower_with_other_metadata_starts_a_rebalance(pair: Coordinator) -> None:
-    follower = pair.join("app-2", protocols=[("range", subscription("fruit"))])
-    assert follower.is_waiting
+    pair.join("app-2")
+    pair.sync("app-1", assignments={})
+    assert pair.group.state == "Stable"
+    assert pair.join("app-2", protocols=[("range", subscription("fruit"))]).is_waiting
     assert pair.join("app-1").result.members[1].metadata == subscription("fruit")
 
 
@@ -327,18 +313,13 @@ def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats(p
     assert "app-1" not in pair.group.members
 
 
-def test_of_two_joins_of_a_member_the_last_waits(single: Coordinator) -> None:
+def test_of_two_joins_or_syncs_of_a_member_the_last_waits(single: Coordinator) -> None:
     older = single.join()
     newer = single.join("app-2")
     assert isinstance(older.error, RebalanceInProgressError)
     assert newer.is_waiting
     single.join("app-1")
     assert newer.result.generation == 2
-
-
-def test_of_two_syncs_of_a_member_the_last_waits(single: Coordinator) -> None:
-    single.join()
-    single.join("app-1")
     older, newer = single.sync("app-2"), single.sync("app-2")
     assert isinstance(older.error, RebalanceInProgressError)
     single.sync("app-1", assignments={"app-2": b"mine"})
