@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.api.compaction_preview import CompactionPreviews
-from seglog_broker.api.configs import ConfigService, DynamicConfigs
+from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
@@ -195,8 +195,7 @@ class Broker:
         self.delete_topic = topics.delete
         self.users = UserService(*common)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
-        dynamic = DynamicConfigs(*common, self.reconfigured)
-        self.configs = ConfigService(topics, self.partitions, self.live_config, dynamic)
+        self.configs = ConfigService(*common, topics, self.reconfigured)
         self.describer = BrokerDescriber(self.live_config, clock, offload)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later

@@ -39,9 +39,7 @@ from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.config.values import Value, split_list
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.scheduler import Service
-from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import write_file_atomically
@@ -50,51 +48,7 @@ from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, Poli
 from seglog_protocol.messages import ConfigValue
 from seglog_protocol.steps import Steps
 
-Reconfigured = Callable[[BrokerConfig, DynamicConfig], Steps[None]]
-
 _NOT_KEPT: Final = "the settings could not be kept"
-
-
-@dataclass(eq=False)
-class DynamicConfigs(Service):
-    """The settings made at run time. ``reconfigured`` are the steps that put them in force."""
-
-    _reconfigured: Reconfigured
-
-    async def alter(self, changed: Callable[[DynamicConfig], DynamicConfig], *, validate_only: bool = False) -> bool:
-        """Replace the settings by what ``changed`` makes of them, which may raise; return whether they differ.
-
-        Nothing else changes the configuration meanwhile. With ``validate_only`` they are checked, and stay.
-
-        Raises InvalidConfigError for values that contradict each other, StorageError when the settings cannot be kept:
-        then the former ones stay.
-        """
-        live = self._config
-        async with live.lock:
-            altered = changed(live.dynamic)
-            with_dynamic(live.static, altered)
-            if validate_only or altered == live.dynamic:
-                return False
-            before = live.current
-            with trio.CancelScope(shield=True):  # what is on the disk is to be in force
-                await self._keep(altered)
-                if altered.brokers == live.dynamic.brokers:
-                    live.replace(live.static, altered)
-                else:
-                    await self._scheduler.in_turns(self._reconfigured(live.static, altered))
-        for key, old, new, origin, _ in differences(before, live.current):
-            log.info("configuration_changed", key=key, old=old, new=new, origin=str(origin))
-        return True
-
-    async def _keep(self, altered: DynamicConfig) -> None:
-        path = f"{self._directory.path}/{DYNAMIC_CONFIGS_FILE}"
-        content = encode_dynamic_configs(altered)
-        try:
-            await self._offload.maintenance(write_file_atomically, self._fs, path, content)
-        except OSError as error:
-            if is_no_room(error):
-                raise self._directory.space.refusal_now(_NOT_KEPT) from error
-            raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
 
 
 log = get_logger()
@@ -170,13 +124,14 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
 
 
 @dataclass(eq=False)
-class ConfigService:
-    """The configuration of topics, of this broker, of all brokers and of groups."""
+class ConfigService(Service):
+    """The configuration of topics, of this broker, of all brokers and of groups.
+
+    ``reconfigured`` are the steps that put settings made at run time in force.
+    """
 
     _topics: TopicService
-    _table: PartitionTable
-    _config: LiveConfig
-    _dynamic: DynamicConfigs
+    _reconfigured: Callable[[BrokerConfig, DynamicConfig], Steps[None]]
 
     def describe(
         self,
@@ -277,7 +232,7 @@ class ConfigService:
             return dynamic.with_broker(broker, checked_settings(settings, kind))
 
         try:
-            altered = await self._dynamic.alter(changed, validate_only=validate_only)
+            altered = await self._alter_dynamic(changed, validate_only=validate_only)
         except InvalidConfigError as error:
             raise InvalidRequestError(error.message) from error
         if altered:
@@ -304,8 +259,44 @@ class ConfigService:
                 )
             return dynamic.with_group(name, settings)
 
-        if await self._dynamic.alter(changed, validate_only=validate_only):
+        if await self._alter_dynamic(changed, validate_only=validate_only):
             log.info("group_configuration_changed", group=name, config=self._config.dynamic.of_group(name))
+
+    async def _alter_dynamic(self, changed: Callable[[DynamicConfig], DynamicConfig], *, validate_only: bool) -> bool:
+        """Replace settings made at run time by what ``changed`` makes of them; return whether they differ.
+
+        ``changed`` may raise. Nothing else changes the configuration meanwhile. With ``validate_only`` they are checked
+        and stay.
+
+        Raises InvalidConfigError for values that contradict each other, StorageError when the settings cannot be kept:
+        then the former ones stay.
+        """
+        live = self._config
+        async with live.lock:
+            altered = changed(live.dynamic)
+            with_dynamic(live.static, altered)
+            if validate_only or altered == live.dynamic:
+                return False
+            before = live.current
+            with trio.CancelScope(shield=True):  # what is on the disk is to be in force
+                await self._keep(altered)
+                if altered.brokers == live.dynamic.brokers:
+                    live.replace(live.static, altered)
+                else:
+                    await self._scheduler.in_turns(self._reconfigured(live.static, altered))
+        for key, old, new, origin, _ in differences(before, live.current):
+            log.info("configuration_changed", key=key, old=old, new=new, origin=str(origin))
+        return True
+
+    async def _keep(self, altered: DynamicConfig) -> None:
+        path = f"{self._directory.path}/{DYNAMIC_CONFIGS_FILE}"
+        content = encode_dynamic_configs(altered)
+        try:
+            await self._offload.maintenance(write_file_atomically, self._fs, path, content)
+        except OSError as error:
+            if is_no_room(error):
+                raise self._directory.space.refusal_now(_NOT_KEPT) from error
+            raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
 
     def _refuse_logger(self, name: str, alterations: Sequence[Alteration]) -> None:
         broker_number(name, self._config.static.node_id)

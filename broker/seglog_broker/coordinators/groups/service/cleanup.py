@@ -144,18 +144,19 @@ def _note_corrected(group: str, error: SeglogError | None) -> None:
         log.warning("committed_offsets_not_corrected", group=group, reason=error.message)
 
 
-class OrphanedOffsets:
+@dataclass(eq=False)
+class OrphanedOffsets(Service):
     """Deletes what groups committed for topics that are gone, or were made again under their name.
 
     Look-ups leave such offsets out already before.
     """
 
-    def __init__(self, offsets: OffsetService, topic: StateTopic, scheduler: Scheduler) -> None:
-        self._offsets = offsets
-        self._topic = topic
-        self._scheduler = scheduler
+    _offsets: OffsetService
+    _topic: StateTopic
+
+    def __post_init__(self) -> None:
         self._lines = SweepLines(log.info, "committed_offsets_forgotten", "groups", "partitions")
-        self.sweep = Sweep(lambda: offsets.committed, self._clean, scheduler, self._lines)
+        self.sweep = Sweep(lambda: self._offsets.committed, self._clean, self._scheduler, self._lines)
 
     async def _clean(self, group: str) -> None:
         kept = self._offsets.committed.of(group)

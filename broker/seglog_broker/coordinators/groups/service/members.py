@@ -25,7 +25,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_broker.coordinators.groups.service.machines import ClassicMembers, Group, GroupMachines
-from seglog_broker.partitions.scheduler import Scheduler
+from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_protocol.errors import GroupError, UnknownGroupError, UnknownMemberError
 from seglog_protocol.texts import first_of
@@ -35,14 +35,13 @@ MEMBERS_A_TURN: Final = budget.items_of(cost=10)
 
 
 @dataclass(eq=False)
-class MemberService:
+class MemberService(Service):
     """Serves members: they join, send heartbeats and leave.
 
     A caller may be cancelled while it waits; what is decided stays.
     """
 
     _machines: GroupMachines
-    _scheduler: Scheduler
     _check: Callable[[str], None]  # raises what any request about a group would raise
     _match: Callable[[str], Awaitable[Matching]]  # a regular expression
 

@@ -114,14 +114,10 @@ class OffsetService(Service):
         for number, wanted in enumerate(offsets, start=begin):
             try:
                 topic_id = self._check(group, wanted)
-            except SeglogError as error:
-                results[number] = without_frames(error)
-                continue
-            committed = CommittedOffset(
-                wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
-            )
-            key = wanted.topic, wanted.partition
-            try:
+                committed = CommittedOffset(
+                    wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, topic_id=topic_id
+                )
+                key = wanted.topic, wanted.partition
                 taken += self._check_memory(group, key, committed, transaction, taken)
             except SeglogError as error:
                 results[number] = without_frames(error)

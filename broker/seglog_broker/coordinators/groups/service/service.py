@@ -78,12 +78,7 @@ class GroupService:
     committed for, looked up, described, listed and deleted; all other methods raise InvalidGroupIdError.
     """
 
-    def __init__(
-        self,
-        common: Common,
-        appends: AppendService,
-        topics: TopicService,
-    ) -> None:
+    def __init__(self, common: Common, appends: AppendService, topics: TopicService) -> None:
         registry, scheduler = common.directory.registry, common.scheduler
         self._scheduler = scheduler
         settings = partial(offsets_topic_settings, common.config)
@@ -100,11 +95,11 @@ class GroupService:
         self.commit = self._offsets.commit
         self.committed = self._offsets.look_up
         self.committed_topics = self._offsets.topics_of
-        self._orphans = OrphanedOffsets(self._offsets, self._topic, scheduler)
+        self._orphans = OrphanedOffsets(*common, self._offsets, self._topic)
         self._clamp = OffsetClamp(*common, self._offsets, self._topic)
         self._expiry = OffsetExpiry(*common, self._runtime, self._offsets)
         self._loader = StateLoader(*common, self._topic, lambda: GroupReplay(self._topic_ids), self._keep)
-        members = MemberService(self._machines, scheduler, self.check_named, self._matching.match_all)
+        members = MemberService(*common, self._machines, self.check_named, self._matching.match_all)
         self.join = members.join
         self.sync = members.sync
         self.heartbeat = members.heartbeat
