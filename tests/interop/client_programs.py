@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from seglog_spark.java import make_shim
 from tests.foreign_programs import AbsentError, installed, run, skipped_where_absent, tools
@@ -167,15 +167,79 @@ def _environment() -> dict[str, str]:
 # --- How each is installed --------------------------------------------------------------------------------------------
 
 
+class _Installation(NamedTuple):
+    """What a client needs on the machine, the files that say what it is, and how a folder is filled with it."""
+
+    tools: Sequence[str]
+    files: Sequence[Path]
+    make: Callable[[Path], None]
+
+
+def _python(pins: Path) -> _Installation:
+    def make(folder: Path) -> None:
+        run(sys.executable, "-m", "venv", folder)
+        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", pins)
+
+    return _Installation((), [pins], make)
+
+
+def _maven(pom: Path, *sources: Path, plugins: str = "") -> _Installation:
+    """The jars of a pom, and classes compiled with them; jars named as ``plugins`` are in a folder of that name."""
+
+    def make(folder: Path) -> None:
+        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
+        if sources:
+            run("javac", "-Xlint:-unchecked", "-cp", f"{folder}/*", "-d", folder, *sources)
+        if plugins:
+            (folder / "plugins").mkdir()
+            for jar in folder.glob(plugins):
+                shutil.move(jar, folder / "plugins")
+
+    return _Installation(("mvn", "java", "javac") if sources else ("mvn",), [pom, *sources], make)
+
+
+def _go(modules: Path) -> _Installation:
+    def make(folder: Path) -> None:
+        programs = ("./copier", "./franz", "./member")
+        run("go", "build", "-o", f"{folder}/", *programs, cwd=modules, GOTOOLCHAIN="local")
+
+    return _Installation(("go",), sorted(path for path in modules.rglob("*") if path.is_file()), make)
+
+
+def _npm(pins: Path) -> _Installation:
+    def make(folder: Path) -> None:
+        shutil.copy(pins, folder)
+        run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
+
+    return _Installation(("npm", "node"), [pins], make)
+
+
+_INSTALLATIONS: Final[Mapping[str, _Installation]] = {
+    "python": _python(CLIENTS / "requirements.txt"),
+    **{name: _python(CLIENTS / f"requirements-{name}.txt") for name in FRAMEWORKS},
+    "java": _maven(CLIENTS / "pom.xml", *sorted(CLIENTS.glob("*.java"))),
+    # Kafka Connect with its connectors for files, MirrorMaker and Kafka Streams
+    "frameworks": _maven(
+        CLIENTS / "frameworks" / "pom.xml", CLIENTS / "frameworks" / "WordCount.java", plugins="connect-file-*.jar"
+    ),
+    "flink": _maven(CLIENTS / "flink" / "pom.xml", CLIENTS / "flink" / "FlinkCopier.java"),
+    "go": _go(CLIENTS / "go"),
+    "npm": _npm(CLIENTS / "package.json"),
+    "spark": _maven(CLIENTS / "spark.xml"),
+}
+
+
 @functools.cache
 def _tried(name: str) -> Path | AbsentError:
+    wanted = _INSTALLATIONS[name]
     try:
-        return _INSTALLERS[name]()
+        tools(*wanted.tools)
+        return installed(name, [Path(__file__), *wanted.files], wanted.make)
     except AbsentError as error:
         return error
 
 
-def _installed_once(name: str) -> Path:
+def folder_of(name: str) -> Path:
     """The folder of an installation, tried once in a run. Raises AbsentError."""
     found = _tried(name)
     if isinstance(found, AbsentError):
@@ -183,132 +247,23 @@ def _installed_once(name: str) -> Path:
     return found
 
 
-def python_environment() -> Path:
-    """The Python of an environment with all clients in Python, and nothing of seglog."""
-    return _installed_once("python") / "bin" / "python"
+# --- The command of each ----------------------------------------------------------------------------------------------
 
 
-def environment_of(framework: str) -> Path:
-    """The Python of an environment with one of `FRAMEWORKS`, and the client that it wants. Raises AbsentError."""
-    return _installed_once(framework) / "bin" / "python"
+def environment_of(name: str = "python") -> Path:
+    """The Python of an environment with all clients in Python, or with one of `FRAMEWORKS`. Raises AbsentError."""
+    return folder_of(name) / "bin" / "python"
 
 
-def _python(name: str, pins: Path) -> Path:
-    def make(folder: Path) -> None:
-        run(sys.executable, "-m", "venv", folder)
-        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", pins)
-
-    return installed(name, [Path(__file__), pins], make)
-
-
-def _in_python(module: str) -> Sequence[str]:
-    return str(python_environment()), "-m", f"tests.interop.clients.{module}", "SERVER"
-
-
-def _java() -> Path:
-    pom, sources = CLIENTS / "pom.xml", sorted(CLIENTS.glob("*.java"))
-    tools("mvn", "javac", "java")
-    return installed("java", [Path(__file__), pom, *sources], lambda folder: _make_java(folder, pom, sources))
-
-
-def _make_java(folder: Path, pom: Path, sources: Sequence[Path]) -> None:
-    """Jars of a pom, and classes compiled with them."""
-    run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-    run("javac", "-Xlint:-unchecked", "-cp", f"{folder}/*", "-d", folder, *sources)
-
-
-def java_program(name: str) -> list[str]:
-    """The command of a class beside Java's client, without its arguments. Raises AbsentError."""
-    return _java_command(_installed_once("java"), name)
-
-
-def _java_command(folder: Path, name: str) -> list[str]:
+def java_program(name: str, installation: str = "java") -> list[str]:
+    """The command of a class in an installation, without its arguments. Raises AbsentError."""
+    folder = folder_of(installation)
     return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*", name]
-
-
-def _java_client() -> Sequence[str]:
-    return *java_program("JavaClient"), "SERVER"
-
-
-def _frameworks() -> Path:
-    """Kafka Connect, MirrorMaker and Kafka Streams, and Connect's connectors for files in the folder ``plugins``."""
-    pom, program = CLIENTS / "frameworks" / "pom.xml", CLIENTS / "frameworks" / "WordCount.java"
-
-    def make(folder: Path) -> None:
-        _make_java(folder, pom, [program])
-        (folder / "plugins").mkdir()
-        for jar in folder.glob("connect-file-*.jar"):
-            shutil.move(jar, folder / "plugins")
-
-    tools("mvn", "javac", "java")
-    return installed("frameworks", [Path(__file__), pom, program], make)
-
-
-def framework_program(name: str) -> list[str]:
-    """The command of a class of Kafka Connect, MirrorMaker or beside Kafka Streams. Raises AbsentError."""
-    return _java_command(_installed_once("frameworks"), name)
-
-
-def connect_plugins() -> Path:
-    """The folder with Kafka Connect's connectors for files. Raises AbsentError."""
-    return _installed_once("frameworks") / "plugins"
-
-
-def _flink() -> Path:
-    pom, program = CLIENTS / "flink" / "pom.xml", CLIENTS / "flink" / "FlinkCopier.java"
-    tools("mvn", "javac", "java")
-    return installed("flink", [Path(__file__), pom, program], lambda folder: _make_java(folder, pom, [program]))
-
-
-def flink_program() -> list[str]:
-    """The command of the copier with Flink, without its arguments. Raises AbsentError."""
-    return _java_command(_installed_once("flink"), "FlinkCopier")
-
-
-def _go() -> Path:
-    modules = CLIENTS / "go"
-    programs = ("./copier", "./franz", "./member")
-
-    def make(folder: Path) -> None:
-        run("go", "build", "-o", f"{folder}/", *programs, cwd=modules, GOTOOLCHAIN="local")
-
-    tools("go")
-    sources = sorted(path for path in modules.rglob("*") if path.is_file())
-    return installed("go", [Path(__file__), *sources], make)
 
 
 def go_program(name: str) -> list[str]:
     """The command of a program in Go, without its arguments. Raises AbsentError."""
-    return [str(_installed_once("go") / name)]
-
-
-def _in_go(name: str) -> Sequence[str]:
-    return *go_program(name), "SERVER"
-
-
-def _npm() -> Path:
-    pins = CLIENTS / "package.json"
-
-    def make(folder: Path) -> None:
-        shutil.copy(pins, folder)
-        run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
-
-    tools("npm", "node")
-    return installed("npm", [Path(__file__), pins], make)
-
-
-def _kafkajs() -> Sequence[str]:
-    return "node", str(CLIENTS / "kafkajs_client.js"), "SERVER", str(_installed_once("npm"))
-
-
-def _spark() -> Path:
-    pom = CLIENTS / "spark.xml"
-
-    def make(folder: Path) -> None:
-        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-
-    tools("mvn")
-    return installed("spark", [Path(__file__), pom], make)
+    return [str(folder_of("go") / name)]
 
 
 def spark_with_connector() -> tuple[Path, Path]:
@@ -316,7 +271,11 @@ def spark_with_connector() -> tuple[Path, Path]:
     python = REPOSITORY / ".venv-spark" / "bin" / "python"
     if not python.exists():
         raise AbsentError(f"no {python.relative_to(REPOSITORY)}, which make spark makes")
-    return python, _installed_once("spark")
+    return python, folder_of("spark")
+
+
+def _in_python(module: str) -> Sequence[str]:
+    return str(environment_of()), "-m", f"tests.interop.clients.{module}", "SERVER"
 
 
 def _spark_client() -> Sequence[str]:
@@ -326,26 +285,15 @@ def _spark_client() -> Sequence[str]:
     return str(python), "-m", "tests.interop.clients.spark_client", "SERVER", str(folder), str(home)
 
 
-_INSTALLERS: Final[Mapping[str, Callable[[], Path]]] = {
-    "python": lambda: _python("python", CLIENTS / "requirements.txt"),
-    **{name: functools.partial(_python, name, CLIENTS / f"requirements-{name}.txt") for name in FRAMEWORKS},
-    "java": _java,
-    "frameworks": _frameworks,
-    "flink": _flink,
-    "go": _go,
-    "npm": _npm,
-    "spark": _spark,
-}
-
 PROGRAMS: Final = (
     Program("kafka-python", lambda: _in_python("kafka_python_client"), produces_null_headers=False),
     Program("confluent-kafka", lambda: _in_python("confluent_client")),
     Program("aiokafka", lambda: _in_python("aiokafka_client"), produces_null_headers=False),
-    Program("java", _java_client),
-    Program("franz-go", lambda: _in_go("franz")),
+    Program("java", lambda: [*java_program("JavaClient"), "SERVER"]),
+    Program("franz-go", lambda: [*go_program("franz"), "SERVER"]),
     Program(
         "kafkajs",
-        _kafkajs,
+        lambda: ["node", str(CLIENTS / "kafkajs_client.js"), "SERVER", str(folder_of("npm"))],
         codecs=("none", "gzip", "snappy"),  # others are bindings to be compiled
         consumes=False,
         produces_null_headers=False,

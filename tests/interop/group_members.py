@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import CLIENTS, go_program, java_program, python_environment
+from tests.interop.client_programs import CLIENTS, environment_of, go_program, java_program
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import started_into_files
 
@@ -112,7 +112,7 @@ def _command(client: str) -> list[str]:
         elif client == FRANZ:
             command = go_program("member")
         else:
-            command = [str(python_environment()), str(CLIENTS / "confluent_member.py")]
+            command = [str(environment_of()), str(CLIENTS / "confluent_member.py")]
     return command
 
 

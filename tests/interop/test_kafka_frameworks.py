@@ -20,7 +20,7 @@ import pytest
 
 import seglog
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import connect_plugins, framework_program
+from tests.interop.client_programs import folder_of, java_program
 from tests.interop.group_members import Member, ended, wait_until
 from tests.processes import Daemon, free_port, kafka_daemon
 
@@ -63,7 +63,7 @@ EXACTLY_ONCE: Final = "exactly.once.source.support=enabled\n"
 def program(name: str) -> list[str]:
     """The command of a framework. Skips the test where it is absent."""
     with skipped_where_absent(name):
-        return framework_program(name)
+        return java_program(name, "frameworks")
 
 
 class Worker:
@@ -74,7 +74,9 @@ class Worker:
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         config = folder / f"{name}.properties"
-        config.write_text(WORKER.format(kafka_port=kafka_port, port=port, plugins=connect_plugins()) + more)
+        config.write_text(
+            WORKER.format(kafka_port=kafka_port, port=port, plugins=folder_of("frameworks") / "plugins") + more
+        )
         self.process = Member([*command, str(config)], folder / f"{name}.out")
 
     def ask(self, path: str, config: "dict[str, str] | None" = None) -> Any:

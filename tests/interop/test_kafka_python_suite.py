@@ -18,7 +18,7 @@ import pytest
 
 from seglog_broker.config import BrokerConfig
 from tests.foreign_programs import installed, run, skipped_where_absent
-from tests.interop.client_programs import CLIENTS, python_environment
+from tests.interop.client_programs import CLIENTS, environment_of
 from tests.processes import daemon
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -71,7 +71,7 @@ def unpacked() -> Path:
     (pin,) = re.findall(r"^kafka-python==(.+)$", pins.read_text(encoding="utf-8"), re.MULTILINE)
 
     def make(folder: Path) -> None:
-        python = python_environment()
+        python = environment_of()
         run(python, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", folder, f"kafka-python=={pin}")
         (archive,) = folder.glob("*.tar.gz")
         run("tar", "-x", "-f", archive, "--strip-components", "1", cwd=folder)
@@ -110,7 +110,7 @@ def test_only_what_is_listed_fails(suite: Path, tmp_path: Path) -> None:
         variables = {"KAFKA_URI": f"kafka://{ready['kafka']}", "KAFKA_VERSION": "4.3.0", "KAFKA_ROOT": str(suite)}
         limits = ["--timeout", str(TEST_SECONDS), "--timeout-method", "signal", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            [python_environment(), "-m", "pytest", "-q", *limits, "--junit-xml", report, "test/integration"],
+            [environment_of(), "-m", "pytest", "-q", *limits, "--junit-xml", report, "test/integration"],
             cwd=suite,
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "SEGLOG"))}
             | variables,

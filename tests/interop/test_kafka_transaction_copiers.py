@@ -8,7 +8,7 @@ import pytest
 
 from tests.copying import GROUP, KEYS, TRANSACTION_SECONDS, Copier, assert_each_record_is_copied_once
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import flink_program, go_program
+from tests.interop.client_programs import go_program, java_program
 from tests.interop.peer import kafka_script
 from tests.interop.test_python_frameworks import with_quix_streams
 from tests.processes import Daemon
@@ -45,7 +45,7 @@ def _with_kafkas_copier(running: Daemon, name: str, batch: int) -> list[str]:
 def _with_flink(running: Daemon, name: str, batch: int) -> list[str]:
     """It commits with each checkpoint, and what is in a checkpoint must be committed, however late that is."""
     with skipped_where_absent("Flink"):
-        command = flink_program()
+        command = java_program("FlinkCopier", "flink")
     server, checkpoints = f"127.0.0.1:{running.kafka_port}", running.directory.parent / f"checkpoints-{name}"
     return [*command, server, name, str(15 * 60 * 1000), str(checkpoints), str(batch)]
 

@@ -8,7 +8,7 @@ import pytest
 
 import seglog
 from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import framework_program
+from tests.interop.client_programs import java_program
 from tests.interop.group_members import Member, ended, wait_until
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import kafka_daemon
@@ -55,7 +55,7 @@ def records_of(address: str, topic: str) -> list[list[Any]]:
 
 def test_mirror_maker_copies_both_ways_at_once_with_configurations_and_groups(tmp_path: Path) -> None:
     with skipped_where_absent("MirrorMaker"):
-        command = framework_program("org.apache.kafka.connect.mirror.MirrorMaker")
+        command = java_program("org.apache.kafka.connect.mirror.MirrorMaker", "frameworks")
     kafka = Kafka(kafka_script(), tmp_path / "kafka")
     kafka.data.mkdir()
     with kafka.running("offsets.topic.num.partitions=1"), kafka_daemon(tmp_path / "ours") as ours:
