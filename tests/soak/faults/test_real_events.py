@@ -15,7 +15,7 @@ import pytest
 
 import seglog
 from seglog_protocol.messages import Ack
-from tests.processes import Daemon, daemon, seglog_json
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, seglog_json
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
 
@@ -118,9 +118,11 @@ def test_what_was_acked_survives_kill_9_during_a_produce(tmp_path: Path, ack: Ac
     with daemon(tmp_path / "data") as running:
         with seglog.connect(running.address) as client:
             client.create_topic("commits", 3, config={"segment.bytes": 262_144})
-            producer = client.producer("commits", ack=ack, linger_ms=2, batch_bytes=4096, delivery_timeout=5)
+            producer = client.producer(
+                "commits", ack=ack, linger_ms=2, batch_bytes=4096, delivery_timeout=PATIENCE_SECONDS
+            )
             sent = [(line, producer.send(line, key=line[:40])) for line in lines[:30_000]]
-            sent[4_999][1].result(timeout=30)
+            sent[4_999][1].result(timeout=PATIENCE_SECONDS)
             running.kill()
             done = [(line, delivery) for line, delivery in sent if delivery.done()]
             acked = [(line, delivery.result()) for line, delivery in done if delivery.exception() is None]
