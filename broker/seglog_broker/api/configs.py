@@ -96,18 +96,16 @@ def altered_settings(
             case Operation.DELETE:
                 wanted.pop(stored, None)
             case _:
-                list_key = _list_key(name, key, Operation(operation))
+                word = Operation(operation)
+                if key is None or key.kind.type_name != "list":
+                    raise InvalidConfigError(
+                        f"Can't {word.name} to key {name[:60]} because its type is not LIST.", key=name
+                    )
                 current = own.get(stored)
                 if current is None:
-                    current = list_key.text(default_of(list_key))
-                wanted[stored] = _with_words(list_key, current, value or "", Operation(operation))
+                    current = key.text(default_of(key))
+                wanted[stored] = _with_words(key, current, value or "", word)
     return wanted
-
-
-def _list_key(name: str, key: Key | None, operation: Operation) -> Key:
-    if key is None or key.kind.type_name != "list":
-        raise InvalidConfigError(f"Can't {operation.name} to key {name[:60]} because its type is not LIST.", key=name)
-    return key
 
 
 def _with_words(key: Key, current: str, value: str, operation: Operation) -> str:

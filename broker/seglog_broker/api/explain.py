@@ -511,7 +511,11 @@ class _SegmentReport:
             if is_active:
                 reasons.append("appends put that off")
             if verdict.due_ms is not None and verdict.due_ms - age.since_ms > config.retention_ms:
-                reasons.append(_why_later(verdict))
+                reasons.append(
+                    "its largest timestamp counts once it is no longer in the future"
+                    if verdict.behind is None
+                    else f"it must wait for segment {verdict.behind}: segments are deleted from the oldest on"
+                )
         else:
             reasons.append("retention.ms = -1 sets no limit to its age")
         if is_active and KEEP_FOR_EVER < config.retention_bytes < self._log.active.size:
@@ -524,12 +528,6 @@ class _SegmentReport:
         elif age is None and config.retention_bytes == KEEP_FOR_EVER:
             reasons.append("retention.bytes = -1 sets no limit to the log")
         return "; ".join(reasons)
-
-
-def _why_later(verdict: Verdict) -> str:
-    if verdict.behind is None:
-        return "its largest timestamp counts once it is no longer in the future"
-    return f"it must wait for segment {verdict.behind}: segments are deleted from the oldest on"
 
 
 def _aged(age: Age, now_ms: int) -> str:

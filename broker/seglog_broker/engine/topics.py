@@ -297,7 +297,10 @@ class TopicService(Service):
         def changed(own: Mapping[str, str]) -> dict[str, messages.ConfigValue]:
             wanted: dict[str, messages.ConfigValue] = {**own, **request.config}
             for name in request.reset:
-                key = self._topic_key(name)
+                known = TOPIC_NAMES.get(name)
+                if known is None:
+                    self._config.current.validate_topic_config({name: ""})  # raises its error, with the nearest name
+                key = name if known is None else known.name
                 if key in request.config or name in request.config:
                     raise errors.InvalidConfigError(f"{name} cannot be both set and reset", key=name)
                 wanted.pop(key, None)
@@ -379,13 +382,6 @@ class TopicService(Service):
             return finished
         finally:
             self.remove_later(self._directory.topics.take_half_made())
-
-    def _topic_key(self, name: str) -> str:
-        """The key for a name or a synonym. Raises InvalidConfigError with the nearest name if there is none."""
-        key = TOPIC_NAMES.get(name)
-        if key is None:
-            self._config.current.validate_topic_config({name: ""})  # raises the error of an invalid value
-        return name if key is None else key.name
 
     async def delete(self, request: messages.DeleteTopicRequest) -> messages.DeleteTopicReply:
         """Delete a topic: it is unknown from now on; its files are removed in the background. Readers can finish."""

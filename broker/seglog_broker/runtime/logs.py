@@ -302,7 +302,8 @@ def configure(log_format: str, level: str, stream: LogQueue | TextIO, counted: L
     else:
         processors.append(_disarm)
         render = structlog.dev.ConsoleRenderer(
-            colors=_wants_colors(stream),
+            # On a terminal, unless its user wants none (no-color.org).
+            colors=stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
             # Not the renderer that structlog picks when `rich` is installed: it prints the local variables of every
             # frame, among them users' records.
             exception_formatter=structlog.dev.plain_traceback,
@@ -316,11 +317,6 @@ def configure(log_format: str, level: str, stream: LogQueue | TextIO, counted: L
         logger_factory=structlog.WriteLoggerFactory(stream),  # type: ignore[arg-type] # all it needs of a file
         cache_logger_on_first_use=False,  # a cached logger would not see a later `configure`, nor a test's capture
     )
-
-
-def _wants_colors(stream: LogQueue | TextIO) -> bool:
-    """Colours on a terminal, unless its user wants none (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _is_journal(stream: LogQueue | TextIO) -> bool:

@@ -52,10 +52,10 @@ class TopicSources(Service):
         """What makes the samples of each of these families."""
         shown = self._shown_rows.source
         return {
-            "seglog_partition_size_bytes": shown(_sizes),
+            "seglog_partition_size_bytes": shown(lambda some: [one.known_size for one in some.segments]),
             "seglog_partition_segments": shown(lambda some: [len(one.bases) for one in some.segments]),
-            "seglog_partition_log_start_offset": shown(_log_starts),
-            "seglog_partition_log_end_offset": shown(_log_ends),
+            "seglog_partition_log_start_offset": shown(lambda some: [one.start for one in some.offsets]),
+            "seglog_partition_log_end_offset": shown(lambda some: [one.end for one in some.offsets]),
             "seglog_partition_durable_offset": shown(lambda some: [one.durable_end for one in some.offsets]),
             "seglog_partition_dirty_ratio": shown(self._dirty_ratios_of),
             "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
@@ -127,16 +127,3 @@ class TopicSources(Service):
                     cleanable = await self._scheduler.retry_after_cold_read(found.log.cleaning.find_cleanable)
                     ratios[name, number] = cleanable.dirty_ratio
         self._dirty_ratios = ratios
-
-
-def _sizes(some: _Some) -> list[int | None]:
-    """Bytes of logs; None while the file system would have to be asked."""
-    return [segments.known_size for segments in some.segments]
-
-
-def _log_starts(some: _Some) -> list[int]:
-    return [offsets.start for offsets in some.offsets]
-
-
-def _log_ends(some: _Some) -> list[int]:
-    return [offsets.end for offsets in some.offsets]
