@@ -111,8 +111,9 @@ class LogOnDisk:
         return append_one(self.log, view)
 
 
-def append_one(log: PartitionLog, view: memoryview) -> Appended:
-    """Append a batch alone. Raises the error of it."""
+def append_one(log: PartitionLog, sent: bytes | memoryview) -> Appended:
+    """Append a batch alone; a view of one is written to. Raises the error of it."""
+    view = memoryview(bytearray(sent)) if isinstance(sent, bytes) else sent
     (outcome,) = log.append([view], [parse_header(view)])
     if isinstance(outcome, SeglogError):
         raise outcome

@@ -46,7 +46,7 @@ class Disk:
     def append(self, count: int) -> None:
         directory = self.opened()
         for number in range(count):
-            append_one(directory.logs["t", number % 2], memoryview(bytearray(batch(VALUE, timestamp=1000))))
+            append_one(directory.logs["t", number % 2], batch(VALUE, timestamp=1000))
         assert directory.close() == []
         self.records += count
 
@@ -226,7 +226,7 @@ def test_a_backup_of_a_directory_whose_broker_was_killed_opens_without_a_recover
     disk = Disk()
     directory = disk.opened()
     for _ in range(50):
-        append_one(directory.logs["t", 0], memoryview(bytearray(batch(VALUE, timestamp=1000))))
+        append_one(directory.logs["t", 0], batch(VALUE, timestamp=1000))
     directory.abandon()
     manifest = disk.take()
     assert manifest.records == 50

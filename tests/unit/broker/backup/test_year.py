@@ -25,9 +25,7 @@ def a_day(disk: Disk, day: int) -> None:
     directory = disk.opened()
     value = b"%08d" % day * (len(VALUE) // 8)
     for number in range(RECORDS_A_DAY):
-        append_one(
-            directory.logs["t", number % PARTITIONS], memoryview(bytearray(batch(value, timestamp=disk.clock.now)))
-        )
+        append_one(directory.logs["t", number % PARTITIONS], batch(value, timestamp=disk.clock.now))
     for number in range(PARTITIONS):
         log = directory.logs["t", number]
         log.truncate_before(max(log.log_start_offset, log.log_end_offset - RECORDS_KEPT))
@@ -40,7 +38,7 @@ def a_day(disk: Disk, day: int) -> None:
         if (old := directory.registry.topics.get("monthly")) is not None:
             directory.topics.delete_topic(old)
         directory.topics.create_topic("monthly", 1, dict(SETTINGS))
-        append_one(directory.logs["monthly", 0], memoryview(bytearray(batch(value * 20, timestamp=disk.clock.now))))
+        append_one(directory.logs["monthly", 0], batch(value * 20, timestamp=disk.clock.now))
     assert directory.close() == []
 
 

@@ -41,8 +41,7 @@ def write_example(folder: Path) -> None:
             path = _PATHS[commit % len(_PATHS)]
             value = json.dumps({"commit": f"{commit:04x}", "path": path, "added": 3 * commit % 17})
             records.append((1_546_300_800_000 + 61_000 * commit, path.encode(), value.encode(), ()))
-        view = memoryview(bytearray(encode_batch(records)))
-        append_one(logs.logs["commits", number // 25], view)
+        append_one(logs.logs["commits", number // 25], encode_batch(records))
         clock.now += 1000
     logs.close()
     flip_bit(PosixFileSystem(), str(folder / "commits-1" / "00000000000000000000.log"), 700)

@@ -16,7 +16,7 @@ def data(tmp_path: Path) -> Path:
     directory = opened_directory(PosixFileSystem(), str(folder))
     directory.topics.create_topic("orders", 3, {"segment.bytes": "1024"})
     for log in directory.logs.values():
-        append_one(log, memoryview(bytearray(batch(b"v" * 100))))
+        append_one(log, batch(b"v" * 100))
     assert directory.close() == []
     return folder
 

@@ -64,10 +64,10 @@ def _content(*, is_clean: bool) -> dict[str, bytes]:
     for number in range(12):
         for (topic, partition), log in directory.logs.items():
             key = b"k%d" % (number % 5) if topic == "readings" else None
-            append_one(log, memoryview(bytearray(batch(b"%d of %d" % (number, partition) * 20, key=key))))
+            append_one(log, batch(b"%d of %d" % (number, partition) * 20, key=key))
     builder = BatchBuilder(producer_id=77, producer_epoch=0, base_sequence=0)
     builder.append(1_000, None, b"of a producer")
-    append_one(directory.logs["orders", 0], memoryview(bytearray(builder.build())))
+    append_one(directory.logs["orders", 0], builder.build())
     directory.accounts.change([Change("ada", "SCRAM-SHA-256", _CREDENTIAL)])
     for log in directory.logs.values():
         log.flusher.flush()
@@ -159,7 +159,7 @@ def test_producer_ids_begin_above_all_that_were_given_or_are_in_a_snapshot() -> 
 def test_the_leader_epoch_is_the_highest_of_the_partition() -> None:
     fs = _filled(is_clean=False)
     directory = opened_directory(fs)
-    append_one(directory.logs["orders", 1], memoryview(bytearray(batch(b"of epoch 1"))))
+    append_one(directory.logs["orders", 1], batch(b"of epoch 1"))
     directory.close()
     source = read_source(fs, _DATA)
     assert {key: partition.leader_epoch for key, partition in source.partitions.items()} == {
@@ -229,7 +229,7 @@ def test_damage_that_a_crash_may_have_torn_is_left_out() -> None:
     log = directory.logs["orders", 0]
     offset, path, ends = log.log_end_offset, log.active.log_path, [log.active.size]
     for number in range(3):
-        append_one(log, memoryview(bytearray(batch(b"%d" % number * 9, timestamp=1_000))))
+        append_one(log, batch(b"%d" % number * 9, timestamp=1_000))
         ends.append(log.active.size)
     assert log.active.log_path == path
     directory.abandon()

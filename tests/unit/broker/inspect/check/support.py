@@ -29,8 +29,7 @@ def opened(fs: FileSystem) -> LogDirectory:
 
 def append(log: PartitionLog, number: int, size: int = 100) -> None:
     """One batch of one record and exactly ``size`` bytes."""
-    view = memoryview(bytearray(batch_of_size(size, timestamp=1_700_000_000_000 + number * 7 % 50)))
-    append_one(log, view)
+    append_one(log, batch_of_size(size, timestamp=1_700_000_000_000 + number * 7 % 50))
 
 
 def written(

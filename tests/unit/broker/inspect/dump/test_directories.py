@@ -27,8 +27,7 @@ def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     logs = opened_directory(fs, path, "log.index.interval.bytes=150")
     logs.topics.create_topic("commits", 2, {"retention.ms": "-1"})
     for number in range(10):
-        view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number)))
-        append_one(logs.logs["commits", 0], view)
+        append_one(logs.logs["commits", 0], batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number))
     return logs
 
 
