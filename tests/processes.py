@@ -78,6 +78,31 @@ def signalled_at_import(folder: Path, module: str, number: signal.Signals) -> di
     return clean_environment(PYTHONPATH=f"{folder}{os.pathsep}{PACKAGES}")
 
 
+SEGLOGD = (sys.executable, "-W", "error", "-m", "seglog_broker")
+"""The beginning of a command line."""
+
+
+def finished(
+    command: Sequence[str | Path], *, cwd: Path | None = None, environment: Mapping[str, str] | None = None, **more: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, without input, in a clean environment with ``more`` variables if none is given."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=clean_environment(**more) if environment is None else environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def seglogd(*arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run `seglogd` to its end."""
+    return finished([*SEGLOGD, *arguments], environment=clean_environment(**variables))
+
+
 def start_daemon(
     folder: Path,
     stderr: int,
@@ -87,9 +112,9 @@ def start_daemon(
     variables: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[bytes]":
     """A daemon on any free port that logs JSON to ``stderr``; ``under`` as for `Daemon`, in a session of its own."""
-    command = [*under, sys.executable, "-m", "seglog_broker", "--data", str(folder), "--listen", "127.0.0.1:0"]
+    command = [*under, *SEGLOGD, "--data", str(folder), "--listen", "127.0.0.1:0", "--log-format", "json"]
     return subprocess.Popen(
-        [*command, "--log-format", "json", *arguments],
+        [*command, *arguments],
         env=clean_environment(**(variables or {})),
         stdin=stdin,
         stderr=stderr,
@@ -139,6 +164,18 @@ class Lines:
             assert data, f"no {event} behind {found}"
             self._rest += data
         return found
+
+
+@contextmanager
+def watched(
+    folder: Path, *arguments: str, **how: Any
+) -> Iterator[tuple["subprocess.Popen[bytes]", Lines, list[dict[str, Any]]]]:
+    """A daemon that serves, its log from then on, and what it has logged so far; ``how`` as for ``start_daemon``."""
+    process = start_daemon(folder, subprocess.PIPE, *arguments, **how)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        yield process, lines, lines.until("broker_ready")
 
 
 def port_of(ready: dict[str, Any]) -> int:
@@ -307,15 +344,6 @@ def workers(kind: str, parent: int | None = None) -> list[int]:
     command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid() if parent is None else parent)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.workers {kind}" in line]
-
-
-def told_of_nonsense(kind: str, line: bytes = b"nonsense\n") -> tuple[Any, int]:
-    """What a worker of the broker says to a job that is none, and its exit code when nobody asks any more."""
-    with worker(kind) as process:
-        told = answer_to(process, line)
-        assert process.stdin is not None
-        process.stdin.close()
-        return told, process.wait(60)
 
 
 def worker(kind: str) -> "subprocess.Popen[bytes]":

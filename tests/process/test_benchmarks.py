@@ -5,7 +5,6 @@ import json
 import pkgutil
 import socket
 import struct
-import subprocess
 import sys
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +21,7 @@ from benchmarks.harness import MB, BenchmarkError, Goal, Row
 from benchmarks.peers import compaction, java, load, sides
 from benchmarks.peers.cases import APPENDS, NATIVE
 from benchmarks.peers.results import BARE, KAFKA, Measure, PeerRow, Results, as_json, from_json, line
+from tests.processes import finished
 from tests.support import REPOSITORY
 
 
@@ -50,7 +50,7 @@ def test_a_command_line_that_makes_no_sense_is_refused(capsys: pytest.CaptureFix
 def test_seglog_is_measured_beside_the_bare_loop_and_each_missing_peer_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--rounds", "1", "--directory", str(tmp_path)]
     command += ["--peers", str(tmp_path), "--only", "small"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = finished(command, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found = json.loads((tmp_path / "peers.json").read_text())
     assert {*found["left_out"]} == {KAFKA}

@@ -14,7 +14,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from tests.pages import programs_of
-from tests.processes import clean_environment
+from tests.processes import clean_environment, finished
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "TESTING.md").read_text(encoding="utf-8")
@@ -31,15 +31,8 @@ STRICT = [
 
 
 def run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-B", *arguments],
-        cwd=folder,
-        env=clean_environment(TMPDIR=str(folder), **variables),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=250,
-        check=False,
-    )
+    environment = clean_environment(TMPDIR=str(folder), **variables)
+    return finished([sys.executable, "-B", *arguments], cwd=folder, environment=environment)
 
 
 @pytest.mark.parametrize(("program", "printed"), PROGRAMS, ids=map(str, range(len(PROGRAMS))))

@@ -1,7 +1,6 @@
 """docs/TOUR.md: its commands run against a broker, and print what the page shows, but for times and sizes."""
 
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import run_program
-from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, daemon, finished
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "TOUR.md").read_text(encoding="utf-8")
@@ -48,14 +47,7 @@ class Reader:
         return self._run(commands)
 
     def _run(self, commands: list[str]) -> str:
-        done = subprocess.run(
-            ["bash", "-c", _SHELL + "\n".join(commands)],
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
+        done = finished(["bash", "-c", _SHELL + "\n".join(commands)], cwd=self._folder, environment=self._environment)
         assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from hatch_build import NEXT_RELEASE
+from tests.processes import finished
 from tests.support import REPOSITORY
 
 BUILDS: Final = """#!/bin/sh
@@ -46,9 +47,7 @@ def wheels(folder: Path, pythons: dict[str, str]) -> "subprocess.CompletedProces
     for name, text in pythons.items():
         (programs / name).write_text(text, encoding="utf-8")
         (programs / name).chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, script], env={"PATH": str(programs)}, capture_output=True, text=True, check=False
-    )
+    done = finished([sys.executable, script], environment={"PATH": str(programs)})
     assert not old.exists(), "what an older version left"
     return done
 

@@ -1,15 +1,11 @@
 """``seglogd`` as a process: what it prints, how it ends, and what it says when it cannot begin."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,80 +16,19 @@ from seglog_protocol.kafka import write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.messages import ApiVersionsRequest
 from seglog_protocol.messages import PROTOCOL_NAME, HelloRequest, request_header
-from tests.processes import signalled_at_import
-from tests.support import REPOSITORY
+from tests.processes import SEGLOGD, clean_environment, finished, port_of, seglog, seglogd, signalled_at_import, watched
+from tests.support import each_case
 
 ANY_PORT = "127.0.0.1:0"
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that configures a broker, and with the packages of this checkout."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
-    packages = os.pathsep.join(str(REPOSITORY / folder) for folder in ("broker", "protocol", "clients"))
-    return kept | {"PYTHONPATH": packages} | more
+@each_case(("option", "shown"), [("--version", "seglogd "), ("--help", "--log-level")])
+def test_help_and_version_are_printed(option: str, shown: str) -> None:
+    done = seglogd(option)
+    assert (done.returncode, shown in done.stdout) == (0, True)
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "seglog_broker", *arguments]
-
-
-def seglogd(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), env=environment(**variables), capture_output=True, text=True, check=False
-    )
-
-
-@contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[tuple["subprocess.Popen[str]", list[dict[str, Any]]]]:
-    """A daemon that is ready, and what it has logged so far."""
-    process = subprocess.Popen(
-        command("--data", str(folder), "--listen", ANY_PORT, "--log-format", "json", *arguments),
-        env=environment(SEGLOG_LISTENERS="", SEGLOG_HTTP_LISTEN=""),  # a broker of the machine may have these ports
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    logged: list[dict[str, Any]] = []
-    try:
-        for line in process.stderr:
-            logged.append(json.loads(line))
-            if logged[-1]["event"] == "broker_ready":
-                break
-        yield process, logged
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
-
-
-def port_of(logged: Sequence[dict[str, Any]]) -> int:
-    return int(logged[-1]["listen"].rsplit(":", 1)[1])
-
-
-def stopped(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
-    """The exit code and the events since."""
-    assert process.stderr is not None
-    events = [json.loads(line)["event"] for line in process.stderr]
-    return process.wait(), events
-
-
-@pytest.mark.parametrize(("option", "shown"), [("--version", "seglogd "), ("--help", "--log-level")])
-def test_help_and_version_are_printed_without_an_event_loop(option: str, shown: str) -> None:
-    code = (
-        "import sys, seglog_broker.__main__ as daemon\n"
-        f"try: daemon.main([{option!r}])\n"
-        "except SystemExit: sys.exit('trio' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert shown in done.stdout
-
-
-def test_the_daemon_needs_no_process_pools_of_its_own() -> None:
-    code = "import sys, seglog_broker.server; sys.exit('multiprocessing' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["--set", "log.dri=/nowhere"], "log.dir"),
@@ -109,13 +44,16 @@ def test_the_daemon_needs_no_process_pools_of_its_own() -> None:
     ],
 )
 def test_usage_and_configuration_errors_are_one_sentence_and_code_2(
-    arguments: list[str], words: str, tmp_path: Path
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = seglogd("--data", str(tmp_path / "data"), *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("seglogd: ")
+    try:
+        code: object = daemon.main(["--data", str(tmp_path / "data"), *arguments])
+    except SystemExit as ended:  # of argparse
+        code = ended.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.splitlines()[-1].startswith("seglogd: ")
     assert not (tmp_path / "data").exists()
 
 
@@ -131,13 +69,13 @@ def test_configuration_comes_from_file_environment_and_flags(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_in_good_order(number: signal.Signals, tmp_path: Path) -> None:
-    with running(tmp_path / "data", "--set", "seglog.http.listen=127.0.0.1:0") as (process, logged):
+    with watched(tmp_path / "data", "--set", "seglog.http.listen=127.0.0.1:0") as (process, lines, logged):
         events = [entry["event"] for entry in logged]
         assert events == ["broker_starting", "broker_ready"]
         ready = logged[-1]
         assert {"listen", "http", "topics", "partitions", "seconds"} <= ready.keys()
         assert {"version", "log_dir"} <= logged[-2].keys()
-        with socket.create_connection(("127.0.0.1", port_of(logged))) as client:
+        with socket.create_connection(("127.0.0.1", port_of(logged[-1]))) as client:
             client.sendall(encode_frame(request_header(1, HelloRequest(PROTOCOL_NAME))))
             reader = FrameReader()
             while (frame := reader.next_frame()) is None:
@@ -145,9 +83,8 @@ def test_a_signal_stops_it_in_good_order(number: signal.Signals, tmp_path: Path)
             assert frame.header["protocol"] == PROTOCOL_NAME
             process.send_signal(number)
             assert client.recv(1) == b""
-        code, events = stopped(process)
-        assert code == 0
-        assert events == ["broker_stopping", "broker_stopped"]
+        assert [entry["event"] for entry in lines.until("broker_stopped")] == ["broker_stopping", "broker_stopped"]
+        assert process.wait() == 0
 
 
 def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
@@ -163,7 +100,7 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
         "        time.sleep(60)\n"
         "trio.run(main)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), check=False)
     assert done.returncode == 128 + signal.SIGINT
 
 
@@ -176,17 +113,17 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
 def test_a_signal_during_the_imports_ends_it_silently(module: str, number: signal.Signals, tmp_path: Path) -> None:
     environment = signalled_at_import(tmp_path, module, number)
     arguments = ("--data", str(tmp_path / "data"), "--listen", ANY_PORT)
-    done = subprocess.run(command(*arguments), env=environment, capture_output=True, text=True, check=False)
+    done = finished([*SEGLOGD, *arguments], environment=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "sent\n")
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("name", ["check", "dump"])
-@pytest.mark.parametrize("module", ["seglog_broker.inspect.{}.command", "seglog_broker.storage.io.filesystem"])
+@pytest.mark.parametrize("module", ["seglog_broker.inspect.commands", "seglog_broker.storage.io.filesystem"])
 def test_an_offline_command_interrupted_at_its_import(name: str, module: str, tmp_path: Path) -> None:
     """An offline command that is interrupted while it is being imported ends with 130."""
-    environment = signalled_at_import(tmp_path, module.format(name), signal.SIGINT)
-    done = subprocess.run(command(name, str(tmp_path)), env=environment, capture_output=True, text=True, check=False)
+    environment = signalled_at_import(tmp_path, module, signal.SIGINT)
+    done = finished([*SEGLOGD, name, str(tmp_path)], environment=environment)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "sent\n")
 
 
@@ -205,13 +142,13 @@ def test_a_port_in_use_is_one_sentence_and_code_1(log_format: str, tmp_path: Pat
 
 
 def test_a_second_daemon_on_the_same_directory_is_refused(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as (first, _):
+    with watched(tmp_path / "data") as (first, _, _):
         done = seglogd("--data", str(tmp_path / "data"), "--listen", ANY_PORT)
         assert done.returncode == 1
         assert str(tmp_path / "data") in done.stderr
         assert "Traceback" not in done.stderr
         first.terminate()
-        assert stopped(first)[0] == 0
+        assert first.wait() == 0
 
 
 def test_another_platform_is_refused_with_a_sentence(
@@ -232,19 +169,17 @@ def test_only_errors_made_for_people_become_a_sentence() -> None:
 
 
 def test_both_ports_have_an_option_and_each_knows_the_others_clients(tmp_path: Path) -> None:
-    with running(tmp_path / "data", "--kafka", ANY_PORT) as (process, logged):
+    with watched(tmp_path / "data", "--kafka", ANY_PORT) as (process, lines, logged):
         native, kafka = logged[-1]["listen"], logged[-1]["kafka"]
-        ping = [sys.executable, "-m", "seglog", "--server", kafka, "ping"]
-        sentence = f"this port is for Kafka's clients; seglog's own is {port_of(logged)} (seglog.listen)"
+        sentence = f"this port is for Kafka's clients; seglog's own is {port_of(logged[-1])} (seglog.listen)"
         for more in ([], ["--live"]):
-            pinged = subprocess.run([*ping, *more], env=environment(), capture_output=True, text=True, check=False)
-            assert (pinged.returncode, pinged.stderr) == (3, f"seglog: {sentence}\n")
+            pinged = seglog(kafka, "ping", *more)
+            assert (pinged.returncode, pinged.stderr.decode()) == (3, f"seglog: {sentence}\n")
         host, port = native.rsplit(":", 1)
         with socket.create_connection((host, int(port))) as peer:
             peer.sendall(b"".join(write_request(1, "a client", ApiVersionsRequest(), 3)))
             answer = b"".join(iter(lambda: peer.recv(4096), b""))
         assert answer[8:10] == ErrorCode.LISTENER_NOT_FOUND.to_bytes(2, "big")
         process.terminate()
-        assert process.stderr is not None
-        reasons = [entry["reason"] for line in process.stderr if "reason" in (entry := json.loads(line))]
+        reasons = [entry["reason"] for entry in lines.until("broker_stopped") if "reason" in entry]
     assert reasons == [sentence, sentence, f"a Kafka client on seglog's own port: its port is {kafka} (listeners)"]

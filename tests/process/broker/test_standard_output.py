@@ -1,14 +1,13 @@
 """Commands of ``seglogd`` that print and end, where standard output has no reader, no room, or is closed."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from seglog_broker.__main__ import main
-from tests.processes import clean_environment
+from tests.processes import finished
 from tests.support import each_case
 
 FULL = "standard output takes no more: No space left on device"
@@ -28,13 +27,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def printed(arguments: str, redirection: str) -> tuple[int, list[str]]:
     """The exit code, and the lines on standard error."""
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {sys.executable} -m seglog_broker {arguments} {redirection}"],
-        capture_output=True,
-        encoding="utf-8",
-        env=clean_environment(),
-        check=False,
-    )
+    done = finished(["bash", "-c", f"set -o pipefail; {sys.executable} -m seglog_broker {arguments} {redirection}"])
     return done.returncode, done.stderr.splitlines()
 
 

@@ -1,10 +1,8 @@
 """A daemon with TLS: certificates of one command, who gets in by them, and another certificate while it serves."""
 
-import json
 import signal
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,7 @@ import pytest
 
 import seglog
 from tests.certificates import HOSTS, certificates
-from tests.process.broker.test_main import port_of, running, seglogd
-
-MAPPING = "ssl.principal.mapping.rules=RULE:^CN=([^,]+),OU=clients.*$/$1/"
+from tests.processes import port_of, seglogd, watched
 
 
 @pytest.fixture
@@ -25,14 +21,8 @@ def certs(tmp_path: Path) -> Path:
     return tmp_path / "certs"
 
 
-def settings(certs: Path, *more: str) -> list[str]:
-    flags = [f"ssl.keystore.location={certs / 'server.pem'}", *more]
-    return ["--listen", "SSL://127.0.0.1:0", *(word for flag in flags for word in ("--set", flag))]
-
-
-def with_client_auth(certs: Path, *more: str) -> list[str]:
-    trusted = f"ssl.truststore.location={certs / 'authority.pem'}"
-    return settings(certs, "ssl.client.auth=required", trusted, MAPPING, *more)
+def settings(certs: Path) -> list[str]:
+    return ["--listen", "SSL://127.0.0.1:0", "--set", f"ssl.keystore.location={certs / 'server.pem'}"]
 
 
 def certificate_shown(port: int, certs: Path) -> str:
@@ -40,41 +30,19 @@ def certificate_shown(port: int, certs: Path) -> str:
     return ssl.get_server_certificate(("localhost", port), ca_certs=str(certs / "authority.pem"))
 
 
-def events_until(process: "subprocess.Popen[str]", event: str) -> list[dict[str, Any]]:
-    assert process.stderr is not None
-    found = []
-    for line in process.stderr:
-        found.append(json.loads(line))
-        if found[-1]["event"] == event:
-            return found
-    raise AssertionError(f"the daemon ended before {event}: {found}")
-
-
-def test_a_client_is_who_its_certificate_says(tmp_path: Path, certs: Path) -> None:
-    """And may administer if super.users says so; without a certificate there is no way in."""
-    with running(tmp_path / "data", *with_client_auth(certs, "super.users=User:alice")) as (process, logged):
-        address = f"seglogs://localhost:{port_of(logged)}"
-        alice = seglog.Tls(ca=certs / "authority.pem", certificate=certs / "client-alice.pem")
-        with seglog.connect(address, tls=alice) as client:
-            client.create_topic("t")
-        assert events_until(process, "client_authenticated")[-1]["principal"] == "User:alice"
-        with pytest.raises((seglog.TlsError, seglog.NotReachableError)):
-            seglog.connect(address, tls=certs / "authority.pem", connect_timeout=2)
-
-
 def test_sighup_replaces_the_certificate_and_cuts_nobody(tmp_path: Path, certs: Path) -> None:
     """Without a configuration file; one that cannot be used changes nothing."""
-    with running(tmp_path / "data", *settings(certs)) as (process, logged):
-        port = port_of(logged)
+    with watched(tmp_path / "data", *settings(certs)) as (process, lines, logged):
+        port = port_of(logged[-1])
         before = certificate_shown(port, certs)
         with seglog.connect(f"seglogs://localhost:{port}", tls=certs / "authority.pem") as client:
             (certs / "server.pem").unlink()
             process.send_signal(signal.SIGHUP)
-            assert str(certs / "server.pem") in events_until(process, "certificate_not_reloaded")[-1]["reason"]
+            assert str(certs / "server.pem") in lines.until("certificate_not_reloaded")[-1]["reason"]
             assert certificate_shown(port, certs) == before
             seglogd("certificates", "--to", str(certs))
             process.send_signal(signal.SIGHUP)
-            assert events_until(process, "certificate_reloaded")[-1]["names"] == ["localhost", "127.0.0.1", "::1"]
+            assert lines.until("certificate_reloaded")[-1]["names"] == ["localhost", "127.0.0.1", "::1"]
             assert certificate_shown(port, certs) != before
             client.create_topic("t")
             assert [topic.name for topic in client.topics()] == ["t"]
@@ -125,27 +93,25 @@ def test_each_listener_may_have_a_certificate_of_its_own(tmp_path: Path) -> None
     )
     listeners = "listeners=INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0"
     where = ("--config", str(config), "--listen", "SSL://127.0.0.1:0", "--set", listeners)
-    with running(tmp_path / "data", *where) as (process, logged):
+    with watched(tmp_path / "data", *where) as (process, lines, logged):
         internal, external = kafka_ports(logged)
         assert name_shown(external, issuer.authority_file) == "own"
-        assert name_shown(port_of(logged), issuer.authority_file) == "shared"
+        assert name_shown(port_of(logged[-1]), issuer.authority_file) == "shared"
         context = ssl.create_default_context(cafile=str(issuer.authority_file))
         context.load_cert_chain(alice.together)
         with (
             socket.create_connection(("127.0.0.1", internal)) as raw,
             context.wrap_socket(raw, server_hostname="localhost"),
         ):
-            [*_, login] = events_until(process, "client_authenticated")
+            [*_, login] = lines.until("client_authenticated")
         assert (login["principal"], login["listener"]) == ("User:alice", "INTERNAL")
         issuer.issue("own", *HOSTS).together.write_bytes(shared.together.read_bytes())
         process.send_signal(signal.SIGHUP)
-        reloaded = [
-            event for event in events_until(process, "configuration_reloaded") if "certificate" in event["event"]
-        ]
+        reloaded = [event for event in lines.until("configuration_reloaded") if "certificate" in event["event"]]
         assert [event.get("listener") for event in reloaded] == [None, "EXTERNAL"]
         assert name_shown(external, issuer.authority_file) == "shared"
         own.together.write_text("nothing", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
-        reason = events_until(process, "configuration_not_reloaded")[-1]["reason"]
+        reason = lines.until("configuration_not_reloaded")[-1]["reason"]
         assert reason.startswith(f"listener EXTERNAL: ssl.keystore.location = {own.together} cannot be used")
         assert name_shown(external, issuer.authority_file) == "shared"

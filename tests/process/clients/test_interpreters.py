@@ -7,7 +7,7 @@ from typing import Final
 
 import seglog
 from seglog.testing import Broker
-from tests.processes import clean_environment
+from tests.processes import clean_environment, finished
 from tests.support import each_case
 from tests.unit.clients.fake_broker import fake_broker
 
@@ -137,13 +137,7 @@ def test_an_interrupt_at_any_moment_leaves_the_connection_in_step() -> None:
 
 
 def run_python(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-W", "default", "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return finished([sys.executable, "-W", "default", "-c", program, *arguments])
 
 
 def test_a_producer_never_closed_is_flushed_at_interpreter_exit_with_a_warning() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.foreign_programs import debian_package, skipped_where_absent
-from tests.processes import PATIENCE_SECONDS, free_port, wait_until
+from tests.processes import PATIENCE_SECONDS, finished, free_port, wait_until
 
 
 def program(name: str) -> str:
@@ -26,7 +26,7 @@ def program(name: str) -> str:
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """What promtool says."""
     command = [program("promtool"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    return finished(command)
 
 
 class Series(NamedTuple):

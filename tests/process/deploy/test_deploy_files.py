@@ -23,7 +23,7 @@ import yaml
 from seglog.cli.dispatch import parse
 from seglog_broker.config import load_config
 from tests.interop.kafka_wire import Wire, plain, request
-from tests.processes import clean_environment, free_port
+from tests.processes import clean_environment, finished, free_port
 from tests.support import REPOSITORY, each_case, missing
 
 DEPLOY = REPOSITORY / "deploy"
@@ -102,9 +102,7 @@ def kustomize(folder: Path) -> dict[str, Any]:
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
-    linted = subprocess.run(
-        [TOOLS / "hadolint", REPOSITORY / "Dockerfile"], capture_output=True, text=True, check=False
-    )
+    linted = finished([TOOLS / "hadolint", REPOSITORY / "Dockerfile"])
     assert (linted.returncode, linted.stdout) == (0, "")
 
 
@@ -170,11 +168,11 @@ def test_the_unit_is_verified_and_little_exposed(tmp_path: Path) -> None:
     text = (DEPLOY / "seglogd.service").read_text()
     copy = tmp_path / "seglogd.service"  # with a program that is there
     copy.write_text(text.replace("/opt/seglog/bin/seglogd", "/bin/true"))
-    verified = subprocess.run([str(systemd_analyze), "verify", str(copy)], capture_output=True, text=True, check=False)
+    verified = finished([str(systemd_analyze), "verify", str(copy)])
     ours = [line for line in verified.stderr.splitlines() if "seglogd.service" in line]
     assert (verified.returncode, ours) == (0, []), verified.stderr
     security = [str(systemd_analyze), "security", "--offline=true", "--threshold=20", "--no-pager", str(copy)]
-    told = subprocess.run(security, capture_output=True, text=True, check=False)
+    told = finished(security)
     if "unrecognized option" in told.stderr:
         missing("systemd: its systemd-analyze is too old for security --offline")
     assert told.returncode == 0, told.stdout
@@ -277,9 +275,7 @@ def test_both_stages_stand_on_one_base_by_its_digest() -> None:
 def test_an_image_is_compiled_unless_its_build_says_otherwise_and_another_word_is_refused() -> None:
     assert "\nARG SEGLOG_BUILD=compiled\n" in DOCKERFILE
     checks = re.findall(r"^RUN (case .*?esac)$", DOCKERFILE, re.MULTILINE | re.DOTALL)
-    ended = subprocess.run(
-        ["/bin/sh", "-c", *checks], env={"SEGLOG_BUILD": "fast"}, capture_output=True, text=True, check=False
-    )
+    ended = finished(["/bin/sh", "-c", *checks], environment={"SEGLOG_BUILD": "fast"})
     assert ended.returncode == 2
     assert ended.stderr == "SEGLOG_BUILD is compiled or sources, not 'fast'\n"
 
@@ -347,7 +343,7 @@ def test_a_reload_checks_the_configuration_first() -> None:
     assert signal == ["/bin/kill", "-HUP", "$MAINPID"]
     arguments = [str(DEPLOY / "seglogd.toml") if word.startswith("/etc/") else word for word in check[1:]]
     command = [sys.executable, "-m", "seglog_broker", *arguments]
-    checked = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    checked = finished(command)
     assert checked.returncode == 0, checked.stderr
     assert re.search(r"^log[.]retention[.]ms +2592000000 [(]30 days[)] ", checked.stdout, re.MULTILINE)
 
@@ -426,7 +422,7 @@ def test_the_pod_makes_its_accounts_and_answers_its_probes_and_prometheus(tmp_pa
         assert answered(f"{served}/metrics", trusted) == 401
         token = {"Authorization": "Bearer token-0123456789"}
         assert answered(f"{served}/metrics", trusted, **token) == 200
-        as_people = subprocess.run(["seglog", "ping"], env=environment, check=False, capture_output=True, text=True)
+        as_people = finished(["seglog", "ping"], environment=environment)
         assert as_people.returncode == 0, as_people.stderr
         unknown = environment | {"SEGLOG_USER": "nobody"}
         assert subprocess.run(["seglog", "ping"], env=unknown, check=False, capture_output=True).returncode != 0

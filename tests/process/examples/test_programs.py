@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from tests.processes import Daemon, clean_environment, ended, free_port, wait_until
+from tests.processes import Daemon, clean_environment, ended, finished, free_port, wait_until
 from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -33,13 +33,7 @@ def _command(name: str, *arguments: str) -> list[str]:
 
 def _run(running: Daemon, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an example to its end."""
-    return subprocess.run(
-        _command(name, *arguments),
-        env=clean_environment(SEGLOG_SERVER=running.address),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    return finished(_command(name, *arguments), SEGLOG_SERVER=running.address)
 
 
 def _printed(running: Daemon, name: str, *arguments: str) -> str:
@@ -236,7 +230,7 @@ def test_the_tests_of_a_service_pass() -> None:
         command += ["-W", f"ignore:{warning}"]
     command += ["--config-file", os.devnull, "--rootdir", str(EXAMPLES)]
     command += [str(EXAMPLES / name) for name in ("test_my_service.py", "test_situations.py")]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, encoding="utf-8", check=False)
+    done = finished(command)
     assert done.returncode == 0, done.stdout
     assert "11 passed" in done.stdout
 

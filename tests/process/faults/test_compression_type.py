@@ -3,26 +3,22 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import seglog
 from seglog.raw import RawBatch, append
 from seglog_protocol.batch_builder import encode_batch
-from tests.processes import clean_environment, daemon, workers
+from tests.processes import daemon, seglogd, workers
 
 _LARGE = b"".join(b"%d " % (number * 7919 % 100_003) for number in range(150_000))  # 900 kB
 
 
 def _dumped_codecs(partition: Path) -> tuple[list[str], list[str]]:
     """The codec of every batch, and those of the segment, as `seglogd dump` shows them."""
-    command = [sys.executable, "-m", "seglog_broker", "dump", "--json", str(partition)]
-    log = [*command[:-1], str(partition / f"{0:020}.log")]
     found = []
-    for each, kind in ((log, "batch"), (command, "segment")):
-        done = subprocess.run(each, capture_output=True, env=clean_environment(), check=True)
-        found.append([fact for fact in map(json.loads, done.stdout.splitlines()) if fact["kind"] == kind])
+    for path, kind in ((partition / f"{0:020}.log", "batch"), (partition, "segment")):
+        facts = map(json.loads, seglogd("dump", "--json", path).stdout.splitlines())
+        found.append([fact for fact in facts if fact["kind"] == kind])
     return [batch["codec"] for batch in found[0]], found[1][0]["codecs"]
 
 

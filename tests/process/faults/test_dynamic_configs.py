@@ -1,7 +1,5 @@
 """Settings that Kafka's admin client makes at run time: in force at once, kept over a kill, over a file and SIGHUP."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 import seglog
 from tests.interop.kafka_admin import BROKER, SET, Admin, Outcome
-from tests.processes import Daemon, clean_environment, daemon
+from tests.processes import Daemon, daemon, seglogd
 
 OK = Outcome(0, None)
 
@@ -25,16 +23,6 @@ def with_file(tmp_path: Path, text: str) -> tuple[Path, tuple[str, ...]]:
 def altered(running: Daemon, name: str, *changes: tuple[str, int, str | None]) -> Outcome:
     with Admin(running.kafka_port) as admin:
         return admin.alter_incrementally(BROKER, name, changes)
-
-
-def seglogd(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "seglog_broker", "--listen", "127.0.0.1:0", *arguments],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_a_setting_of_kafkas_admin_client_is_in_force_and_outlives_a_kill(tmp_path: Path) -> None:
@@ -76,7 +64,9 @@ def test_a_file_that_contradicts_the_settings_is_refused_at_a_start(tmp_path: Pa
         assert running.stop() == 0
     before = (data / "seglog-configs.json").read_bytes()
     for more in ((), ("--check-config",)):
-        done = seglogd("--data", str(data), "--set", "log.cleaner.max.compaction.lag.ms=4000", *more)
+        done = seglogd(
+            "--listen", "127.0.0.1:0", "--data", data, "--set", "log.cleaner.max.compaction.lag.ms=4000", *more
+        )
         assert done.returncode == (2 if more else 1)
         assert "contradict each other" in done.stderr
         assert "seglog-configs.json" in done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from tests.processes import Lines, clean_environment, ended, port_of, start_daemon
+from tests.processes import Lines, clean_environment, ended, finished, port_of, start_daemon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sizes of pipes and terminals are Linux's")
 
@@ -72,9 +72,7 @@ def test_a_traceback_comes_out_whole_before_the_process_ends(tmp_path: Path) -> 
         "server.serve = serve\n"
         f"sys.exit(daemon.main(['--data', {str(tmp_path / 'data')!r}]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    done = finished([sys.executable, "-c", code])
     assert done.returncode == 1
     assert "broker_crashed" in done.stderr
     assert done.stderr.rstrip().endswith("ZeroDivisionError: the very reason")

@@ -7,7 +7,6 @@ a pipe waits for a writer.
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +19,7 @@ import pytest
 import seglog
 import seglog.trio
 from seglog_protocol.errors import PartitionRecoveringError
-from tests.processes import PATIENCE_SECONDS, Daemon, daemon, seglog_json, wait_until, workers
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, finished, seglog_json, wait_until, workers
 from tests.processes import seglog as seglog_cli
 from tests.support import numbers_of
 
@@ -87,7 +86,7 @@ def _workers(running: Daemon) -> list[int]:
 
 
 def _is_at_work(process: int) -> bool:
-    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
+    listed = finished(["ps", "-o", "stat=", "-p", str(process)])
     return listed.stdout.strip()[:1] not in {"", "Z"}
 
 

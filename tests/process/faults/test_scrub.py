@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 import seglog
 from seglog_protocol.errors import CorruptRecordError
 from tests.process.faults.test_retention import fill
-from tests.processes import Daemon, clean_environment, daemon, wait_until, workers
+from tests.processes import Daemon, daemon, seglogd, wait_until, workers
 from tests.processes import seglog as seglog_cli
 from tests.support import numbers_of
 
@@ -30,8 +28,7 @@ _TOPICS: dict[str, dict[str, Any]] = {
 
 
 def _check(directory: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "seglog_broker", "check", "--json", str(directory)]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, check=False)
+    done = seglogd("check", "--json", directory)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, lines
     return lines

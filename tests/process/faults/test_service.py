@@ -7,9 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ import seglog
 from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.processes import Lines, ended, port_of, start_daemon
+from tests.processes import Lines, ended, port_of, start_daemon, watched
 
 CLEAN = ".kafka_cleanshutdown"
 
@@ -31,29 +29,15 @@ ON_TERMINAL = (
 BELOW_A_SHELL = (*ON_TERMINAL, "/bin/sh", "-c", '"$@" & wait', "sh")
 
 
-@contextmanager
-def watched(data: Path, *arguments: str, **how: Any) -> Iterator[tuple["subprocess.Popen[bytes]", Lines, int]]:
-    """A daemon that serves, the lines of its log from then on, and its port; gone afterwards."""
-    process = start_daemon(data, subprocess.PIPE, *arguments, **how)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        yield process, lines, port_of(lines.until("broker_ready")[-1])
-
-
 def events(lines: Lines, last: str) -> list[str]:
     return [entry["event"] for entry in lines.until(last)]
 
 
-@pytest.mark.parametrize(("under", "with_file"), [(ON_TERMINAL, False), (ON_TERMINAL, True), (BELOW_A_SHELL, False)])
-def test_a_terminal_that_is_closed_stops_the_broker_in_good_order(
-    under: tuple[str, ...], with_file: bool, tmp_path: Path
-) -> None:
-    file = tmp_path / "seglogd.toml"
-    file.write_text("")
+@pytest.mark.parametrize("under", [ON_TERMINAL, BELOW_A_SHELL])
+def test_a_terminal_that_is_closed_stops_the_broker_in_good_order(under: tuple[str, ...], tmp_path: Path) -> None:
+    """Which hangup does what: ``tests/unit/broker/runtime/test_signals.py``."""
     outer, inner = pty.openpty()
-    arguments = ("--config", str(file)) if with_file else ()
-    with watched(tmp_path / "data", *arguments, under=under, stdin=inner) as (process, lines, _):
+    with watched(tmp_path / "data", under=under, stdin=inner) as (process, lines, _):
         os.close(inner)
         os.close(outer)
         assert events(lines, "broker_stopped")[-2:] == ["broker_stopping", "broker_stopped"]
@@ -85,26 +69,18 @@ def test_a_start_that_creates_many_partitions_can_be_stopped(tmp_path: Path) -> 
     assert (data / CLEAN).exists()
 
 
-@pytest.mark.parametrize("on_terminal", [False, True])
-def test_a_hangup_without_a_configuration_file_stops_it(on_terminal: bool, tmp_path: Path) -> None:
-    outer, inner = pty.openpty()
-    under = ON_TERMINAL if on_terminal else ()
-    with watched(tmp_path / "data", under=under, stdin=inner) as (process, _, _):
+def test_a_hangup_without_a_configuration_file_stops_it(tmp_path: Path) -> None:
+    with watched(tmp_path / "data") as (process, _, _):
         process.send_signal(signal.SIGHUP)
         assert process.wait() == 0
-    os.close(inner)
-    os.close(outer)
     assert (tmp_path / "data" / CLEAN).exists()
 
 
-@pytest.mark.parametrize("on_terminal", [False, True])
-def test_a_hangup_with_a_file_puts_in_force_what_can_be_and_logs_each_change(on_terminal: bool, tmp_path: Path) -> None:
+def test_a_hangup_with_a_file_puts_in_force_what_can_be_and_logs_each_change(tmp_path: Path) -> None:
     file = tmp_path / "seglogd.toml"
     file.write_text('"num.partitions" = 2\n"log.retention.hours" = 24\n"seglog.handles.max" = 100\n')
-    outer, inner = pty.openpty()
-    under = ON_TERMINAL if on_terminal else ()
-    with watched(tmp_path / "data", "--config", str(file), under=under, stdin=inner) as (process, lines, port):
-        with seglog.connect(f"127.0.0.1:{port}") as client:
+    with watched(tmp_path / "data", "--config", str(file)) as (process, lines, logged):
+        with seglog.connect(f"127.0.0.1:{port_of(logged[-1])}") as client:
             client.create_topic("before")
             client.create_topic("own", config={"retention.ms": 1000})
             lines.until("topic_created")
@@ -125,8 +101,6 @@ def test_a_hangup_with_a_file_puts_in_force_what_can_be_and_logs_each_change(on_
                 assert client.explain.config(topic)["retention.ms"].value == milliseconds
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
-    os.close(inner)
-    os.close(outer)
 
 
 class ServiceManager:
@@ -141,11 +115,6 @@ class ServiceManager:
     def told(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self._socket.recv(4096).decode().splitlines())
 
-    def told_ready(self) -> dict[str, str]:
-        while "READY" not in (told := self.told()):
-            pass
-        return told
-
     def close(self) -> None:
         self._socket.close()
 
@@ -157,44 +126,31 @@ def manager(tmp_path: Path) -> Iterator[ServiceManager]:
     made.close()
 
 
-def test_the_level_of_the_log_changes_with_a_reload(manager: ServiceManager, tmp_path: Path) -> None:
+def test_a_service_manager_gets_messages_when_it_serves_reloads_and_stops(
+    manager: ServiceManager, tmp_path: Path
+) -> None:
+    """And the level of the log changes with a reload."""
     file = tmp_path / "seglogd.toml"
     file.write_text("")
     notified = {"NOTIFY_SOCKET": manager.path}
     with watched(tmp_path / "data", "--config", str(file), variables=notified) as (process, lines, _):
-        manager.told_ready()
-        for level in ("error", "nonsense", "info"):
-            file.write_text(f'"seglog.log.level" = "{level}"\n')
-            process.send_signal(signal.SIGHUP)
-            manager.told_ready()
-        assert events(lines, "configuration_reloaded") == [
-            "configuration_not_reloaded",
-            "configuration_changed",
-            "configuration_reloaded",
-        ]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-
-
-def test_a_service_manager_gets_messages_when_it_serves_reloads_and_stops(
-    manager: ServiceManager, tmp_path: Path
-) -> None:
-    file = tmp_path / "seglogd.toml"
-    file.write_text("")
-    process = start_daemon(
-        tmp_path / "data", subprocess.DEVNULL, "--config", str(file), variables={"NOTIFY_SOCKET": manager.path}
-    )
-    with ended(process):
         assert manager.told() == {"STATUS": f"Loading {tmp_path / 'data'}"}
         ready = manager.told()
         assert ready["READY"] == "1"
         with seglog.connect(ready["STATUS"].removeprefix("Serving ")) as client:
             assert client.topics() == []
-        process.send_signal(signal.SIGHUP)
-        reloading = manager.told()
-        assert reloading["RELOADING"] == "1"
-        assert int(reloading["MONOTONIC_USEC"]) > 0
-        assert manager.told() == ready
+        for level in ("error", "nonsense", "info"):
+            file.write_text(f'"seglog.log.level" = "{level}"\n')
+            process.send_signal(signal.SIGHUP)
+            reloading = manager.told()
+            assert reloading["RELOADING"] == "1"
+            assert int(reloading["MONOTONIC_USEC"]) > 0
+            assert manager.told() == ready
+        assert events(lines, "configuration_reloaded") == [
+            "configuration_not_reloaded",
+            "configuration_changed",
+            "configuration_reloaded",
+        ]
         process.send_signal(signal.SIGTERM)
         assert manager.told()["STOPPING"] == "1"
         assert process.wait() == 0

@@ -1,33 +1,31 @@
 """Files that the daemon is given: a ``server.properties``, and a token."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.process.broker.test_main import seglogd
-from tests.processes import clean_environment
+import pytest
+
+from seglog_broker.__main__ import main
+from tests.processes import seglogd
 from tests.unit.broker.config.test_server_properties import KRAFT_4
 
 
 def test_the_daemon_reads_it_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(KRAFT_4.replace("/tmp/kafka-logs", str(tmp_path / "logs")), encoding="utf-8")
-    command = [sys.executable, "-m", "seglog_broker", "--config", str(file), "--check-config"]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    done = seglogd("--config", file, "--check-config")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("no effect here") == 1
     assert "The configuration can be used (1 warning)." in done.stderr
     other = file.rename(tmp_path / "server.conf")
-    done = subprocess.run(
-        [*command[:4], str(other)], env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    done = seglogd("--config", other, "--check-config")
     assert done.returncode == 2
     assert "A file of Kafka's has a name that ends in .properties." in done.stderr
 
 
-def test_a_token_that_cannot_be_used_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_used_keeps_the_daemon_from_starting(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "token").write_text("x" * 5000)
     flags = ["--set", f"seglog.http.token.file={tmp_path / 'token'}", "--http", "127.0.0.1:1"]
-    started = seglogd("--data", str(tmp_path / "data"), *flags)
-    assert started.returncode == 2
-    assert "it has more than 4096 bytes." in started.stderr
+    assert main(["--data", str(tmp_path / "data"), *flags]) == 2
+    assert "it has more than 4096 bytes." in capfd.readouterr().err

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from seglog_broker.runtime.interpreter import IMPORTED_LATER
-from tests.processes import clean_environment
+from tests.processes import clean_environment, finished
 from tests.support import ON_SOURCES, REPOSITORY
 
 ELSEWHERE = {
@@ -83,7 +83,5 @@ def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> 
         "assert 'num.partitions' in examined.mistakes[0].message\n"
         "assert len(examined.mistakes) == 2\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "/dev/null"], env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    done = finished([sys.executable, "-c", code, "/dev/null"])
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from tests.process.broker.test_main import running, seglogd
+from tests.processes import seglogd, watched
 
 
 def test_the_check_the_start_and_a_reload_warn(tmp_path: Path) -> None:
@@ -18,17 +18,12 @@ def test_the_check_the_start_and_a_reload_warn(tmp_path: Path) -> None:
     assert checked.returncode == 0
     assert "warning: super.users has User:admin, and there is no account admin" in checked.stderr
     assert "(mode 0644)" in checked.stderr
-    with running(data, *flags) as (process, logged):
+    with watched(data, *flags) as (process, lines, logged):
         reasons = [entry["reason"] for entry in logged if entry["event"] == "config_warning"]
         assert any("there is no account admin" in reason for reason in reasons)
         assert any("(mode 0644)" in reason for reason in reasons)
         file.write_text('"super.users" = "User:alice;User:bob"\n')
         process.send_signal(signal.SIGHUP)
-        assert process.stderr is not None
-        after = ""
-        for line in process.stderr:
-            after += line
-            if "configuration_reloaded" in line:
-                break
+        after = str(lines.until("configuration_reloaded"))
     assert "there is no account bob" in after
     assert "no account alice" not in after

@@ -4,7 +4,7 @@ import io
 import json
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,20 +13,27 @@ from seglog_broker.inspect.commands import main_check
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.record_batch import HEADER_SIZE, iter_batches
 from tests.logs import flip_bit
-from tests.processes import clean_environment, daemon, seglog
+from tests.processes import daemon, seglog, seglogd
+
+Check = Callable[..., tuple[object, str, str]]
 
 _LINES = b"".join(b'{"commit": %d, "path": "core/src/Log.scala"}\n' % number for number in range(3000))
 
 
-def check(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "seglog_broker", "check", *map(str, arguments)],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@pytest.fixture
+def check(capsysbinary: pytest.CaptureFixture[bytes]) -> Check:
+    """Runs the command in this process: exit code, standard output and standard error."""
+
+    def run(*arguments: str | Path) -> tuple[object, str, str]:
+        code: object
+        try:
+            code = main_check([*map(str, arguments)])
+        except SystemExit as ended:  # of argparse
+            code = ended.code
+        out, errors = capsysbinary.readouterr()
+        return code, out.decode(), errors.decode()
+
+    return run
 
 
 def _produce(address: str) -> None:
@@ -42,7 +49,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("stopped") / "data"
     with daemon(data) as running:
         _produce(running.address)
-        done = check(data)
+        done = seglogd("check", data)
         assert (done.returncode, done.stdout) == (4, "")
         holder = r"process \d+, seglogd, since [\d:TZ-]+"
         assert re.fullmatch(
@@ -52,7 +59,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, tmp_path: Path) -> None:
+def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, tmp_path: Path, check: Check) -> None:
     data = tmp_path / "data"
     subprocess.run(["cp", "-r", stopped, data], check=True)
     log = min(path for path in data.glob("commits-*/*.log") if path.stat().st_size > 10_000)
@@ -63,17 +70,17 @@ def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, 
         half_way += len(batch)
     flipped = half_way + HEADER_SIZE  # not in a header, where some bits have more to say than one finding
     flip_bit(PosixFileSystem(), str(log), flipped)
-    done = check(data, "--json")
-    assert done.returncode == 1
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    code, out, _ = check(data, "--json")
+    assert code == 1
+    lines = [json.loads(line) for line in out.splitlines()]
     # The indexes may lead into the damage, too.
     (finding,) = [line for line in lines if line["kind"] == "finding" and line["severity"] == "damage"]
     assert (finding["code"], finding["path"]) == ("batch-damaged", str(log))
     assert finding["position"] <= flipped < finding["end_position"]
     assert lines[-1]["sound"] is False
-    repaired = check(data, "--repair")
-    assert repaired.returncode == 0, repaired.stdout
-    assert check(data).returncode == 0
+    code, out, _ = check(data, "--repair")
+    assert code == 0, out
+    assert check(data)[0] == 0
     start, end = finding["start_offset"], finding["end_offset"]
     (log_end,) = [line["end_offset"] for line in lines if line.get("path") == str(log.parent)]
     place = ("consume", "commits", "--partition", log.parent.name.removeprefix("commits-"), "--from")
@@ -84,7 +91,7 @@ def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, 
         behind = seglog(running.address, *place, str(end))
         assert (behind.returncode, len(behind.stdout.splitlines())) == (0, log_end - end)
         assert running.stop() == 0
-    assert check(data).returncode == 0
+    assert check(data)[0] == 0
 
 
 def test_a_terminal_shows_progress(
@@ -103,9 +110,8 @@ def test_a_terminal_shows_progress(
     assert capsysbinary.readouterr().out.endswith(b"is sound.\n")
 
 
-def test_usage_and_refusals_have_codes_of_their_own(tmp_path: Path) -> None:
-    assert check().returncode == 2
-    assert check(tmp_path, "--set", "no.such.key=1").returncode == 2
-    done = check(tmp_path / "nowhere")
-    assert (done.returncode, done.stderr) == (4, f"seglogd check: {tmp_path / 'nowhere'} does not exist\n")
-    assert check(tmp_path).returncode == 4
+def test_usage_and_refusals_have_codes_of_their_own(tmp_path: Path, check: Check) -> None:
+    assert check()[0] == 2
+    assert check(tmp_path, "--set", "no.such.key=1")[0] == 2
+    assert check(tmp_path / "nowhere") == (4, "", f"seglogd check: {tmp_path / 'nowhere'} does not exist\n")
+    assert check(tmp_path)[0] == 4
