@@ -82,6 +82,13 @@ def _begun(folder: Path) -> set[int]:
     return {int(path.name.partition("-")[0]) for path in folder.iterdir()}
 
 
+async def _another(folder: Path, known: set[int]) -> int:
+    """A process that has begun a job, as soon as there is one beside those that are known."""
+    while not (begun := _begun(folder) - known):  # noqa: ASYNC110 - a process tells nobody that it began
+        await trio.sleep(0.01)
+    return begun.pop()
+
+
 async def test_jobs_of_several_kinds_with_bytes_go_through_one_process() -> None:
     async with WorkerPool(RECORD_CHECKER) as checkers:
         for _ in range(2):
@@ -133,14 +140,33 @@ async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(
             assert (await _pid(checkers, 9) == first) is is_kept
 
 
-async def test_an_idle_process_that_was_killed_costs_one_job(tmp_path: Path) -> None:
-    async with scripted(tmp_path) as checkers:
-        first = await _pid(checkers, 9)
-        os.kill(first, signal.SIGKILL)
+async def test_a_process_that_was_killed_costs_one_job_and_one_whose_job_was_cancelled_is_gone(tmp_path: Path) -> None:
+    async def kill_at_work() -> None:
         with pytest.raises(messages.WorkerError, match="the record_checker ended with status -9") as caught:
-            await _pid(checkers, 9)
+            await _pid(checkers, 0)
         assert caught.value.kind == messages.DIED
-        assert await _pid(checkers, 9) != first
+
+    async with scripted(tmp_path) as checkers:
+        idle = await _pid(checkers, 9)
+        os.kill(idle, signal.SIGKILL)
+        await kill_at_work()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kill_at_work)
+            os.kill(killed := await _another(tmp_path, {idle}), signal.SIGKILL)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_pid, checkers, 0)
+            cancelled = await _another(tmp_path, {idle, killed})
+            nursery.cancel_scope.cancel()
+        with pytest.raises(ProcessLookupError):
+            os.kill(cancelled, 0)
+        assert await _pid(checkers, 9) not in {idle, killed, cancelled}
+
+
+async def test_a_process_that_ends_at_once_has_its_last_words_reported() -> None:
+    async with WorkerPool(RECORD_CHECKER, command=(sys.executable, "-c", "raise SystemExit('no numpy here')")) as pool:
+        with pytest.raises(messages.WorkerError, match="no numpy here") as caught:
+            await pool.run(CHECK, KEYED, BATCH)
+        assert caught.value.kind == messages.DIED
 
 
 async def test_bytes_of_an_answer_come_behind_its_line_and_the_next_answer_behind_them() -> None:
