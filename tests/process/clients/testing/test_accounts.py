@@ -2,7 +2,6 @@
 
 import gc
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.processes import finished
 from tests.unit.clients.testing.test_accounts import (
     TLS,
     assert_changes_stay,
@@ -44,12 +44,6 @@ def test_no_password_is_in_a_repr_a_log_or_an_argument_of_a_process(tls: bool) -
     assert_no_password_shown(PROCESS, tls)
 
 
-def test_a_broker_without_accounts_loads_nothing_for_them() -> None:
-    program = "import sys; from seglog.testing import Broker; Broker().start(); print('trustme' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "False\n"
-
-
 def test_certificates_are_made_once_and_gone_at_the_end_of_the_process(tmp_path: Path) -> None:
     program = """
 import os
@@ -70,14 +64,7 @@ assert os.waitpid(child, 0)[1] == 0
 assert ca() == first
 print(first)
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = finished([sys.executable, "-W", "error", "-c", program], environment={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr  # a slow machine has it say that it waits
     assert "Warning" not in done.stderr
