@@ -18,7 +18,7 @@ from seglog.group_consumer import GroupConsumer
 from seglog.testing import Broker
 from seglog_protocol.messages import Request
 from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog_command
-from tests.processes import seglog as seglog_cli
+from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.faces import Connect
 
 
@@ -272,29 +272,6 @@ def test_what_only_the_broker_knows_to_be_wrong_is_refused(group_broker: Broker)
             list(consumer)
 
 
-def test_added_partitions_are_read(group_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog.core.group_membership.METADATA_SECONDS", 0.1)
-    monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.1)
-    send(group_broker, range(10), partitions=1)
-    told = Told()
-    with (
-        seglog.connect(group_broker.address) as client,
-        client.consumer("t", group="app", on_assigned=told.assigned, on_revoked=told.revoked) as consumer,
-    ):
-        records = iter(consumer)
-        assert [next(records).offset for _ in range(10)] == list(range(10))
-        client.alter_topic("t", partitions=3)
-        with client.producer("t") as producer:
-            producer.send("new", partition=2)
-        assert next(records)[:3] == ("t", 2, 0)
-    assert told.events == [
-        ("assigned", [0]),
-        ("revoked", [0]),
-        ("assigned", [0, 1, 2]),
-        ("revoked", [0, 1, 2]),
-    ]
-
-
 def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_broker: Broker) -> None:
     send(group_broker, range(3), partitions=1)
     with seglog.connect(group_broker.address) as client:
@@ -371,15 +348,15 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
 WORKER = """
 import sys
 import seglog
-from seglog.group_consumer import GroupConsumer
-from seglog_protocol.messages import Request
 import seglog.core.group_membership
 
 seglog.core.group_membership.HEARTBEAT_SECONDS = 0.2
-address, name, assignor = sys.argv[1:]
+address, name = sys.argv[1:]
 with (
     seglog.connect(address, client_id=name) as client,
-    client.consumer("t", group="app", assignors=[assignor], session_timeout=6, auto_commit_interval=0.2) as consumer,
+    client.consumer(
+        "t", group="app", assignors=["cooperative-sticky"], session_timeout=6, auto_commit_interval=0.2
+    ) as consumer,
 ):
     for record in consumer:
         print(record.partition, record.offset, record.value.decode(), flush=True)
@@ -389,10 +366,10 @@ with (
 class Worker:
     """A member in a process of its own, and what it has printed."""
 
-    def __init__(self, broker: Daemon, name: str, assignor: str) -> None:
+    def __init__(self, broker: Daemon, name: str) -> None:
         self.rows: list[tuple[int, int, int]] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, broker.address, name, assignor],
+            [sys.executable, "-c", WORKER, broker.address, name],
             env=clean_environment(),
             stdout=subprocess.PIPE,
         )
@@ -415,10 +392,10 @@ class Worker:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(running: Daemon, assignor: str) -> None:
+def test_cooperative_members_share_partitions_through_kills_of_their_own_and_of_the_broker(running: Daemon) -> None:
+    """Others, and members that are stopped: ``tests/soak/faults/test_group_consumers.py``."""
     send(running, range(300), partitions=6)
-    workers = [Worker(running, f"w{number}", assignor) for number in range(3)]
+    workers = [Worker(running, f"w{number}") for number in range(3)]
 
     def values() -> set[int]:
         return {value for worker in workers for _, _, value in worker.rows}
@@ -451,50 +428,20 @@ def test_members_share_partitions_through_kills_of_their_own_and_of_the_broker(r
     assert all(offset == value // 6 and partition == value % 6 for w in workers for partition, offset, value in w.rows)
 
 
-@pytest.mark.soak
-def test_a_member_stopped_for_longer_than_its_session(running: Daemon) -> None:
-    """A member that is stopped for longer than its session goes on with what it has then."""
-    send(running, range(60), partitions=6)
-    first = Worker(running, "first", "range")
-    second: Worker | None = None
-    try:
-        with seglog.connect(running.address) as client:
-            until(lambda: len(first.rows) >= 60)
-            first.process.send_signal(signal.SIGSTOP)
-            second = Worker(running, "second", "range")
-            until(lambda: [m.client_id for m in client.describe_group("app").members] == ["second"])
-            first.process.send_signal(signal.SIGCONT)
-            until(lambda: len(client.describe_group("app").members) == 2)
-            until(lambda: client.describe_group("app").group.state == "Stable")
-            seen = len(first.rows)
-            send(running, range(60, 120), partitions=6)
-            until(lambda: {value for _, _, value in first.rows + second.rows} == set(range(120)))
-            until(lambda: len(first.rows) > seen)
-    finally:
-        for worker in filter(None, (first, second)):
-            worker.kill()
-
-
 # --- The command line -------------------------------------------------------------------------------------------------
 
 
-def printed(done: "subprocess.CompletedProcess[bytes]") -> list[int]:
-    assert (done.returncode, done.stderr) == (0, b""), done.stderr
-    return [int(line) for line in done.stdout.split()]
-
-
-def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(group_broker: Broker) -> None:
+def test_the_command_goes_on_where_the_group_is_and_commits_what_it_printed(group_broker: Broker, typed: Typed) -> None:
     send(group_broker, range(100))
-    first = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--count", "30"))
-    second = printed(seglog_cli(group_broker.address, "consume", "t", "--group", "app"))
-    assert len(first) == 30
-    assert sorted(first + second) == list(range(100)), "each once: it ends by itself"
-    third = seglog_cli(group_broker.address, "consume", "t", "--group", "app")
-    assert (third.returncode, third.stdout) == (0, b"")
-    assert b"t has no record that group app has still to read" in third.stderr
-    both = seglog_cli(group_broker.address, "consume", "t", "--group", "app", "--partition", "1")
-    assert both.returncode == 2
-    assert b"--partition does not go with --group" in both.stderr
+    command = ("--server", group_broker.address, "consume", "t", "--group", "app")
+    first, second, third = typed(*command, "--count", "30"), typed(*command), typed(*command)
+    assert (first[0], first[2], second[0], second[2]) == (0, "", 0, "")
+    assert len(first[1].split()) == 30
+    assert sorted(map(int, (first[1] + second[1]).split())) == list(range(100)), "each once: it ends by itself"
+    assert third[:2] == (0, "")
+    assert "t has no record that group app has still to read" in third[2]
+    code, _, errors = typed(*command, "--partition", "1")
+    assert (code, "--partition does not go with --group" in errors) == (2, True)
 
 
 def test_an_interrupt_of_the_command_commits_and_leaves(group_broker: Broker) -> None:

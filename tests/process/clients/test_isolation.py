@@ -15,8 +15,8 @@ from seglog_protocol.isolation import ISOLATIONS, Isolation
 from seglog_protocol.messages import Request
 from tests.interop.golden import load_case, unpack, unpack_open_transactions
 from tests.processes import Daemon, daemon
-from tests.processes import seglog as seglog_command
 from tests.support import each_case
+from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.faces import Connect, Face, fetched
 from tests.unit.clients.fake_broker import Answer
 
@@ -159,11 +159,11 @@ def test_arrow_reads_the_same_from_files(tmp_path: Path, isolation: Isolation) -
         assert table["offset"].to_pylist() == expected(topic, partition, isolation)
 
 
-def test_the_command_line_reads_at_either_isolation(running: Daemon) -> None:
+def test_the_command_line_reads_at_either_isolation(running: Daemon, typed: Typed) -> None:
     def printed(*arguments: str) -> list[Any]:
-        done = seglog_command(running.address, *arguments)
-        assert (done.returncode, done.stderr) == (0, b"")
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        code, out, errors = typed("--server", running.address, *arguments)
+        assert (code, errors) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
 
     consume = ("consume", TOPIC, "--partition", "0", "--format", "json")
     assert len(printed(*consume)) == 177

@@ -11,7 +11,7 @@ import pytest
 import seglog
 from seglog.cli.exits import FAILED
 from seglog_protocol.batch_builder import encode_batch
-from tests.processes import clean_environment, daemon, seglog_command, signalled_at_import, wait_until
+from tests.processes import clean_environment, daemon, finished, seglog_command, signalled_at_import, wait_until
 from tests.support import each_case
 from tests.unit.clients.fake_broker import fake_broker
 from tests.unit.clients.secure_broker import secure_broker
@@ -37,13 +37,8 @@ def test_whoever_has_read_enough_ends_it_quietly() -> None:
 
 @each_case("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topic", "msgpack"])
 def test_an_interrupt_while_it_is_still_being_imported_is_exit_code_130_too(module: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        seglog_command("localhost:1", "topic", "list"),
-        env=signalled_at_import(tmp_path, module, signal.SIGINT),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = finished(
+        seglog_command("localhost:1", "topic", "list"), environment=signalled_at_import(tmp_path, module, signal.SIGINT)
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "sent\nseglog: interrupted\n")
 
@@ -51,14 +46,7 @@ def test_an_interrupt_while_it_is_still_being_imported_is_exit_code_130_too(modu
 @each_case(("module", "name"), [("seglog", "seglog"), ("seglog.cli", "seglog"), ("seglog_broker", "seglogd")])
 def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: str, name: str) -> None:
     for option, code in (("--help", 0), ("--frobnicate", 2)):
-        done = subprocess.run(
-            [sys.executable, "-m", module, option],
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = finished([sys.executable, "-m", module, option])
         assert done.returncode == code
         if code == 0:
             assert done.stdout.lower().startswith(f"usage: {name} [")
@@ -105,7 +93,7 @@ def test_a_list_of_which_a_part_cannot_be_read_says_so(tmp_path: Path) -> None:
 
         def listed(*options: str) -> tuple[int, str, str]:
             command = seglog_command(running.address, "transaction", "list", *options)
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            done = finished(command)
             return done.returncode, done.stdout, done.stderr
 
         wait_until(lambda: listed()[0] == FAILED, "it is known that a part is missing")

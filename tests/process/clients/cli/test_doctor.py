@@ -17,7 +17,9 @@ from seglog.cli.checkups.model import problem
 from seglog.cli.checkups.told import OFFSET_SECONDS_WARNED, OFFSET_SECONDS_WRONG, SECTIONS
 from seglog_protocol.errors import UnsupportedApiError
 from seglog_protocol.messages import DescribeBrokerRequest, DescribedListener, Request
-from tests.processes import daemon, free_port, kafka_daemon, on_terminal, seglog, seglog_command, seglog_json
+from tests.processes import daemon, free_port, kafka_daemon, on_terminal, seglog_command
+from tests.support import each_case
+from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.doctor_answers import Sick
 from tests.unit.clients.fake_broker import Answer, FakeBroker, fake_broker
 from tests.unit.clients.secure_broker import secure_broker
@@ -48,7 +50,7 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_healthy_broker_is_found_healthy(home: Path) -> None:
+def test_a_healthy_broker_is_found_healthy_in_lines_that_fit_the_terminal(home: Path) -> None:
     with kafka_daemon(home) as running:
         code, checks = told(running.address)
         assert code == 0
@@ -65,9 +67,14 @@ def test_a_healthy_broker_is_found_healthy(home: Path) -> None:
         (advertised,) = checks["advertised"]
         assert f"127.0.0.1:{running.kafka_port}, where this broker answers" in advertised["found"]
         assert str(home) in checks["disk"][0]["found"]
-        lines = seglog(running.address, "doctor").stdout.decode().splitlines()
         count = sum(map(len, checks.values()))
-        assert lines[-1].startswith(f"{count} checks: ")
+        for columns in (80, 160):
+            code, shown = on_terminal(seglog_command(running.address, "doctor"), columns=columns, NO_COLOR="1")
+            assert code == 0
+            lines = shown.splitlines()
+            assert all(len(line) <= columns or str(home) in line or "docs/OPERATIONS.md" in line for line in lines)
+            assert all(line.startswith((" ", "ok", "warning", "unknown")) for line in lines[:-1])
+            assert lines[-1].startswith(f"{count} checks: ")
 
 
 def test_what_to_do_is_not_in_the_colour_of_what_is_wrong_on_any_of_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,16 +86,6 @@ def test_what_to_do_is_not_in_the_colour_of_what_is_wrong_on_any_of_its_lines(mo
     remedy = [is_coloured for line, is_coloured in shown if "remedy" in line]
     assert len(remedy) > 1
     assert not any(remedy)
-
-
-@pytest.mark.parametrize("columns", [80, 160])
-def test_lines_fit_the_terminal(home: Path, columns: int) -> None:
-    with kafka_daemon(home) as running:
-        code, shown = on_terminal(seglog_command(running.address, "doctor"), columns=columns, NO_COLOR="1")
-    assert code == 0
-    paths = str(home), "docs/OPERATIONS.md"
-    assert all(len(line) <= columns or any(path in line for path in paths) for line in shown.splitlines())
-    assert all(line.startswith((" ", "ok", "warning", "unknown")) or "checks:" in line for line in shown.splitlines())
 
 
 def test_an_advertised_address_that_nobody_answers_at_is_a_problem(home: Path) -> None:
@@ -117,30 +114,25 @@ def test_an_advertised_address_of_another_broker_is_a_problem(home: Path, tmp_pa
     assert "where another broker answers" in checks["advertised"][0]["found"]
 
 
-def test_few_open_files_and_open_permissions_are_told(home: Path) -> None:
+def test_few_open_files_and_what_others_can_read_are_told(home: Path) -> None:
     home.chmod(0o777)
     with daemon(home, under=("prlimit", "--nofile=700:700")) as running:
         code, checks = told(running.address)
         subprocess.run(checks["permissions"][0]["remedy"].split(), check=True)
         assert verdicts(told(running.address)[1], "permissions") == ["ok"]
+        (home / "seglog-accounts.json").touch(0o644)
+        (home / "seglog-accounts.json").chmod(0o644)
+        shared = told(running.address)[1]["permissions"]
+        assert [check["verdict"] for check in shared] == ["ok", "problem"]
+        subprocess.run(shared[1]["remedy"].split(), check=True)
+        assert verdicts(told(running.address)[1], "permissions") == ["ok"]
+        (home / "seglog-accounts.json").unlink()
     assert code == 1
     assert verdicts(checks, "limits") == ["warning"]
     assert "700 open files are granted" in checks["limits"][0]["found"]
     assert "LimitNOFILE" in checks["limits"][0]["remedy"]
     assert verdicts(checks, "permissions") == ["problem"]
     assert checks["permissions"][0]["remedy"] == f"chmod 750 {home}"
-
-
-def test_accounts_that_others_can_read_are_a_problem(home: Path) -> None:
-    with daemon(home) as running:
-        (home / "seglog-accounts.json").touch(0o644)
-        (home / "seglog-accounts.json").chmod(0o644)
-        code, checks = told(running.address)
-        subprocess.run(checks["permissions"][1]["remedy"].split(), check=True)
-        assert verdicts(told(running.address)[1], "permissions") == ["ok"]
-        (home / "seglog-accounts.json").unlink()
-    assert code == 1
-    assert verdicts(checks, "permissions") == ["ok", "problem"]
 
 
 def test_what_is_left_open_and_what_has_no_effect_are_warnings(home: Path) -> None:
@@ -174,27 +166,27 @@ def test_the_pages_for_health_and_metrics_are_asked(home: Path, tmp_path: Path) 
         assert checks["http"][0]["verdict"] == "ok"
 
 
-def test_without_a_broker_it_says_so_and_exits_as_ping() -> None:
-    server = f"127.0.0.1:{free_port()}"
-    done = seglog(server, "doctor", "--connect-timeout", "0.1")
-    assert done.returncode == seglog(server, "ping", "--connect-timeout", "0.1").returncode == 3
-    lines = done.stdout.decode().splitlines()
+def test_without_a_broker_it_says_so_and_exits_as_ping(typed: Typed) -> None:
+    code, out, _ = typed("--server", "127.0.0.1:1", "doctor", "--connect-timeout", "0.1")
+    assert code == typed("--server", "127.0.0.1:1", "ping", "--connect-timeout", "0.1")[0] == 3
+    lines = out.splitlines()
     assert lines[0].startswith("problem  broker")
     assert "-> start it" in lines[1]
     assert lines[-1] == "1 check: 1 problem"
 
 
-@pytest.mark.parametrize("account", [(), ("--user", "admin")], ids=["none", "a wrong password"])
-def test_one_that_refuses_the_login_is_not_said_to_be_stopped(account: tuple[str, ...], tmp_path: Path) -> None:
+@each_case("account", [(), ("--user", "admin")], ids=["none", "a wrong password"])
+def test_one_that_refuses_the_login_is_not_said_to_be_stopped(
+    account: tuple[str, ...], tmp_path: Path, typed: Typed
+) -> None:
     wrong = tmp_path / "password"
     wrong.write_text("wrong-password")
     wrong.chmod(0o600)
     given = (*account, "--password-file", str(wrong)) if account else ()
     with secure_broker(passwords={"admin": "right-password"}) as running:
-        done = seglog(running.address, "doctor", *given)
-        pinged = seglog(running.address, "ping", *given)
-    assert done.returncode == pinged.returncode == 4
-    shown = " ".join(done.stdout.decode().split())
+        code, out, _ = typed("--server", running.address, "doctor", *given)
+        assert code == typed("--server", running.address, "ping", *given)[0] == 4
+    shown = " ".join(out.split())
     assert "--user NAME with --password-file FILE" in shown
     assert "start it" not in shown
 
@@ -237,7 +229,7 @@ def test_every_problem_that_a_broker_names_is_one(broker: FakeBroker, sick: Sick
     assert verdicts(checks, "versions") == ["warning"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("disk", "verdict"),
     [
         ({}, "ok"),
@@ -252,7 +244,7 @@ def test_every_problem_that_a_broker_names_is_one(broker: FakeBroker, sick: Sick
 def test_little_room_is_told_before_there_is_none(
     broker: FakeBroker, sick: Sick, disk: dict[str, float], verdict: str
 ) -> None:
-    sick.disk |= disk
+    sick.disk = Sick().disk | disk
     code, checks = told(broker.address)
     assert verdicts(checks, "free space") == [verdict]
     assert code == (verdict == "problem")
@@ -269,7 +261,7 @@ def test_a_directory_elsewhere_is_not_looked_at(broker: FakeBroker, sick: Sick, 
     assert "another broker's" in checks["disk"][0]["found"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("offset", "verdict"),
     [
         (0.0, "ok"),
@@ -316,8 +308,8 @@ def test_a_broker_that_tells_no_configuration_is_judged_by_what_it_tells(broker:
     assert "update it" in checks["configuration"][0]["remedy"]
 
 
-def test_json_has_the_verdict_and_every_check(broker: FakeBroker, sick: Sick) -> None:
-    whole = seglog_json(broker.address, "doctor")
+def test_json_has_the_verdict_and_every_check(broker: FakeBroker, sick: Sick, typed: Typed) -> None:
+    whole = json.loads(typed("--server", broker.address, "doctor", "--json")[1])
     assert whole["ok"]
     assert {check["verdict"] for check in whole["checks"]} <= {"ok", "unknown", "warning", "problem"}
     assert all(check["remedy"] for check in whole["checks"] if check["verdict"] in {"warning", "problem"})

@@ -24,6 +24,7 @@ from tests.processes import (
     PATIENCE_SECONDS,
     clean_environment,
     ended,
+    finished,
     free_port,
     on_terminal,
     seglog,
@@ -46,15 +47,7 @@ def temporary(tmp_path: Path) -> Path:
 
 def run(temporary: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """The command, with its output in pipes."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=clean_environment(TMPDIR=str(temporary)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    return finished([*COMMAND, *arguments], TMPDIR=str(temporary))
 
 
 class Kept:
@@ -113,13 +106,7 @@ def ran(text: str, folder: Path) -> str:
     """What a program prints, which has no warnings."""
     path = folder / "program.py"
     path.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        env=clean_environment(),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    done = finished([sys.executable, "-W", "error", str(path)])
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -260,14 +247,7 @@ def test_a_broker_that_stops_by_itself_is_an_error(temporary: Path) -> None:
     ],
 )
 def test_an_interrupt_leaves_nothing(temporary: Path, tmp_path: Path, module: str, number: signal.Signals) -> None:
-    done = subprocess.run(
-        COMMAND,
-        env=signalled_at_import(tmp_path, module, number) | {"TMPDIR": str(temporary)},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    done = finished(COMMAND, environment=signalled_at_import(tmp_path, module, number) | {"TMPDIR": str(temporary)})
     has_begun = "a broker in this process" in done.stdout
     assert has_begun == (module in {"seglog.producer", "seglog.core.explaining"})
     if has_begun or number == signal.SIGINT:
@@ -363,17 +343,3 @@ def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, caps
     assert main(["quickstart"]) == 1
     sentence = "seglog quickstart needs the package structlog, which is missing: pip install 'seglog[broker]'"
     assert capsys.readouterr() == ("", f"seglog: {sentence}\n")
-
-
-def test_help_imports_neither_client_nor_broker() -> None:
-    program = (
-        "import sys\n"
-        "from seglog.cli import main\n"
-        "assert main(['quickstart', '--help']) == 0\n"
-        "print(*{'seglog.client', 'seglog.testing', 'seglog_broker', 'trio', 'socket', 'msgpack'} & sys.modules.keys(),"
-        " file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=clean_environment(), capture_output=True, encoding="utf-8", check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "\n")

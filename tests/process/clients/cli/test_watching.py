@@ -2,14 +2,13 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.process.clients.cli.terminal import ENTER, LEAVE, Terminal, frames
-from tests.processes import clean_environment, seglog_command
+from tests.processes import seglog_command
+from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.test_cli import explained
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 
@@ -84,14 +83,7 @@ def test_colours_are_for_those_who_want_them(broker: FakeBroker) -> None:
             terminal.close()
 
 
-def test_elsewhere_than_on_a_terminal_it_is_refused(broker: FakeBroker, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*seglog_command(broker.address), "explain", "segments", "t", "1", "--watch"],
-        env=clean_environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("seglog: --watch: needs a terminal")
+def test_elsewhere_than_on_a_terminal_it_is_refused(broker: FakeBroker, typed: Typed) -> None:
+    code, out, errors = typed("--server", broker.address, "explain", "segments", "t", "1", "--watch")
+    assert (code, out) == (2, "")
+    assert errors.startswith("seglog: --watch: needs a terminal")

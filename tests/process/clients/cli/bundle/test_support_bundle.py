@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seglog.cli.bundle import data_files
-from tests.processes import clean_environment, daemon, free_port, seglog, seglog_command
+from tests.processes import SEGLOGD, clean_environment, daemon, free_port, seglog, seglog_command, seglogd
 from tests.unit.clients.cli.doctor_answers import Sick
 from tests.unit.clients.fake_broker import fake_broker
 from tests.unit.clients.secure_broker import secure_broker
@@ -57,17 +57,14 @@ def bundle(home: Path) -> Iterator[Path]:
     password = home / "password"
     password.write_text(PASSWORD)
     password.chmod(0o600)
-    made = subprocess.run(
-        [*seglogd(), "init", "--data", str(data), "--admin", "admin", "--password-file", str(password)],
-        env=environment, capture_output=True, check=False,
-    )  # fmt: skip
+    made = seglogd("init", "--data", data, "--admin", "admin", "--password-file", password)
     assert made.returncode == 0, made.stderr
     config = home / "seglog.toml"
     config.write_text(
         f'"ssl.key.password" = "{KEY_PASSWORD}"\n"super.users" = "User:admin"\n'
         '"seglog.listen" = "SASL_PLAINTEXT://127.0.0.1:0"\n'
     )
-    command = [*seglogd(), "--config", str(config), "--data", str(data), "--log-format", "json"]
+    command = [*SEGLOGD, "--config", str(config), "--data", str(data), "--log-format", "json"]
     log = home / "broker.log"
     with log.open("a") as stderr:
         process = subprocess.Popen(command, env=environment | {"SEGLOG_LISTENERS": ""}, stderr=stderr)
@@ -88,10 +85,6 @@ def bundle(home: Path) -> Iterator[Path]:
     finally:
         process.terminate()
         process.wait()
-
-
-def seglogd() -> list[str]:
-    return [seglog_command("")[0], "-m", "seglog_broker"]
 
 
 def listening(log: Path, process: "subprocess.Popen[bytes]") -> str:

@@ -7,25 +7,26 @@ from collections.abc import Callable
 import pytest
 
 from seglog.cli.metrics import as_json, rows_of
+from seglog.testing import Broker
 from seglog_protocol.messages import MetricBuckets, MetricFamily, MetricSample
-from tests.processes import Daemon, seglog, seglog_json
 from tests.support import each_case
+from tests.unit.clients.cli.conftest import Typed
 
 
 def refused(constant: str) -> None:
     raise AssertionError(f"{constant} is not JSON")
 
 
-def test_all_are_shown_under_their_own_names(shared: Daemon) -> None:
-    lines = seglog(shared.address, "metrics").stdout.decode().splitlines()
+def test_all_are_shown_under_their_own_names(group_broker: Broker, typed: Typed) -> None:
+    lines = typed("--server", group_broker.address, "metrics")[1].splitlines()
     assert lines[0].split() == ["NAME", "LABELS", "VALUE"]
     names = {line.split()[0] for line in lines[1:]}
     assert {"seglog_uptime_seconds", "seglog_disk_free_bytes", "seglog_build_info"} <= names
 
 
 @each_case("name", ["seglog_open_files", "open_files", "open_file?", "*_open_files"])
-def test_a_name_may_lack_its_prefix_or_be_a_pattern(shared: Daemon, name: str) -> None:
-    families = seglog_json(shared.address, "metrics", name)
+def test_a_name_may_lack_its_prefix_or_be_a_pattern(group_broker: Broker, typed: Typed, name: str) -> None:
+    families = json.loads(typed("--server", group_broker.address, "metrics", name, "--json")[1])
     assert "seglog_open_files" in [found["name"] for found in families]
     assert all("open_file" in found["name"] for found in families)
     (found,) = (found for found in families if found["name"] == "seglog_open_files")
@@ -34,23 +35,21 @@ def test_a_name_may_lack_its_prefix_or_be_a_pattern(shared: Daemon, name: str) -
     assert isinstance(found["samples"][0]["value"], int)
 
 
-def test_an_unknown_name_is_said_to_be_one(shared: Daemon) -> None:
-    done = seglog(shared.address, "metrics", "open_filse")
-    assert done.returncode == 1
-    assert done.stderr == b"seglog: the broker has no metric open_filse; did you mean open_files?\n"
+def test_an_unknown_name_is_said_to_be_one(group_broker: Broker, typed: Typed) -> None:
+    said = "seglog: the broker has no metric open_filse; did you mean open_files?\n"
+    assert typed("--server", group_broker.address, "metrics", "open_filse") == (1, "", said)
 
 
-def test_all_of_it_is_json_without_constants_that_json_lacks(shared: Daemon) -> None:
-    done = seglog(shared.address, "metrics", "--json")
-    families = json.loads(done.stdout, parse_constant=refused)
+def test_all_of_it_is_json_without_constants_that_json_lacks(group_broker: Broker, typed: Typed) -> None:
+    families = json.loads(typed("--server", group_broker.address, "metrics", "--json")[1], parse_constant=refused)
     assert len(families) > 30
     values = {found["name"]: found["samples"] for found in families}
     assert values["seglog_retention_next_loss_seconds"][0]["value"] == "+Inf"
     assert {sample["labels"]["state"] for sample in values["seglog_partitions"]} >= {"serving", "offline"}
 
 
-def test_what_each_means_is_shown_for_those_who_ask(shared: Daemon) -> None:
-    lines = seglog(shared.address, "metrics", "partitions", "--help-texts").stdout.decode().splitlines()
+def test_what_each_means_is_shown_for_those_who_ask(group_broker: Broker, typed: Typed) -> None:
+    lines = typed("--server", group_broker.address, "metrics", "partitions", "--help-texts")[1].splitlines()
     assert lines[0] == "seglog_partitions (gauge by state)"
     assert lines[1].startswith("  Partitions by state")
 

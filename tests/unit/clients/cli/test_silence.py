@@ -13,56 +13,53 @@ from seglog.cli.nothing import PARTITIONS_SHOWN_MAX, lines_of
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog.core.offsets import PartitionLag
 from seglog.testing import Broker
-from tests.processes import Daemon, seglog, seglog_json
+from tests.unit.clients.cli.conftest import Typed
 
 DAY_MS = 86_400_000
 
 
-def _consumed(broker: Broker | Daemon, *arguments: str) -> tuple[int, bytes, list[str]]:
-    done = seglog(broker.address, "consume", *arguments)
-    return done.returncode, done.stdout, done.stderr.decode().splitlines()
-
-
-def _filled(broker: Broker | Daemon, topic: str) -> None:
-    made = seglog(broker.address, "topic", "create", topic, "--config", "retention.ms=-1")
+@pytest.fixture
+def days(group_broker: Broker, typed: Typed) -> Broker:
+    """A broker with three records in a topic, a day apart."""
+    assert typed("--server", group_broker.address, "topic", "create", "days", "--config", "retention.ms=-1")[0] == 0
     lines = b"".join(b'{"ts":%d}\n' % (1_700_000_000_000 + n * DAY_MS) for n in range(3))
-    sent = seglog(broker.address, "produce", topic, "--format", "json", "--timestamp-field", "ts", stdin=lines)
-    assert (made.returncode, sent.returncode) == (0, 0)
+    sent = ("produce", "days", "--format", "json", "--timestamp-field", "ts")
+    assert typed("--server", group_broker.address, *sent, stdin=lines)[0] == 0
+    return group_broker
 
 
 # --- consume ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_start_beyond_the_data_is_told_with_what_there_is(emptied: Daemon) -> None:
-    _filled(emptied, "days")
-    code, out, told = _consumed(emptied, "days", "--from", "2024-01-01")
-    assert (code, out) == (0, b"")
-    assert told == [
-        "seglog: note: days has no record at or after 2024-01-01 (2024-01-01T00:00:00.000Z)",
-        "seglog: note: days-0 has offsets 0 to 2, of 2023-11-14T22:13:20.000Z to 2023-11-16T22:13:20.000Z",
-        "seglog: note: try --from earliest, or --from 2023-11-16, or --follow, which waits for new records",
-    ]
-    advised = _consumed(emptied, "days", "--from", "2023-11-16")
-    assert (advised[0], advised[1].count(b"\n"), advised[2]) == (0, 1, [])
+def test_a_start_beyond_the_data_is_told_with_what_there_is(days: Broker, typed: Typed) -> None:
+    assert typed("--server", days.address, "consume", "days", "--from", "2024-01-01") == (
+        0,
+        "",
+        (
+            "seglog: note: days has no record at or after 2024-01-01 (2024-01-01T00:00:00.000Z)\n"
+            "seglog: note: days-0 has offsets 0 to 2, of 2023-11-14T22:13:20.000Z to 2023-11-16T22:13:20.000Z\n"
+            "seglog: note: try --from earliest, or --from 2023-11-16, or --follow, which waits for new records\n"
+        ),
+    )
+    code, out, told = typed("--server", days.address, "consume", "days", "--from", "2023-11-16")
+    assert (code, out.count("\n"), told) == (0, 1, ""), "where a record is printed nothing is told"
+    assert typed("--server", days.address, "consume", "days", "--count", "0") == (0, "", ""), "none is wanted"
+    assert typed("--server", days.address, "consume", "days", "--from", "latest", "--json")[1] == "", (
+        "it is for records"
+    )
 
 
-def test_records_that_are_gone_are_told(emptied: Daemon) -> None:
-    _filled(emptied, "days")
-    assert seglog(emptied.address, "topic", "truncate", "days", "--before", "end").returncode == 0
-    code, out, told = _consumed(emptied, "days")
-    assert (code, out) == (0, b"")
-    assert told == [
-        "seglog: note: days has no record",
-        "seglog: note: days-0 is empty: the next offset is 3, and 3 offsets before it were deleted",
-        "seglog: note: try --follow, which waits for new records",
-    ]
-
-
-def test_where_a_record_is_printed_or_none_is_wanted_nothing_is_told(emptied: Daemon) -> None:
-    _filled(emptied, "days")
-    assert _consumed(emptied, "days", "--count", "1")[2] == []
-    assert _consumed(emptied, "days", "--count", "0") == (0, b"", [])
-    assert _consumed(emptied, "days", "--from", "latest", "--json")[1] == b"", "standard output is for records"
+def test_records_that_are_gone_are_told(days: Broker, typed: Typed) -> None:
+    assert typed("--server", days.address, "topic", "truncate", "days", "--before", "end")[0] == 0
+    assert typed("--server", days.address, "consume", "days") == (
+        0,
+        "",
+        (
+            "seglog: note: days has no record\n"
+            "seglog: note: days-0 is empty: the next offset is 3, and 3 offsets before it were deleted\n"
+            "seglog: note: try --follow, which waits for new records\n"
+        ),
+    )
 
 
 def _lines(lags: Sequence[PartitionLag], begin: Moment | None, end: Moment | None, *typed: str) -> list[str]:
@@ -101,41 +98,40 @@ def test_records_without_times_and_very_many_partitions() -> None:
 
 
 @pytest.fixture
-def commits(emptied: Daemon) -> Daemon:
+def commits(group_broker: Broker) -> Broker:
     """A broker whose only topic is ``commits``."""
-    assert seglog(emptied.address, "topic", "create", "commits").returncode == 0
-    return emptied
+    group_broker.client.create_topic("commits")
+    return group_broker
 
 
-def _topics(broker: Daemon) -> list[str]:
-    return [topic["name"] for topic in seglog_json(broker.address, "topic", "list")]
+def _topics(broker: Broker) -> list[str]:
+    return [topic.name for topic in broker.client.topics()]
 
 
-def test_in_a_pipe_a_name_like_an_existing_one_is_refused(commits: Daemon) -> None:
-    done = seglog(commits.address, "produce", "comits2", stdin=b"x\n")
-    assert (done.returncode, done.stdout) == (4, b"")
-    assert done.stderr == (
-        b"seglog: there is no topic comits2; did you mean commits? To make a new topic of that name, add --create\n"
-    )
+def test_in_a_pipe_a_name_like_an_existing_one_is_refused(commits: Broker, typed: Typed) -> None:
+    code, out, told = typed("--server", commits.address, "produce", "comits2", stdin=b"x\n")
+    assert (code, out) == (4, "")
+    sentence = "there is no topic comits2; did you mean commits? To make a new topic of that name, add --create"
+    assert told == f"seglog: {sentence}\n"
     assert _topics(commits) == ["commits"]
 
 
-def test_a_name_like_no_other_or_create_makes_the_topic(commits: Daemon) -> None:
+def test_a_name_like_no_other_or_create_makes_the_topic(commits: Broker, typed: Typed) -> None:
     of_no_other = (("clicks", ()), ("commits2", ()), ("commits.v3", ()))
     for name, more in (*of_no_other, ("comits2", ("--create",)), ("commits", ("--create",))):
-        assert seglog(commits.address, "produce", name, *more, stdin=b"x\n").returncode == 0
+        assert typed("--server", commits.address, "produce", name, *more, stdin=b"x\n")[0] == 0
     assert _topics(commits) == ["clicks", "comits2", "commits", "commits.v3", "commits2"]
 
 
-def test_create_does_not_wait_for_the_broker_to_allow_it() -> None:
-    with Broker(auto_create_topics_enable=False) as broker:
-        assert seglog(broker.address, "produce", "clicks", stdin=b"x\n").returncode == 4
-        assert seglog(broker.address, "produce", "clicks", "--create", stdin=b"x\n").returncode == 0
+def test_create_does_not_wait_for_the_broker_to_allow_it(typed: Typed) -> None:
+    with Broker(memory=True, auto_create_topics_enable=False) as broker:
+        assert typed("--server", broker.address, "produce", "clicks", stdin=b"x\n")[0] == 4
+        assert typed("--server", broker.address, "produce", "clicks", "--create", stdin=b"x\n")[0] == 0
 
 
 @pytest.mark.parametrize(("answer", "code", "made"), [("y\n", 0, True), ("\n", 1, False), ("", 1, False)])
 def test_on_a_terminal_it_is_asked(
-    commits: Daemon,
+    commits: Broker,
     answer: str,
     code: int,
     made: bool,
