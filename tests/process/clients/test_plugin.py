@@ -115,11 +115,6 @@ def test_its_marker_ini_keys_and_fixtures_are_described(suite: pytest.Pytester) 
 # --- Fixtures ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_test_has_a_broker_a_topic_and_a_client(suite: pytest.Pytester) -> None:
-    suite.makepyfile(READS_AND_WRITES)
-    outcome(suite.runpytest(), passed=1)
-
-
 def test_every_test_has_a_topic_of_its_own_which_is_gone_after_it(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
@@ -150,22 +145,6 @@ def test_the_name_of_a_topic_is_one_that_kafka_allows(test: str, worker: str | N
     assert plugin.topic_name("test_orders[a.b]", None, 7) == "test_orders-a-b-7"
 
 
-def test_the_marker_makes_the_topic(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        """
-        import pytest
-        @pytest.mark.seglog(partitions=3, retention_ms=1000)
-        class TestIt:
-            @pytest.mark.seglog(partitions=2, cleanup_policy="compact")
-            def test_it(self, seglog_client, seglog_topic):
-                config = seglog_client.explain.config(seglog_topic)
-                assert seglog_client.describe_topic(seglog_topic).partitions == 2
-                assert [config[key].value for key in ("retention.ms", "cleanup.policy")] == ["1000", "compact"]
-        """
-    )
-    outcome(suite.runpytest(), passed=1)
-
-
 def test_mistakes_in_a_marker_are_one_sentence(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
@@ -190,8 +169,16 @@ def test_mistakes_in_a_marker_are_one_sentence(suite: pytest.Pytester) -> None:
     assert "raise " not in printed
 
 
-def test_the_ini_file_configures_the_broker(suite: pytest.Pytester) -> None:
-    suite.makeini(INI + "seglog_config =\n    log.retention.ms = 1234\n    num.partitions=2\n")
+def test_ini_file_and_fixture_configure_the_broker_and_the_marker_makes_the_topic(suite: pytest.Pytester) -> None:
+    suite.makeini(INI + "seglog_config =\n    log.retention.ms = 1234\n    log.segment.bytes=2000000\n")
+    suite.makeconftest(
+        """
+        import pytest
+        @pytest.fixture(scope="session")
+        def seglog_broker_config(seglog_broker_config):
+            return {**seglog_broker_config, "num_partitions": 3}
+        """
+    )
     suite.makepyfile(
         """
         import pytest
@@ -199,11 +186,19 @@ def test_the_ini_file_configures_the_broker(suite: pytest.Pytester) -> None:
         def test_it(name, request):
             broker = request.getfixturevalue(name)
             assert broker.directory == "/data"
-            assert broker.client.create_topic("made").partitions == 2
-            assert broker.client.explain.config("made")["retention.ms"].value == "1234"
+            assert broker.client.create_topic("made").partitions == 3
+            config = broker.client.explain.config("made")
+            assert (config["retention.ms"].value, config["segment.bytes"].value) == ("1234", "2000000")
+        @pytest.mark.seglog(partitions=3, retention_ms=1000)
+        class TestIt:
+            @pytest.mark.seglog(partitions=2, cleanup_policy="compact")
+            def test_it(self, seglog_client, seglog_topic):
+                config = seglog_client.explain.config(seglog_topic)
+                assert seglog_client.describe_topic(seglog_topic).partitions == 2
+                assert [config[key].value for key in ("retention.ms", "cleanup.policy")] == ["1000", "compact"]
         """
     )
-    outcome(suite.runpytest(), passed=2)
+    outcome(suite.runpytest(), passed=3)
 
 
 def test_on_disk_the_data_is_removed(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,26 +242,6 @@ def test_a_worker_of_xdist_tells_them_for_each_test(suite: pytest.Pytester) -> N
     printed = outcome(suite.runpytest_subprocess("-n", "1"), errors=1)
     assert re.search(r"\n\S*tox.ini: seglog_config: .* no key 'log.retention.mss'; did you mean .*\n", printed)
     assert "raise " not in printed
-
-
-def test_a_fixture_configures_the_broker(suite: pytest.Pytester) -> None:
-    suite.makeconftest(
-        """
-        import pytest
-        @pytest.fixture(scope="session")
-        def seglog_broker_config(seglog_broker_config):
-            return {**seglog_broker_config, "num_partitions": 3}
-        """
-    )
-    suite.makepyfile(
-        """
-        def test_it(seglog_broker, seglog_own_broker):
-            for broker in (seglog_broker, seglog_own_broker):
-                assert broker.directory == "/data"
-                assert broker.client.create_topic("made").partitions == 3
-        """
-    )
-    outcome(suite.runpytest(), passed=1)
 
 
 def test_mistakes_of_that_fixture_are_one_sentence(suite: pytest.Pytester) -> None:
@@ -347,7 +322,7 @@ def test_a_broker_that_does_not_start_again_is_one_sentence(suite: pytest.Pytest
     assert "raise " not in printed
 
 
-def test_the_broker_of_all_tests_is_closed_after_the_last_one(suite: pytest.Pytester) -> None:
+def test_the_broker_of_all_tests_is_closed_after_the_last_one_and_nothing_is_left(suite: pytest.Pytester) -> None:
     suite.makeconftest(
         """
         from seglog.testing import BrokerStoppedError
@@ -359,17 +334,16 @@ def test_the_broker_of_all_tests_is_closed_after_the_last_one(suite: pytest.Pyte
                 print("AFTERWARDS", error)
         """
     )
-    suite.makepyfile("def test_it(seglog_broker): import conftest; conftest.brokers.append(seglog_broker)")
-    assert "AFTERWARDS this broker is closed" in outcome(suite.runpytest("-s"), passed=1)
+    suite.makepyfile(
+        "def test_it(seglog_broker): import conftest; conftest.brokers.append(seglog_broker)",
+        test_own="def test_own(seglog_own_broker): seglog_own_broker.produce('a', 'b')",
+    )
+    before = set(threading.enumerate())
+    assert "AFTERWARDS this broker is closed" in outcome(suite.runpytest("-s"), passed=2)
+    assert set(threading.enumerate()) <= before
 
 
-def test_the_clock_of_all_tests_cannot_be_moved(suite: pytest.Pytester) -> None:
-    suite.makepyfile("def test_it(seglog_broker): seglog_broker.jump_clock(60)")
-    printed = outcome(suite.runpytest(), failed=1)
-    assert "NotPossibleError: seglog_broker has one clock for all tests" in printed
-
-
-def test_a_test_can_have_a_broker_of_its_own(suite: pytest.Pytester) -> None:
+def test_a_test_can_have_a_broker_of_its_own_whose_clock_can_be_moved(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
         import pytest
@@ -384,16 +358,11 @@ def test_a_test_can_have_a_broker_of_its_own(suite: pytest.Pytester) -> None:
             seglog_own_broker.crash()
             producer.send(b"which gets there, or the client could not be closed")
             seglog_client.test_keeps = producer
+        def test_that_of_all(seglog_broker): seglog_broker.jump_clock(60)
         """
     )
-    outcome(suite.runpytest(), passed=2)
-
-
-def test_nothing_is_left_of_brokers_at_the_end(suite: pytest.Pytester) -> None:
-    suite.makepyfile(READS_AND_WRITES, test_own="def test_own(seglog_own_broker): seglog_own_broker.produce('a', 'b')")
-    before = set(threading.enumerate())
-    outcome(suite.runpytest(), passed=2)
-    assert set(threading.enumerate()) <= before
+    printed = outcome(suite.runpytest(), passed=2, failed=1)
+    assert "NotPossibleError: seglog_broker has one clock for all tests" in printed
 
 
 # --- The report of a failed test --------------------------------------------------------------------------------------
@@ -431,7 +400,7 @@ def test_a_failed_test_shows_the_log_and_the_last_records_of_its_own_time(suite:
     ]
 
 
-def test_what_it_shows_is_bounded(suite: pytest.Pytester) -> None:
+def test_what_it_shows_is_bounded_and_a_broker_that_is_down_is_said_to_be(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
         import pytest
@@ -442,29 +411,21 @@ def test_what_it_shows_is_bounded(suite: pytest.Pytester) -> None:
             for partition in range(40):
                 seglog_own_broker.produce(seglog_topic, *["x" * 3000] * 20, partition=partition)
             raise RuntimeError
-        """
-    )
-    printed = outcome(suite.runpytest(), failed=1)
-    log, topics = printed.split(" seglog_own_broker: log ")[1].split(" seglog_own_broker: topics ")
-    assert re.search(r"\n\(1\d earlier lines are left out\)\n", log)  # one for each topic, and some more
-    assert len(log.splitlines()) <= 3 + watched.LINES_MAX
-    lines = topics.split("====")[0].strip(" -\n").splitlines()
-    assert lines[-1] == f"and {61 - watched.TOPICS_MAX} topics more"
-    assert len(lines) == watched.TOPICS_MAX * (1 + watched.RECORDS_MAX) + 1
-    assert max(map(len, lines)) < 500
-
-
-def test_a_broker_that_is_down_is_said_to_be(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        """
-        def test_it(seglog_broker, seglog_topic):
+        def test_down(seglog_broker, seglog_topic):
             seglog_broker.crash()
             seglog_broker.produce(seglog_topic, "one")
         """
     )
-    printed = outcome(suite.runpytest(), failed=1)
+    printed = outcome(suite.runpytest(), failed=2)
     assert "\nThe broker is not running: the test has stopped or crashed it.\n" in printed
     assert "broker_stopped" in printed
+    log, topics = printed.split(" seglog_own_broker: log ")[1].split(" seglog_own_broker: topics ")
+    assert re.search(r"\n\(1\d earlier lines are left out\)\n", log)  # one for each topic, and some more
+    assert len(log.splitlines()) <= 3 + watched.LINES_MAX
+    lines = topics.split("____")[0].strip(" -\n").splitlines()
+    assert lines[-1] == f"and {61 - watched.TOPICS_MAX} topics more"
+    assert len(lines) == watched.TOPICS_MAX * (1 + watched.RECORDS_MAX) + 1
+    assert max(map(len, lines)) < 500
 
 
 def test_records_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

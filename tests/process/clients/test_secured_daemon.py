@@ -3,8 +3,6 @@
 import json
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,29 +22,19 @@ from seglog_protocol.errors import (
 from seglog_protocol.kafka import read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.messages import ApiVersionsRequest, ApiVersionsResponse
-from tests.processes import Daemon, clean_environment
+from tests.processes import Daemon, seglogd
 from tests.processes import seglog as run_command
+from tests.support import each_case
 from tests.unit.clients.faces import Connect
 
 ADMIN: Final = "of the admin"
-
-
-def seglogd(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "seglog_broker", *arguments],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates of a trial, and the file with the admin's password."""
     folder = tmp_path_factory.mktemp("secured")
-    seglogd("certificates", "--to", str(folder / "tls"), "--client", "me")
+    assert seglogd("certificates", "--to", folder / "tls", "--client", "me").returncode == 0
     (folder / "admin.password").write_text(f"{ADMIN}\n")
     return folder
 
@@ -54,7 +42,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(folder: Path, files: Path, protocol: str, *settings: str) -> Daemon:
     data = folder / "data"
     data.mkdir()
-    seglogd("user", "add", "admin", "--data", str(data), "--password-file", str(files / "admin.password"))
+    password = ("--password-file", files / "admin.password")
+    assert seglogd("user", "add", "admin", "--data", data, *password).returncode == 0
     given = (f"ssl.keystore.location={files / 'tls' / 'server.pem'}", "super.users=User:admin;User:me", *settings)
     options = [part for setting in given for part in ("--set", setting)]
     return Daemon(data, "--listen", f"{protocol}://127.0.0.1:0", *options)
@@ -129,7 +118,7 @@ async def test_a_deleted_account_ends_its_producer_and_its_member_of_a_group(
                 await producer.close()
 
 
-@pytest.mark.parametrize("left_out", [set(), {"user", "password"}, {"user", "password", "tls"}, {"tls"}])
+@each_case("left_out", [set(), {"user", "password"}, {"user", "password", "tls"}, {"tls"}])
 async def test_the_port_of_kafkas_clients_is_named_as_that_at_once(
     connect: Connect, broker: Daemon, login: dict[str, Any], left_out: set[str]
 ) -> None:

@@ -305,51 +305,38 @@ def test_without_a_token_other_machines_see_whether_it_lives_and_no_more(tmp_pat
             assert (refused.status, "seglog.http.token.file" in refused.text) == (403, True)
             assert "seglog.http.listen is an address that other machines reach" in refused.text, "it is asked from here"
         assert "nothing says who may see /metrics and /healthz" in running.log_text()
-    with daemon(
-        tmp_path / "open", "--set", "seglog.http.listen=0.0.0.0:0", "--set", "seglog.open.to.everyone=true"
-    ) as running:
-        assert get(running.http_port, "/metrics").status == 200
 
 
-def test_with_tls_a_certificate_of_the_client_lets_it_see_everything(tmp_path: Path) -> None:
+def test_with_tls_a_certificate_lets_a_client_see_everything_and_the_silent_keep_nobody_out(tmp_path: Path) -> None:
+    """Those who begin no handshake."""
     made = tmp_path / "made"
     assert make_certificates(["--to", str(made), "--client", "scraper"]) == 0
     keys = ("seglog.http.listen=SSL://127.0.0.1:0", f"ssl.keystore.location={made / SERVER}")
-    trust = (f"ssl.truststore.location={made / AUTHORITY}", "ssl.client.auth=requested")
+    trust = (f"ssl.truststore.location={made / AUTHORITY}", "ssl.client.auth=requested", "seglog.connections.max=16")
     flags = [part for key in (*keys, *trust) for part in ("--set", key)]
     with daemon(tmp_path / "data", *flags) as running:
+        silent = [socket.create_connection(("127.0.0.1", running.http_port), timeout=60) for _ in range(12)]
         context = ssl.create_default_context(cafile=str(made / AUTHORITY))
-        context.load_cert_chain(str(made / "client-scraper.pem"))
-        connection = http.client.HTTPSConnection("127.0.0.1", running.http_port, context=context, timeout=60)
-        connection.request("GET", "/metrics")
-        assert Got(connection.getresponse()).status == 200
-        connection.close()
+        for page in ("/livez", "/metrics"):
+            connection = http.client.HTTPSConnection("127.0.0.1", running.http_port, context=context, timeout=60)
+            connection.request("GET", page)
+            assert Got(connection.getresponse()).status == 200
+            connection.close()
+            context.load_cert_chain(str(made / "client-scraper.pem"))
+        for client in silent:
+            client.close()
         plain = raw(running.http_port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert plain.startswith(b"HTTP/1.1 400 ")
         assert b"https://" in plain
 
 
-def test_with_tls_connections_that_begin_no_handshake_keep_nobody_out(tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    assert make_certificates(["--to", str(made)]) == 0
-    keys = ("seglog.http.listen=SSL://127.0.0.1:0", f"ssl.keystore.location={made / SERVER}")
-    flags = [part for key in (*keys, "seglog.connections.max=16") for part in ("--set", key)]
-    with daemon(tmp_path / "data", *flags) as running:
-        silent = [socket.create_connection(("127.0.0.1", running.http_port), timeout=60) for _ in range(12)]
-        context = ssl.create_default_context(cafile=str(made / AUTHORITY))
-        connection = http.client.HTTPSConnection("127.0.0.1", running.http_port, context=context, timeout=60)
-        connection.request("GET", "/livez")
-        assert Got(connection.getresponse()).status == 200
-        connection.close()
-        for client in silent:
-            client.close()
-
-
 # --- A broker that is not well ----------------------------------------------------------------------------------------
 
 
-def test_problems_make_it_unhealthy_and_leave_it_alive(tmp_path: Path) -> None:
-    with daemon(tmp_path / "data", *HTTP, "--set", "seglog.disk.free.hard.bytes=1000TiB") as running:
+def test_problems_make_it_unhealthy_and_leave_it_alive_and_open_to_everyone_where_that_is_said(tmp_path: Path) -> None:
+    settings = ("seglog.http.listen=0.0.0.0:0", "seglog.open.to.everyone=true", "seglog.disk.free.hard.bytes=1000TiB")
+    with daemon(tmp_path / "data", *(part for each in settings for part in ("--set", each))) as running:
+        assert get(running.http_port, "/metrics").status == 200
         unwell = get(running.http_port, "/healthz")
         health = unwell.json()
         assert (unwell.status, health["status"]) == (503, "problems")
