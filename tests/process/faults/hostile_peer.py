@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.compression import Codec
-from seglog_protocol.frames import PREFIX, FrameReader, encode_frame, encode_value
+from seglog_protocol.frames import PREFIX, Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import PROTOCOL_NAME
 from tests.process.faults.raw_peer import LAST, RawPeer, Unfinished, run, send_bursts
 
@@ -241,19 +241,31 @@ class Peer(RawPeer):
         sock.sendall(encode_frame({"id": 0, "api": "hello", "v": 1, "protocol": PROTOCOL_NAME}))
         self.wait_for(0)
 
-    def wait_for(self, request_id: int) -> bool:
-        """Read until a reply; False if the broker closed the connection. Raises TimeoutError if it hangs."""
+    def wait_for(self, request_id: int) -> Frame | None:
+        """Read until a reply; none if the broker closed the connection. Raises TimeoutError if it hangs."""
         while self._sock is not None:
             while (frame := self._reader.next_frame()) is not None:
                 self.largest = max(self.largest, len(frame.packed) + len(frame.payload))
                 error = frame.header.get("error")
                 self.answers["fine" if error is None else str(error.get("code"))] += 1
                 if frame.header.get("id") == request_id:
-                    return True
+                    return frame
             data = self.receive()
             for at in range(0, len(data), 64 * 1024):
                 self._reader.receive_data(data[at : at + 64 * 1024])
-        return False
+        return None
+
+    def ask(self, header: Header, payload: bytes = b"") -> tuple[Header, int]:
+        """Send a request; returns the reply's header, which must not be an error, and its payload's size in bytes."""
+        frame = self.answer(encode_frame({"id": 1, "v": 1} | header, [payload]))
+        assert "error" not in frame.header, frame.header
+        return frame.header, len(frame.payload)
+
+    def answer(self, request: bytes) -> Frame:
+        """The reply, which may be an error, to a request with the id 1."""
+        frame = self.wait_for(1) if self.send(request) else None
+        assert frame is not None, "the broker hung up"
+        return frame
 
 
 def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:

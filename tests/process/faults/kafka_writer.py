@@ -1,7 +1,6 @@
 """An idempotent Kafka producer that runs through every kill of its broker: raw frames by our codec."""
 
 import random
-import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -11,7 +10,7 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Response
 from tests.interop.kafka_wire import Wire
-from tests.process.faults.living_clients import KEYS, Entry, Ledgers, LivingThread
+from tests.process.faults.living_clients import KEYS, Entry, Ledgers, Sender
 
 _AHEAD_MAX: Final = 40
 """Records that nobody has looked at, as of ``living_clients.Writer``."""
@@ -32,23 +31,19 @@ class _AgainError(Exception):
     """All that has no ack is to be sent again."""
 
 
-class KafkaWriter(LivingThread):
+class KafkaWriter(Sender):
     """Sends a few records at a time, to one partition or several, until it is told to stop; every one gets its ack."""
 
     def __init__(self, name: str, port: int, topic: str, ledgers: Ledgers, acks: int) -> None:
-        super().__init__()
-        self.name = name
+        super().__init__(name, topic, ledgers)
         self.sent_again = 0
         self._port = port
-        self._topic = topic
-        self._ledgers = {partition: ledger for (of, partition), ledger in ledgers.items() if of == topic}
         self._acks = acks
         self._dice = random.Random(name)
         self._counts = dict.fromkeys(self._ledgers, 0)
         self._producer: tuple[int, int] | None = None
         self._waiting: deque[list[_Batch]] = deque()  # without an ack, in order
         self._acked: deque[tuple[int, Entry, int]] = deque()
-        self._is_over = threading.Event()
         self._is_abandoned = False
 
     def live(self) -> None:
@@ -124,22 +119,18 @@ class KafkaWriter(LivingThread):
                 self._acked.append((batch.partition, entry, result.base_offset + number))
 
     def take_acks(self) -> None:
-        """Add the acks since the last call to the ledgers. A failed record is an error."""
+        """See Sender."""
         self.check()
         while self._acked:
             partition, entry, offset = self._acked.popleft()
             self._ledgers[partition].note_ack(entry, offset)
 
-    def stop(self) -> None:
-        """Send nothing new; it ends when all it sent is acknowledged."""
-        self._is_over.set()
-
     def abandon(self) -> None:
-        """Close at once; does nothing after the end."""
+        """See Sender."""
         self._is_abandoned = True
         self._is_over.set()
 
     @property
     def unacknowledged(self) -> int:
-        """Records without an ack."""
+        """See Sender."""
         return sum(len(batch.entries) for batches in list(self._waiting) for batch in batches)

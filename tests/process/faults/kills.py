@@ -11,46 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from seglog_broker.config import load_config
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.logs import read_around, verify
-from tests.process.faults.living_clients import Entry, Ledgers, Reader, send_last
+from tests.process.faults.living_clients import Entry, Ledgers, Reader, Sender, send_last
 from tests.processes import PATIENCE_SECONDS, Daemon, copy_data
 
 _UNFINISHED: Final = (".cleaned", ".swap", ".deleted", ".tmp")
-
-
-class Writing(Protocol):
-    """A producer in a thread of its own, of any protocol."""
-
-    def start(self) -> None:
-        """Begin to send."""
-        ...
-
-    def take_acks(self) -> None:
-        """Add the acks since the last call to the ledgers. A failed record is an error."""
-        ...
-
-    def stop(self) -> None:
-        """Send nothing new; it ends when all it sent is acknowledged."""
-        ...
-
-    def finish(self) -> None:
-        """Wait for its end; raise its error."""
-        ...
-
-    def abandon(self) -> None:
-        """Close at once; does nothing after the end."""
-        ...
-
-    @property
-    def unacknowledged(self) -> int:
-        """Records without an ack."""
-        ...
 
 
 def look(directory: Path, ledgers: Ledgers) -> None:
@@ -76,12 +47,12 @@ def look(directory: Path, ledgers: Ledgers) -> None:
 class Load:
     """All the load on the daemon, in threads that run across its restarts."""
 
-    def __init__(self, address: str, ledgers: Ledgers, writers: Sequence[Writing], readers: Sequence[Reader]) -> None:
+    def __init__(self, address: str, ledgers: Ledgers, writers: Sequence[Sender], readers: Sequence[Reader]) -> None:
         self.ledgers = ledgers
         self.writers = writers
         self.readers = readers
         self._address = address
-        threads: list[Writing | Reader] = [*writers, *readers]
+        threads: list[Sender | Reader] = [*writers, *readers]
         for thread in threads:
             thread.start()
 

@@ -17,7 +17,7 @@ from seglog_protocol.frames import encode_frame
 from seglog_protocol.kafka import write_request
 from seglog_protocol.messages.base import ITEMS_MAX
 from tests.interop.kafka_wire import Plain, request
-from tests.process.faults.asking import Asking
+from tests.process.faults import hostile_peer
 from tests.process.faults.hostile_kafka_peer import Peer
 from tests.processes import Daemon, daemon
 
@@ -250,7 +250,7 @@ def native_requests(prepared: Prepared) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def costs(prepared: Prepared) -> Iterator[Cost]:
     """Ask everything, one request after the other."""
-    meter = Asking(prepared.running.port)
+    meter = hostile_peer.Peer(prepared.running.port)
     peer = Peer(prepared.running.kafka_port)
     meter.ask({"api": "metrics"})
 
@@ -265,8 +265,9 @@ def costs(prepared: Prepared) -> Iterator[Cost]:
         asked = peer.ask(largest, version)
         yield cost(f"{title} v{version}" + ("" if asked else " (closed)"), peer.received - before)
     for title, header in native_requests(prepared):
-        frame = encode_frame({"id": 1, "v": 1} | header)
-        yield cost(title, meter.answer_size(frame))
+        before = meter.received
+        meter.answer(encode_frame({"id": 1, "v": 1} | header))
+        yield cost(title, meter.received - before)
     peer.close()
     meter.close()
 

@@ -164,18 +164,42 @@ class LivingThread(threading.Thread):
         assert not self.is_alive(), f"{self} does not end"
 
 
-class Writer(LivingThread):
+class Sender(LivingThread):
+    """A producer in a thread of its own, of any protocol."""
+
+    def __init__(self, name: str, topic: str, ledgers: Ledgers) -> None:
+        super().__init__()
+        self.name = name
+        self._topic = topic
+        self._ledgers = {partition: ledger for (of, partition), ledger in ledgers.items() if of == topic}
+        self._is_over = threading.Event()
+
+    def take_acks(self) -> None:
+        """Add the acks since the last call to the ledgers. A failed record is an error."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Send nothing new; it ends when all it sent is acknowledged."""
+        self._is_over.set()
+
+    def abandon(self) -> None:
+        """Close at once; does nothing after the end."""
+        raise NotImplementedError
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records without an ack."""
+        raise NotImplementedError
+
+
+class Writer(Sender):
     """An idempotent producer that sends a few records at a time until it is told to stop, then flushes."""
 
     def __init__(self, name: str, address: str, topic: str, ledgers: Ledgers, ack: Ack) -> None:
-        super().__init__()
-        self.name = name
+        super().__init__(name, topic, ledgers)
         self._address = address
-        self._topic = topic
-        self._ledgers = {partition: ledger for (of, partition), ledger in ledgers.items() if of == topic}
         self._ack: Ack = ack
         self._on_the_way: dict[int, deque[tuple[Entry, seglog.Delivery]]] = {p: deque() for p in self._ledgers}
-        self._is_over = threading.Event()
         self._producer: seglog.Producer | None = None
 
     def live(self) -> None:
@@ -200,26 +224,22 @@ class Writer(LivingThread):
                     self._on_the_way[partition].append((entry, delivery))
 
     def take_acks(self) -> None:
-        """Add the acks since the last call to the ledger. A failed record is an error."""
+        """See Sender."""
         self.check()
         for partition, waiting in self._on_the_way.items():
             while waiting and waiting[0][1].done():
                 entry, delivery = waiting.popleft()
                 self._ledgers[partition].note_ack(entry, delivery.result().offset)
 
-    def stop(self) -> None:
-        """Send nothing new; it ends when all it sent is acknowledged."""
-        self._is_over.set()
-
     def abandon(self) -> None:
-        """Close at once; does nothing after the end."""
+        """See Sender."""
         self.stop()
         if self._producer is not None:
             self._producer.abort(timeout=0)
 
     @property
     def unacknowledged(self) -> int:
-        """Records without an ack."""
+        """See Sender."""
         return sum(map(len, self._on_the_way.values()))
 
 

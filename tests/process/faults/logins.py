@@ -13,7 +13,6 @@ from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.kafka import messages, read_response, write_request
 from tests.interop import sasl_client
 from tests.interop.sasl_client import NONCE, SCRAM, client_final, unsecured_token
-from tests.process.faults.asking import Asking
 from tests.process.faults.hostile_kafka_peer import Peer as KafkaPeer
 from tests.process.faults.hostile_peer import Peer as NativePeer
 from tests.process.faults.raw_peer import RawPeer
@@ -212,15 +211,3 @@ class SecureNativePeer(_SecurePeer, NativePeer):
     """It speaks the native protocol within TLS, and has logged in by SCRAM."""
 
     TALK, MECHANISM = NATIVE, "SCRAM-SHA-256"
-
-
-class SecureAsking(Asking):
-    """It asks within TLS, and has logged in by SCRAM."""
-
-    def __init__(self, port: int, context: ssl.SSLContext, user: str, password: str) -> None:
-        self._login = Login(context, user, password)
-        super().__init__(port)
-
-    def open(self, port: int) -> socket.socket:
-        """See Asking."""
-        return self._login.into(super().open(port), NATIVE, "SCRAM-SHA-512")

@@ -22,7 +22,7 @@ from seglog_broker.runtime.logs import LINES_MAX, WINDOW_SECONDS
 from tests.interop.sasl_client import SCRAM
 from tests.process.faults.besieged import Healthy, beset, judge, make_topics, memory_mib
 from tests.process.faults.hostile_login_peer import client_hello
-from tests.process.faults.logins import SecureAsking, SecureKafkaPeer
+from tests.process.faults.logins import SecureKafkaPeer, SecureNativePeer
 from tests.process.faults.secured_daemon import PASSWORDS, Secured, secured
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.soak.alone.test_hostile_requests import HealthyClient, HealthyKafkaClient
@@ -36,8 +36,8 @@ HANDSHAKES: Final = 500
 
 
 def healthy_client(attacked: Secured) -> HealthyClient:
-    """It speaks the native protocol within TLS, and has logged in."""
-    return HealthyClient(SecureAsking(attacked.port, attacked.context(), "alice", PASSWORDS["alice"]))
+    """One that has logged in, within TLS."""
+    return HealthyClient(SecureNativePeer(attacked.port, attacked.context(), "alice", PASSWORDS["alice"]))
 
 
 def besiege(
@@ -104,8 +104,8 @@ def test_failed_logins_affect_nobody_else_are_counted_and_tell_no_secret(tmp_pat
     settings = ("--set", "connection.failed.authentication.delay.ms=20")
     with secured(tmp_path, *settings, protocol="SASL_PLAINTEXT", under=()) as attacked:
         make_topics(attacked.running, attacked.connect)
-        peer = SecureKafkaPeer(attacked.kafka_ports["SASL_SSL"], attacked.context(), "alice", PASSWORDS["alice"])
-        healthy, each = HealthyKafkaClient(peer), count // 2
+        kafkas = SecureKafkaPeer(attacked.kafka_ports["SASL_SSL"], attacked.context(), "alice", PASSWORDS["alice"])
+        healthy, each = HealthyKafkaClient(kafkas), count // 2
         found = besiege(attacked, healthy, ("failing", "failing"), each, each, soak_seed(), peers=1)
         print(f"  {found['sent'] / max(1, found['seconds']):,.0f} failed logins a second")
         secrets = list(secrets_of(attacked))

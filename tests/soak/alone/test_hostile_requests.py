@@ -12,9 +12,9 @@ import pytest
 
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
-from tests.process.faults.asking import Asking
+from tests.process.faults import hostile_kafka_peer, hostile_peer
 from tests.process.faults.besieged import SETTINGS, Healthy, beset, judge, make_topics
-from tests.process.faults.hostile_kafka_peer import Peer, fetch, produce
+from tests.process.faults.hostile_kafka_peer import fetch, produce
 from tests.processes import Daemon, daemon
 from tests.support import soak_scaled, soak_seed
 from tests.turns import judges_turns
@@ -25,28 +25,28 @@ KAFKA: Final = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
 class HealthyClient(Healthy):
     """It speaks the native protocol."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, peer: hostile_peer.Peer) -> None:
         super().__init__()
-        self._asking = asking
+        self._peer = peer
 
     def append_and_fetch(self) -> None:
         batch = encode_batch([(-1, b"key", b"value", ())])
         place = {"topic": "healthy", "partition": 0}
-        reply, _ = self._asking.ask({"api": "append", "partitions": [place | {"size": len(batch)}], "ack": "os"}, batch)
+        reply, _ = self._peer.ask({"api": "append", "partitions": [place | {"size": len(batch)}], "ack": "os"}, batch)
         assert "error" not in reply["partitions"][0], reply
         offset = reply["partitions"][0]["base_offset"]
-        reply, size = self._asking.ask({"api": "fetch", "partitions": [place | {"offset": offset}], "max_wait_ms": 0})
+        reply, size = self._peer.ask({"api": "fetch", "partitions": [place | {"offset": offset}], "max_wait_ms": 0})
         assert reply["partitions"][0].get("offset") == offset, reply
         assert size == len(batch)
 
     def close(self) -> None:
-        self._asking.close()
+        self._peer.close()
 
 
 class HealthyKafkaClient(Healthy):
     """It speaks Kafka's protocol."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: hostile_kafka_peer.Peer) -> None:
         super().__init__()
         self._peer = peer
 
@@ -78,7 +78,7 @@ class Wire(NamedTuple):
 
 
 NATIVE: Final = Wire(
-    lambda running: HealthyClient(Asking(running.port)),
+    lambda running: HealthyClient(hostile_peer.Peer(running.port)),
     "tests.process.faults.hostile_peer",
     lambda running: running.port,
     2,
@@ -86,7 +86,7 @@ NATIVE: Final = Wire(
     12_000,
 )
 ON_KAFKAS_PORT: Final = Wire(
-    lambda running: HealthyKafkaClient(Peer(running.kafka_port)),
+    lambda running: HealthyKafkaClient(hostile_kafka_peer.Peer(running.kafka_port)),
     "tests.process.faults.hostile_kafka_peer",
     lambda running: running.kafka_port,
     8,  # they wait for much of their time, because fetches of nothing but errors are answered late

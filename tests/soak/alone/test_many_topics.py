@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -19,8 +20,7 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.storage.log.partition_files import make_partition
-from tests.process.faults.asking import Asking
-from tests.process.faults.hostile_peer import plain_batch
+from tests.process.faults.hostile_peer import Peer, plain_batch
 from tests.processes import daemon
 from tests.turns import judge_turn, judges_turns, reference_seconds
 
@@ -95,13 +95,13 @@ def build(path: Path, count: int) -> None:
             assert not directory.close()
 
 
-def requests(count: int) -> dict[str, Callable[[Asking], object]]:
+def requests(count: int) -> dict[str, Callable[[Peer], object]]:
     """Each kind of request, as large as a client with so many topics would make it."""
     batch, many = plain_batch(), min(count, PLACES)
     wide = max(2, count // 10)
     everywhere = [{"topic": topic(number), "partition": 0} for number in range(many)]
 
-    def ask(header: dict[str, Any], payload: bytes = b"") -> Callable[[Asking], object]:
+    def ask(header: dict[str, Any], payload: bytes = b"") -> Callable[[Peer], object]:
         return lambda asking: asking.ask(header, payload)
 
     def places(**more: Any) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def requests(count: int) -> dict[str, Callable[[Asking], object]]:
     }
 
 
-def described(asking: Asking) -> None:
+def described(asking: Peer) -> None:
     """Every topic with its configuration, in pages."""
     for number in range(0, 10_000, 450):
         asking.ask({"api": "topics", "after": topic(number), "limit": 10_000, "config": True})
@@ -161,7 +161,7 @@ def test_ten_thousand_topics_delay_no_request(tmp_path: Path) -> None:
     options += ["--set", "auto.create.topics.enable=false"]
     with daemon(path, *options) as running:
         references = [reference_seconds()]
-        with Asking(running.port) as asking:
+        with closing(Peer(running.port)) as asking:
 
             def busy_seconds() -> float:
                 return float(asking.ask({"api": "metrics"})[0]["metrics"]["loop_busy_seconds"])
