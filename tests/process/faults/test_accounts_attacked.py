@@ -8,8 +8,8 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,15 +17,16 @@ import pytest
 import trustme
 from kafka import KafkaAdminClient
 
+import seglog
 from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError
 from seglog_protocol.kafka import messages
-from tests.certificates import HOSTS, Files, certificates, written
+from tests.certificates import HOSTS, certificates, written
 from tests.interop.sasl_client import SCRAM, unsecured_token
 from tests.process.faults.logins import (
     KAFKA,
     NATIVE,
-    SecureAsking,
     SecureKafkaPeer,
+    SecureNativePeer,
     Talk,
     bearer,
     kafka_frame,
@@ -80,45 +81,23 @@ def test_an_unknown_user_is_told_what_a_wrong_password_is_told(
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
-def client_files(folder: Path, authority: trustme.CA, first_day: int = -1, last_day: int = 1) -> Files:
-    """A certificate that is valid between two days, counted from today."""
-    now = datetime.now(UTC)
-    begin, end = now + timedelta(first_day), now + timedelta(last_day)
-    return written(
-        folder / "wrong",
-        authority.issue_cert("client@example.org", common_name="client", not_before=begin, not_after=end),
-    )
-
-
-def self_signed(folder: Path, _: trustme.CA) -> Files:
-    alone = trustme.CA()
-    files = client_files(folder, alone)
-    files.chain.write_bytes(alone.cert_pem.bytes())
-    files.key.write_bytes(alone.private_key_pem.bytes())
-    return files
-
-
-WRONG: Final[dict[str, Callable[[Path, trustme.CA], Files]]] = {
-    "expired": lambda folder, authority: client_files(folder, authority, -2, -1),
-    "not valid yet": lambda folder, authority: client_files(folder, authority, 1, 2),
-    "of another authority": lambda folder, _: client_files(folder, trustme.CA()),
-    "self-signed": self_signed,
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_wrong_certificate_of_a_client_is_refused_also_where_none_is_needed(
-    attacked: Secured, tmp_path: Path, wrong: str, version: ssl.TLSVersion
+    attacked: Secured, tmp_path: Path
 ) -> None:
-    files = WRONG[wrong](tmp_path, attacked.certificates.authority)
-    context = attacked.context()
-    context.maximum_version = version
-    context.load_cert_chain(files.chain, files.key)
-    with attacked.connect() as admin:
-        before = numbers_of(admin)["tls_handshakes_failed_total"]
-        show(attacked, context)
-        wait_until(lambda: numbers_of(admin)["tls_handshakes_failed_total"] > before, "the failed handshake")
+    """One of another authority; all that is wrong: ``tests/unit/broker/security/test_tls.py``."""
+    files = written(tmp_path / "wrong", trustme.CA().issue_cert("client@example.org", common_name="client"))
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = attacked.context()
+        context.maximum_version = version
+        context.load_cert_chain(files.chain, files.key)
+        with attacked.connect() as admin:
+            before = numbers_of(admin)["tls_handshakes_failed_total"]
+            show(attacked, context)
+            wait_until(partial(_has_failed, admin, before), "the failed handshake")
+
+
+def _has_failed(admin: seglog.Client, before: float) -> bool:
+    return numbers_of(admin)["tls_handshakes_failed_total"] > before
 
 
 def show(attacked: Secured, context: ssl.SSLContext) -> None:
@@ -134,8 +113,8 @@ def show(attacked: Secured, context: ssl.SSLContext) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-@pytest.mark.parametrize("listener", ["native", "SASL_SSL", "SSL"])
+@each_case("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+@each_case("listener", ["native", "SASL_SSL", "SSL"])
 def test_versions_of_tls_that_are_broken_are_not_spoken(
     attacked: Secured, listener: str, version: ssl.TLSVersion
 ) -> None:
@@ -196,8 +175,9 @@ def test_a_deleted_account_is_out_at_once_on_both_wires_and_a_new_password_count
     context = attacked.context()
     with attacked.connect() as admin:
         admin.create_user("eve", "first password")
-        native = SecureAsking(attacked.port, context, "eve", "first password")
+        native = SecureNativePeer(attacked.port, context, "eve", "first password")
         on_kafkas = SecureKafkaPeer(attacked.ports["SASL_SSL"], context, "eve", "first password")
+        native.ask({"api": "metrics"})
         assert on_kafkas.ask(messages.ApiVersionsRequest(), 0)
         admin.set_password("eve", "second password")
         native.ask({"api": "metrics"})

@@ -5,7 +5,6 @@ import socket
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import Any, Final
@@ -284,16 +283,6 @@ def test_counters_never_fall_and_labels_stay_few(loaded: tuple[Daemon, Seen]) ->
             after = later.all(family.name)
             assert all(after[labels] >= value for labels, value in seen.all(family.name).items()), family.name
         assert len(later.families[family.name].samples) < 500, family.name
-
-
-@pytest.mark.soak
-def test_the_page_has_the_families_that_have_samples(loaded: tuple[Daemon, Seen]) -> None:
-    running, seen = loaded
-    with urllib.request.urlopen(f"http://127.0.0.1:{running.http_port}/metrics") as answer:
-        page = answer.read().decode()
-    for family in seen.families.values():
-        if family.samples:
-            assert f"# HELP {family.name}" in page
 
 
 # --- A broker that was killed, has a damaged segment, and is attacked -------------------------------------------------

@@ -33,15 +33,14 @@ NEW = [b"new 0", b"new 1", b"new 2"]
 
 
 @pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("linger_ms", [0, 5])
-def test_a_producer_whose_topic_is_replaced_fails_for_good(
-    running: Daemon, linger_ms: float, *, idempotent: bool
-) -> None:
-    """It fails its records and accepts no more."""
+def test_a_producer_and_a_consumer_whose_topic_is_replaced_fail_for_good(running: Daemon, *, idempotent: bool) -> None:
     with seglog.connect(running.address) as client:
-        producer = client.producer("t", idempotent=idempotent, linger_ms=linger_ms)
+        producer = client.producer("t", idempotent=idempotent)
         for number in range(3):
             producer.send(b"old %d" % number).result()
+        consumer = client.consumer("t", start=0, follow=True, on_out_of_range="earliest")
+        records = iter(consumer)
+        assert [next(records).value for _ in range(3)] == [b"old 0", b"old 1", b"old 2"]
         replace(running)
         with pytest.raises(seglog.InconsistentClusterIdError, match="its log directory was replaced") as caught:
             producer.send(b"old 3").result()
@@ -49,23 +48,14 @@ def test_a_producer_whose_topic_is_replaced_fails_for_good(
         with pytest.raises(seglog.InconsistentClusterIdError):
             producer.send(b"old 4")
         producer.close()
+        for _ in range(2):
+            with pytest.raises(seglog.InconsistentClusterIdError):
+                next(iter(consumer))
+        consumer.close()
         assert values(client) == NEW
         with client.producer("t") as another:
             assert another.send(b"one more").result().offset == 3
         assert values(client) == [*NEW, b"one more"]
-
-
-def test_a_consumer_whose_log_directory_is_replaced_raises_each_time(running: Daemon) -> None:
-    with seglog.connect(running.address) as client:
-        with client.producer("t") as producer:
-            producer.send(b"old")
-        with client.consumer("t", start=0, follow=True, on_out_of_range="earliest") as consumer:
-            assert next(iter(consumer)).value == b"old"
-            replace(running)
-            for _ in range(2):
-                with pytest.raises(seglog.InconsistentClusterIdError):
-                    next(iter(consumer))
-        assert values(client) == NEW
 
 
 def test_write_arrow_says_so_too(running: Daemon) -> None:
@@ -85,22 +75,17 @@ def test_write_arrow_says_so_too(running: Daemon) -> None:
         assert values(client) == NEW
 
 
-@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
-def test_a_broker_whose_directory_goes_stops_and_acks_nothing_more_at_disk(running: Daemon, how: str) -> None:
+def test_a_broker_whose_directory_goes_stops_and_acks_nothing_more_at_disk(running: Daemon) -> None:
     with seglog.connect(running.address) as client:
         client.create_topic("t")
         producer = client.producer("t", delivery_timeout=10)
         producer.send(b"there").result()
-        if how == "removed":
-            shutil.rmtree(running.directory)
-        else:
-            running.directory.rename(running.directory.with_name("moved"))
-            if how == "replaced":
-                running.directory.mkdir()
+        running.directory.rename(running.directory.with_name("moved"))
+        running.directory.mkdir()
         with pytest.raises(seglog.SeglogError):
             producer.send(b"lost").result()
         producer.abort(timeout=0)
     assert running.process is not None
     assert running.process.wait() == 1
     assert "was removed or replaced while the broker was running" in running.log_text()
-    assert not running.directory.exists() or list(running.directory.iterdir()) == []
+    assert list(running.directory.iterdir()) == []
