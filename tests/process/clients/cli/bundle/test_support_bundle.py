@@ -13,6 +13,7 @@ import pytest
 
 from seglog.cli.bundle import data_files
 from tests.processes import SEGLOGD, clean_environment, daemon, free_port, seglog, seglog_command, seglogd
+from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.doctor_answers import Sick
 from tests.unit.clients.fake_broker import fake_broker
 from tests.unit.clients.secure_broker import secure_broker
@@ -136,12 +137,11 @@ def test_it_has_what_helps(bundle: Path) -> None:
     assert [topic["name"] for topic in json.loads(found["topics.json"])][:1] == ["t"]
 
 
-def test_it_is_readable_by_its_owner_alone_and_replaces_nothing(bundle: Path, home: Path) -> None:
+def test_it_is_readable_by_its_owner_alone_and_replaces_nothing(bundle: Path, typed: Typed) -> None:
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
     before = bundle.read_bytes()
-    done = seglog(f"127.0.0.1:{free_port()}", "support-bundle", str(bundle))
-    assert done.returncode == 2
-    assert b"exists already" in done.stderr
+    code, _, errors = typed("--server", "127.0.0.1:1", "support-bundle", str(bundle))
+    assert (code, "exists already" in errors) == (2, True)
     assert bundle.read_bytes() == before
 
 
@@ -161,43 +161,40 @@ def test_where_there_is_no_room_nothing_is_left_and_the_file_is_named(tmp_path: 
         assert not target.exists()
 
 
-def test_after_a_refused_login_it_is_said_to_be_incomplete(tmp_path: Path) -> None:
+def test_after_a_refused_login_it_is_said_to_be_incomplete(tmp_path: Path, typed: Typed) -> None:
     wrong = tmp_path / "password"
     wrong.write_text("wrong-password")
     wrong.chmod(0o600)
     with secure_broker(passwords={"admin": "right-password"}) as running:
-        done = seglog(
-            running.address, "support-bundle", str(tmp_path / "b.tgz"), "--user", "admin", "--password-file", str(wrong)
-        )
-    assert done.returncode == 4
-    assert b"b.tgz: 3 files, incomplete" in done.stdout
-    assert b"Topics and groups are named in it" not in done.stdout
+        login = ("--user", "admin", "--password-file", str(wrong))
+        code, out, _ = typed("--server", running.address, "support-bundle", str(tmp_path / "b.tgz"), *login)
+    assert (code, "b.tgz: 3 files, incomplete" in out) == (4, True)
+    assert "Topics and groups are named in it" not in out
 
 
-def test_without_a_broker_it_has_what_there_is(tmp_path: Path) -> None:
+def test_without_a_broker_it_has_what_there_is(tmp_path: Path, typed: Typed) -> None:
     with daemon(tmp_path / "data") as running:
         assert seglog(running.address, "topic", "create", "t").returncode == 0
     (tmp_path / "broker.log").write_text("the last words\n")
     target = tmp_path / "bundle.tar.gz"
-    done = seglog(
-        f"127.0.0.1:{free_port()}", "support-bundle", str(target), "--connect-timeout", "0.1", "--data",
-        str(tmp_path / "data"), "--log", str(tmp_path / "broker.log"),
-    )  # fmt: skip
-    assert done.returncode == 3
+    told = ("--data", str(tmp_path / "data"), "--log", str(tmp_path / "broker.log"))
+    command = ("--server", "127.0.0.1:1", "support-bundle", str(target), "--connect-timeout", "0.1")
+    code, out, _ = typed(*command, *told)
+    assert code == 3
     found = contents(target)
-    assert b"Topics and groups are named in it" in done.stdout, "the list of files has them"
+    assert "Topics and groups are named in it" in out, "the list of files has them"
     assert "no broker answers" in found["broker.txt"]
     assert found["log.txt"] == "the last words\n"
     assert {"data/meta.properties", "data/seglog-topics.json", "data/t-0/partition.metadata"} <= found.keys()
     assert "what the broker tells" in found["README.txt"]
 
 
-def test_what_is_not_on_this_machine_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_what_is_not_on_this_machine_is_said_to_be_missing(tmp_path: Path, typed: Typed) -> None:
     with fake_broker() as broker:
         broker.script = Sick().answer
-        done = seglog(broker.address, "support-bundle", str(tmp_path / "b.tar.gz"), "--json")
-    assert done.returncode == 0
-    missing = " ".join(json.loads(done.stdout)["missing"])
+        code, out, _ = typed("--server", broker.address, "support-bundle", str(tmp_path / "b.tar.gz"), "--json")
+    assert code == 0
+    missing = " ".join(json.loads(out)["missing"])
     assert "/nowhere/at/all is not on this machine" in missing
     assert "name its log with --log" in missing
 
