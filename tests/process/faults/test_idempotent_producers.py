@@ -15,7 +15,7 @@ import pytest
 import seglog
 import seglog.trio
 from tests.process.faults.links import Link
-from tests.processes import Daemon, daemon
+from tests.processes import daemon
 from tests.support import numbers_of
 
 _PRODUCERS = 3
@@ -54,29 +54,18 @@ def cutting(port: int, seed: int) -> Iterator[CuttingProxy]:
         proxy.close()
 
 
-def values(producer: int, count: int) -> list[str]:
-    return [f"{producer}:{number}" for number in range(count)]
-
-
-def found(address: str) -> dict[str, list[list[int]]]:
-    """Producer -> for each partition the numbers of its records, in the order of the log."""
-    by_producer: dict[str, list[list[int]]] = {}
-    with seglog.connect(address) as client:
-        for partition in range(_PARTITIONS):
-            with client.consumer("t", partitions=[partition], start="earliest") as consumer:
-                for record in consumer:
-                    assert record.value is not None
-                    name, _, number = record.value.decode().partition(":")
-                    by_producer.setdefault(name, [[] for _ in range(_PARTITIONS)])[partition].append(int(number))
-    return by_producer
-
-
 def hold_against(address: str, count: int) -> None:
     """Assert that every record is there once, and a producer's records in each partition are in the order sent."""
-    by_producer = found(address)
-    assert sorted(by_producer) == [f"{number}" for number in range(_PRODUCERS)]
-    for partitions in by_producer.values():
-        assert partitions == [list(range(first, count, _PARTITIONS)) for first in range(_PARTITIONS)]
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    with seglog.connect(address) as client, client.consumer("t", start="earliest") as consumer:
+        for record in consumer:
+            name, _, number = (record.value or b"").decode().partition(":")
+            found[name, record.partition].append(int(number))
+    assert found == {
+        (f"{who}", first): list(range(first, count, _PARTITIONS))
+        for who in range(_PRODUCERS)
+        for first in range(_PARTITIONS)
+    }
 
 
 def produce(address: str, who: int, count: int, failures: list[BaseException]) -> None:
@@ -85,17 +74,12 @@ def produce(address: str, who: int, count: int, failures: list[BaseException]) -
             seglog.connect(address) as client,
             client.producer("t", linger_ms=1, batch_bytes=2_000) as producer,
         ):
-            for number, value in enumerate(values(who, count)):
-                producer.send(value, partition=number % _PARTITIONS)
+            for number in range(count):
+                producer.send(f"{who}:{number}", partition=number % _PARTITIONS)
                 if number % 10 == 0:
                     producer.flush()
     except seglog.SeglogError as error:
         failures.append(error)
-
-
-def create(running: Daemon, **config: int) -> None:
-    with seglog.connect(running.address) as client:
-        client.create_topic("t", partitions=_PARTITIONS, config={k.replace("_", "."): v for k, v in config.items()})
 
 
 @pytest.mark.soak
@@ -103,7 +87,8 @@ def create(running: Daemon, **config: int) -> None:
 def test_answers_that_are_cut_off_lose_nothing_and_double_nothing(tmp_path: Path, seed: int) -> None:
     count, failures = 1_500, list[BaseException]()
     with daemon(tmp_path / "data") as running:
-        create(running, segment_bytes=20_000)
+        with seglog.connect(running.address) as client:
+            client.create_topic("t", _PARTITIONS, {"segment.bytes": 20_000})
         with cutting(running.port, seed) as proxy:
             threads = [
                 threading.Thread(target=produce, args=(proxy.address, who, count, failures))
