@@ -20,11 +20,9 @@ from seglog.core.conversations import Ask, ResultT, StepT, converse
 from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupConsumerBase, GroupSession, Notify, Pause
 from seglog.core.records import FetchedBatch
 from seglog.core.retries import Retries
-from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog.link import Dialer, Link
-from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
-from seglog_protocol.messages import Request
+from seglog_protocol.errors import ClientClosedError, OffsetOutOfRangeError
 
 
 class GroupConsumer(GroupConsumerBase, Consumer):
@@ -155,33 +153,16 @@ class GroupConsumer(GroupConsumerBase, Consumer):
 
     def _watch(self) -> None:
         """The thread that keeps the membership alive while the program works."""
-        seconds = 0.0
-        while not self._closing.wait(seconds):
-            watch = self._session.watch(time.monotonic())
-            seconds = watch.seconds
-            self._interrupt_if_due()  # before the group hears that it leaves, and others read
-            if watch.request is not None:
-                self._send(watch.request)
-                seconds = 0.0
-            membership = self._session.membership
-            if membership.counts_due(time.monotonic()):
-                with suppress(SeglogError):  # it is looked up again
-                    counted = partition_counts(membership.topics)
-                    membership.counted(converse(counted, self._watchers_answer))
-            self._interrupt_if_due()
+        with suppress(ClientClosedError):
+            converse(self._session.watching(self._interrupt_if_due), self._watched, self._sleep)
 
-    def _send(self, request: Request) -> None:
-        """Send a heartbeat or LeaveGroup."""
-        answer: Reply | SeglogError
-        try:
-            answer = self._watchers_answer(Ask(request))
-        except SeglogError as error:
-            answer = error
-        self._session.answered(request, time.monotonic(), answer)
-
-    def _watchers_answer(self, question: Ask) -> Reply:
+    def _watched(self, step: object) -> Reply | None:
+        if isinstance(step, Pause):
+            self._sleep(step.seconds)
+            return None
+        assert isinstance(step, Ask)
         patience = min(self._timeout, self.options.session_timeout)
-        return self._coordinator.ask(question, timeout=self._timeout, connect_timeout=patience, sleep=self._sleep)
+        return self._coordinator.ask(step, timeout=self._timeout, connect_timeout=patience, sleep=self._sleep)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ connection, beside that of the fetches.
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any
@@ -22,10 +21,8 @@ from seglog.core.conversations import Ask, ResultT, StepT, converse_async
 from seglog.core.group_session import CLOSE_SECONDS, SLICE_SECONDS, GroupConsumerBase, GroupSession, Notify, Pause
 from seglog.core.records import FetchedBatch
 from seglog.core.retries import Retries
-from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
-from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError
-from seglog_protocol.messages import Request
+from seglog_protocol.errors import OffsetOutOfRangeError
 
 
 class GroupConsumer(GroupConsumerBase, Consumer):
@@ -149,31 +146,15 @@ class GroupConsumer(GroupConsumerBase, Consumer):
 
     async def _watch(self) -> None:
         """The task that keeps the membership alive while the program works."""
-        while True:
-            watch = self._session.watch(self.loop.now())
-            self._interrupt_if_due()  # before the group hears that it leaves, and others read
-            if watch.request is not None:
-                await self._send(watch.request)
-            membership = self._session.membership
-            if membership.counts_due(self.loop.now()):
-                with suppress(SeglogError):  # it is looked up again
-                    counted = partition_counts(membership.topics)
-                    membership.counted(await converse_async(counted, self._watchers_answer, self.loop.sleep))
-            self._interrupt_if_due()
-            await self.loop.sleep(0.0 if watch.request is not None else watch.seconds)
+        await converse_async(self._session.watching(self._interrupt_if_due), self._watched, self.loop.sleep)
 
-    async def _send(self, request: Request) -> None:
-        """Send a heartbeat or LeaveGroup."""
-        answer: Reply | SeglogError
-        try:
-            answer = await self._watchers_answer(Ask(request))
-        except SeglogError as error:
-            answer = error
-        self._session.answered(request, self.loop.now(), answer)
-
-    async def _watchers_answer(self, question: Ask) -> Reply:
-        seconds = min(self._seconds, self.options.session_timeout)
-        return await self._asked(question, connect_seconds=seconds, seconds=self._seconds)
+    async def _watched(self, step: object) -> Reply | None:
+        if isinstance(step, Pause):
+            await self.loop.sleep(step.seconds)
+            return None
+        assert isinstance(step, Ask)
+        patience = min(self._seconds, self.options.session_timeout)
+        return await self._asked(step, connect_seconds=patience, seconds=self._seconds)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 

@@ -88,13 +88,10 @@ class Authentication:
                 raise
             raise self._unwanted() from None
         except AuthenticationError as error:
-            raise AuthenticationError(f"{error.message} ({self._who}, by {chosen})", **error.facts) from None
+            who = f"user {self._identity.user!r}" if isinstance(self._identity, Account) else "a token"
+            raise AuthenticationError(f"{error.message} ({who}, by {chosen})", **error.facts) from None
         self._learned = chosen
         return session
-
-    @property
-    def _who(self) -> str:
-        return f"user {self._identity.user!r}" if isinstance(self._identity, Account) else "a token"
 
     def _prove(self, mechanism: Mechanism) -> Conversation[Session]:
         identity = self._identity
@@ -102,7 +99,9 @@ class Authentication:
             reply = yield from _bearer(identity)
         elif mechanism == "PLAIN":
             self._check_private()
-            reply = yield from _plain(identity)
+            reply = yield from _step(
+                "PLAIN", b"\0%b\0%b" % (identity.user.encode(), _revealed(identity.password).encode())
+            )
         else:
             reply = yield from _scram(mechanism, identity)
         if not reply.is_done:
@@ -150,10 +149,6 @@ class Authentication:
 
 def _step(mechanism: str, token: bytes) -> Conversation[AuthenticateReply]:
     return (yield from ask(AuthenticateRequest(mechanism, token), AuthenticateReply))[0]
-
-
-def _plain(account: Account) -> Conversation[AuthenticateReply]:
-    return (yield from _step("PLAIN", b"\0%b\0%b" % (account.user.encode(), _revealed(account.password).encode())))
 
 
 def _bearer(identity: Bearer) -> Conversation[AuthenticateReply]:

@@ -36,9 +36,14 @@ def look_up_committed(
         asked = None if some is None else [messages.GroupPartition(topic, partition) for partition in some]
         request = messages.CommittedOffsetsRequest(group, asked, True if stable else None)
         reply, _ = yield from ask(request, messages.CommittedOffsetsReply, is_repeatable=True)
-        for result in _there(reply.offsets, topic):
-            times = (result.committed_ms, result.expires_ms)
-            found[result.partition] = Committed(result.offset or 0, result.metadata or "", *times)
+        for result in reply.offsets:
+            if result.topic != topic:
+                continue
+            if result.error is not None:
+                raise result.error
+            if result.offset is not None:
+                times = (result.committed_ms, result.expires_ms)
+                found[result.partition] = Committed(result.offset, result.metadata or "", *times)
     return found
 
 
@@ -46,15 +51,6 @@ def _numbers(partitions: object) -> list[int]:
     if isinstance(partitions, str) or not isinstance(partitions, Iterable):
         raise TypeError(f"partitions is a sequence of whole numbers or None, not {partitions!r}")
     return [to_partition(partition) for partition in partitions]
-
-
-def _there(results: Iterable[messages.CommittedOffset], topic: str) -> Iterable[messages.CommittedOffset]:
-    for result in results:
-        if result.topic == topic:
-            if result.error is not None:
-                raise result.error
-            if result.offset is not None:
-                yield result
 
 
 def commit_request(

@@ -168,7 +168,10 @@ class Connection:
                     raise
                 if self._frames.peek(len(_TLS_ALERT)) == _TLS_ALERT:
                     raise self._speaks_tls() from error
-                raise self._not_seglog(error.message) from error
+                raise RemoteProtocolError(
+                    f"what answers at {self.server} does not speak the seglog protocol ({error.message}); "
+                    f"the native port is {NATIVE_PORT} by default"
+                ) from error
             self._is_known = True
             if request_id in self._expected:
                 self._expected.discard(request_id)
@@ -194,10 +197,4 @@ class Connection:
             f"what answers at {self.server} speaks TLS: connect with seglogs://{self.server}, on the command line also "
             f"by --tls",
             server=self.server,
-        )
-
-    def _not_seglog(self, detail: str) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            f"what answers at {self.server} does not speak the seglog protocol ({detail}); "
-            f"the native port is {NATIVE_PORT} by default"
         )

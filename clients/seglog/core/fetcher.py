@@ -166,12 +166,6 @@ class Fetcher:
 
     # --- Partitions ---------------------------------------------------------------------------------------------------
 
-    def _update_count(self, count: int | None) -> None:
-        if count is not None and self.partition_count is not None:
-            self.added = [number for number in range(count) if number not in self.states]
-            if not self.added:
-                self.partition_count = count
-
     def add_partitions(self, states: Sequence[PartitionPosition]) -> None:
         """Also read these partitions, unless they belong to a recreated topic of the same name."""
         meant = (self._topic_ids or {}).get(self.topic, "")
@@ -249,8 +243,11 @@ class Fetcher:
             if asked.get(state.partition) == state.generation:
                 self._take_result(state, result, data, now, is_first=index == 0)
         self._tell_wait(reply, now)
-        if request.partition_counts is not None and reply.partition_counts is not None:
-            self._update_count(reply.partition_counts.get(self.topic))
+        count = (reply.partition_counts or {}).get(self.topic)
+        if request.partition_counts is not None and count is not None and self.partition_count is not None:
+            self.added = [number for number in range(count) if number not in self.states]
+            if not self.added:
+                self.partition_count = count
 
     def _tell_wait(self, reply: FetchReply, now: float) -> None:
         waiting = [state.failing_since for state in self.states.values() if state.attempts]
@@ -313,7 +310,9 @@ class Fetcher:
             state.attempts = 0
             return
         if not is_held_back:
-            self._queue_next_gaps(state, gaps)
+            for gap in gaps:  # those directly behind the last batch: between later ones are batches not sent yet
+                if gap.start <= state.fetch_offset < gap.end:
+                    self._queue_gap(state, Gap(state.fetch_offset, gap.end, gap.reason))
         if result.error is not None:
             self._failed(state, result.error, now)
             return
@@ -351,12 +350,6 @@ class Fetcher:
         while len(self._queue) > length:
             self._queue.pop()
         state.fetch_offset = offset
-
-    def _queue_next_gaps(self, state: PartitionPosition, named: list[Gap]) -> None:
-        """Queue the gaps directly after the last batch; between later ones are batches that were not sent yet."""
-        for gap in named:
-            if gap.start <= state.fetch_offset < gap.end:
-                self._queue_gap(state, Gap(state.fetch_offset, gap.end, gap.reason))
 
     def _queue_gap(self, state: PartitionPosition, gap: Gap) -> None:
         self._queue.append(_Item(state, state.generation, gap=gap))

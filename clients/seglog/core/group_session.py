@@ -7,6 +7,7 @@ sent what came of it, errors included. ``turn`` is what a consumer does before i
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.committed_offsets import Committed, commit
@@ -22,6 +23,7 @@ from seglog.core.moments import Edge, to_positions
 from seglog.core.offsets import to_moment
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.retries import Retries
+from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog_protocol import errors, messages
 from seglog_protocol.isolation import READ_UNCOMMITTED
@@ -164,6 +166,29 @@ class GroupSession:
             except errors.SeglogError as refused:
                 error = refused
         self.membership.answered(request, now, error)
+
+    def watching(self, interrupt: Callable[[], None]) -> Steps[None]:
+        """The steps, without an end, that keep the membership alive while the program works.
+
+        ``interrupt`` is called where a turn may have become due: before the group hears that the member leaves, and
+        others read.
+        """
+        membership = self.membership
+        while True:
+            watch = self.watch(self._clock())
+            interrupt()
+            if watch.request is not None:
+                answer: Reply | errors.SeglogError
+                try:
+                    answer = yield Ask(watch.request)
+                except errors.SeglogError as error:
+                    answer = error
+                self.answered(watch.request, self._clock(), answer)
+            if membership.counts_due(self._clock()):
+                with suppress(errors.SeglogError):  # it is looked up again
+                    membership.counted((yield from partition_counts(membership.topics)))
+            interrupt()
+            yield Pause(0.0 if watch.request is not None else watch.seconds)
 
     def tell(self, step: Notify) -> object:
         """Call the program back; returns what it returns."""

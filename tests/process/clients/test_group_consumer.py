@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import seglog
+from seglog.core.conversations import Ask
 from seglog.group_consumer import GroupConsumer
 from seglog.testing import Broker
-from seglog_protocol.messages import Request
 from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog_command
 from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.faces import Connect
@@ -316,13 +316,14 @@ def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
 ) -> None:
     monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.05)
     sent: list[tuple[str, bool]] = []
-    send_it = GroupConsumer._send
+    watched = GroupConsumer._watched
 
-    def seen(consumer: GroupConsumer, request: Request) -> None:
-        sent.append((request.api, consumer._is_interrupted))
-        send_it(consumer, request)
+    def seen(consumer: GroupConsumer, step: object) -> Any:
+        if isinstance(step, Ask):
+            sent.append((step.request.api, consumer._is_interrupted))
+        return watched(consumer, step)
 
-    monkeypatch.setattr(GroupConsumer, "_send", seen)
+    monkeypatch.setattr(GroupConsumer, "_watched", seen)
     send(group_broker, range(10), partitions=1)
     told = Told()
     with (
