@@ -455,10 +455,3 @@ async def test_partitions_that_are_gone_when_they_are_looked_up_cost_nothing_tha
             assert await values(consumer, 3) == [0, 1, 2]
             with pytest.raises(UnknownTopicError, match="topic t was deleted while it was read"):
                 await values(consumer)
-
-
-def test_positions_that_were_json_are_where_a_table_begins() -> None:
-    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
-        broker.fill(6)
-        broker.fill(6, partition=1, first=100)
-        assert seglog.read_arrow(client, "t", since={"0": 2, "1": 0}).read_all().num_rows == 10

@@ -21,7 +21,6 @@ from seglog_protocol.errors import (
     InvalidRecordError,
     MessageTooLargeError,
     UnknownPartitionError,
-    UnknownTopicError,
 )
 from seglog_protocol.messages import (
     AppendReply,
@@ -319,13 +318,6 @@ async def test_leaving_by_an_exception_waits_for_what_is_on_the_way(face: Face) 
                 raise ZeroDivisionError
         assert not hasattr(caught.value, "__notes__")
         assert (await delivery).offset == 0
-
-
-async def test_an_unknown_topic_is_told_at_once_with_the_nearest_name(face: Face) -> None:
-    async with face() as (_, client):
-        with pytest.raises(UnknownTopicError, match="did you mean t") as caught:
-            await client.producer("tt")
-        assert caught.value.nearest == "t"
 
 
 async def test_what_cannot_be_sent_is_refused_before_it_is_kept(face: Face) -> None:

@@ -251,12 +251,6 @@ async def test_a_consumer_that_commits_by_itself_is_refused(client: Any) -> None
                 await txn.commit_offsets(consumer)
 
 
-@pytest.mark.parametrize("bad", ["", None, 7])
-async def test_a_transactional_id_is_text(client: Any, bad: Any) -> None:
-    with pytest.raises(ValueError, match="transactional id"):
-        client.transaction(bad)
-
-
 @pytest.mark.parametrize("how", ["the block ends", "the block is left by an error", "close"])
 async def test_a_client_that_is_closed_aborts_what_is_open(
     connect: Connect, broker: Broker, client: Any, how: str
