@@ -151,12 +151,16 @@ def test_what_the_broker_does_not_name_is_compacted_as_far_as_compaction_went() 
 
 
 def test_a_hole_up_to_the_end_is_told_whether_the_broker_names_it_or_not() -> None:
-    for named in ([Gap(2, 10, "compacted")], None):
+    for named, compacted_before, reason in (
+        ([Gap(2, 10, "compacted")], 10, "compacted"),
+        (None, 10, "compacted"),
+        (None, None, "missing"),
+    ):
         reader = Reader(PartitionPosition(0, 2, end=10))
-        reader.answer(latest=10, gaps=named, compacted_before=10)
+        reader.answer(latest=10, gaps=named, compacted_before=compacted_before)
         assert reader.offsets() == []
-        assert reader.told() == [(2, 10, "compacted")]
-        assert reader.fetcher.is_finished
+        assert reader.told() == [(2, 10, reason)]
+        assert reader.fetcher.is_finished, "it does not ask for ever"
 
 
 def test_a_follower_steps_over_a_hole_at_the_end_and_waits_behind_it() -> None:
@@ -269,20 +273,17 @@ def out_of_range(requested: int, reason: str = "expired") -> OffsetOutOfRangeErr
     )
 
 
-def test_out_of_range_is_an_error_unless_told_where_to_go() -> None:
+def test_out_of_range_is_an_error_or_goes_to_an_end_and_tells_what_it_skipped() -> None:
     reader = Reader()
     reader.answer(error=out_of_range(0), earliest=50, latest=80)
     with pytest.raises(OffsetOutOfRangeError):
         reader.offsets()
-
-
-@pytest.mark.parametrize(("policy", "target"), [("earliest", 50), ("latest", 80)])
-def test_out_of_range_can_go_to_an_end_and_tells_what_it_skipped(policy: Any, target: int) -> None:
-    reader = Reader(on_out_of_range=policy)
-    reader.answer(error=out_of_range(0), earliest=50, latest=80)
-    assert reader.offsets() == []
-    assert reader.told() == [(0, 50, "expired")]
-    assert reader.fetcher.states[0].position == target
+    for policy, target in (("earliest", 50), ("latest", 80)):
+        reader = Reader(on_out_of_range=policy)
+        reader.answer(error=out_of_range(0), earliest=50, latest=80)
+        assert reader.offsets() == []
+        assert reader.told() == [(0, 50, "expired")]
+        assert reader.fetcher.states[0].position == target
 
 
 @each_case(
@@ -313,9 +314,6 @@ def test_until_a_time_stops_before_the_first_record_that_reaches_it() -> None:
     assert reader.offsets() == [0, 1, 2]
     assert reader.fetcher.is_finished
     assert state.position == 3
-
-
-def test_until_a_time_that_the_first_record_reaches_gives_nothing() -> None:
     reader = Reader(PartitionPosition(0, 0, end=100, until_ms=1000))
     reader.answer(batch(0))
     assert reader.offsets() == []
@@ -367,14 +365,6 @@ def test_only_what_is_durable_is_handed_out_when_asked_for() -> None:
     assert reader.ask(look) == [2]
     reader.answer(batch(2), durable=4, now=look)
     assert reader.offsets() == [2, 3]
-
-
-def test_nothing_where_something_should_be_ends_as_missing_and_does_not_ask_for_ever() -> None:
-    reader = Reader(PartitionPosition(0, 0, end=10))
-    reader.answer(latest=10)
-    assert reader.offsets() == []
-    assert reader.told() == [(0, 10, "missing")]
-    assert reader.fetcher.is_finished
 
 
 def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None:

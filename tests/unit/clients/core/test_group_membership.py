@@ -168,20 +168,14 @@ JOIN, SYNC, LOOK, COMMIT = "join_group", "sync_group", "committed_offsets", "com
 
 
 def test_a_new_member_is_given_an_id_and_begins_at_the_committed_offsets() -> None:
-    group = Coordinator()
+    """The second request has the id, and both have what the consumer is."""
+    group = Coordinator(instance_id="one", client_id="prog", session_timeout=7, max_poll_interval=60)
     group.committed = {1: 42}
     group.fails(JOIN, MemberIdRequiredError("again", member_id="me"))
     group.turn()
-    assert group.apis() == [JOIN, JOIN, SYNC, LOOK, "offsets", "offsets"]
     assert group.told == [("assigned", [0, 1])]
     assert {partition: state.position for partition, state in group.states.items()} == {0: 0, 1: 42}
     assert not group.session.is_turn_due()
-
-
-def test_the_second_request_has_the_id_and_all_of_them_what_the_consumer_is() -> None:
-    group = Coordinator(instance_id="one", client_id="prog", session_timeout=7, max_poll_interval=60)
-    group.fails(JOIN, MemberIdRequiredError("again", member_id="me"))
-    group.turn()
     joins = [request for request in group.asked if isinstance(request, messages.JoinGroupRequest)]
     assert [join.member_id for join in joins] == [None, "me"]
     for join in joins:
@@ -189,6 +183,7 @@ def test_the_second_request_has_the_id_and_all_of_them_what_the_consumer_is() ->
         assert (join.instance_id, join.client_id, join.protocol_type) == ("one", "prog", "consumer")
         assert [protocol.name for protocol in join.protocols] == ["range", "roundrobin"]
         assert {read_subscription(protocol.metadata) for protocol in join.protocols} == {Subscription(frozenset("t"))}
+    assert group.apis() == [JOIN, JOIN, SYNC, LOOK, "offsets", "offsets"]
 
 
 def test_the_leader_assigns_for_all_also_what_it_does_not_read_itself() -> None:
@@ -619,13 +614,11 @@ def test_what_cannot_be_committed_is_named(offsets: Any, metadata: Any, sentence
         group.run(group.session.committing(offsets, metadata))
 
 
-@pytest.mark.parametrize(
-    ("partitions", "sentence"),
-    [
+def test_what_cannot_be_looked_up_is_named() -> None:
+    wrongs: list[tuple[Any, str]] = [
         (5, "partitions is a sequence of whole numbers or None, not 5"),
         (["x"], "a partition is a whole number, not 'x'"),
-    ],
-)
-def test_what_cannot_be_looked_up_is_named(partitions: Any, sentence: str) -> None:
-    with pytest.raises(TypeError, match=sentence):
-        Coordinator().run(look_up_committed("app", "t", partitions))
+    ]
+    for wrong, sentence in wrongs:
+        with pytest.raises(TypeError, match=sentence):
+            Coordinator().run(look_up_committed("app", "t", wrong))
