@@ -1,4 +1,4 @@
-"""Groups over Kafka's wire in front of the real service: the whole life of a group in every version."""
+"""Groups over Kafka's wire in front of the real service: the whole life of a group."""
 
 from typing import Any, Final
 
@@ -135,8 +135,8 @@ async def deleted(peer: KafkaPeer, group: str, version: int = 2) -> Any:
     return (await peer.ask(messages.DeleteGroupsRequest(groups_names=[group]), version)).results[0].error_code
 
 
-@each_case("version", range(10))
-async def test_the_life_of_a_group_in_every_version(version: int) -> None:
+@each_case("version", [0, 3, 4, 6, 9])  # what versions ask and answer is held in front of fakes
+async def test_the_life_of_a_group(version: int) -> None:
     async with kafka(AT_ONCE) as served:
         one = await Member.of(served, "g", version)
         two = await Member.of(served, "g", version)
