@@ -316,8 +316,10 @@ def test_an_error_of_one_partition_does_not_fail_the_others() -> None:
 
 @each_case("error", ["boom", 5, [], {}, {"code": 1, "message": "m"}, {"code": "A"}, {"message": "m"}])
 def test_an_error_that_is_none_is_not_taken_for_an_empty_reply(error: Any) -> None:
-    with pytest.raises(RemoteProtocolError):
-        messages.decode_reply({"id": 1, "error": error}, messages.TopicsReply)
+    header = {"id": 1, "error": error}
+    for found in (header, encode_value(header)):
+        with pytest.raises(RemoteProtocolError):
+            messages.decode_reply(found, messages.TopicsReply)
 
 
 # --- The page of topics -----------------------------------------------------------------------------------------------
