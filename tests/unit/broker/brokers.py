@@ -21,3 +21,12 @@ def open_broker(
     config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
     fs, clock, offload = fs or ForgetfulFileSystem(), clock or ManualClock(), offload or InlineOffload()
     return Broker.open(config, fs, clock, offload, in_line_bytes=in_line_bytes)
+
+
+class Stopwatch:
+    """A clock that the test advances."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now

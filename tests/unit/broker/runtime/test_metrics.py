@@ -17,9 +17,10 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
-from tests.appends import append_batch, append_request
+from tests.appends import append_batch
 from tests.logs import ManualClock, batch
-from tests.unit.broker.brokers import open_broker
+from tests.unit.broker.api.scene import append
+from tests.unit.broker.brokers import Stopwatch, open_broker
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -29,11 +30,6 @@ Arguments = TypeVarTuple("Arguments")
 def broker() -> Iterator[Broker]:
     with closing(open_broker()) as broker:
         yield broker
-
-
-async def append(broker: Broker, *batches: bytes, ack: messages.Ack = "os") -> None:
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(encoded)) for encoded in batches], ack)
-    await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()
 
 
 def numbers(broker: Broker) -> dict[str, float]:
@@ -190,15 +186,6 @@ def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
 
 
 # --- Stalls -----------------------------------------------------------------------------------------------------------
-
-
-class Stopwatch:
-    """A clock that the test advances."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_a_slow_step_of_a_task_is_a_stall_and_waiting_is_none() -> None:

@@ -16,17 +16,9 @@ from seglog_broker.api.monitoring.samples import (
     sliced,
     weight,
 )
+from tests.unit.broker.brokers import Stopwatch
 
 FAMILY = Family("seglog_x", Kind.GAUGE, "An example.", ("n",))
-
-
-class Stopwatch:
-    """A clock that the test advances."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_slice_has_so_many_samples_and_a_histogram_counts_as_its_buckets() -> None:
