@@ -34,18 +34,10 @@ from seglog_broker.storage.log.recovery import (
     settle_checksum,
     tidy_directory,
 )
-from seglog_broker.storage.log.roller import (
-    CHECKSUM_CATCH_UP_BYTES,
-    restore_append_times,
-    restore_checksum,
-)
-from seglog_broker.storage.producers.producer_snapshots import (
-    ProducerLoadReport,
-    Replaying,
-    replay,
-    replayed,
-)
+from seglog_broker.storage.log.roller import restore_append_times, restore_checksum
+from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, Replaying, replay, replayed
 from seglog_broker.storage.segment.damage import DamagedRange
+from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, StorageError
@@ -220,7 +212,7 @@ class _Loader:
             remove_without_log(self._log.files.fs, self._log.files.directory, self._found, set(segments.bases))
         rebuilt = self._rebuild_missing_indexes()
         if recovery is None:
-            restore_checksum(self._log.files, segments, self._log.state_file, bytes_max=CHECKSUM_CATCH_UP_BYTES)
+            restore_checksum(self._log.files, segments, self._log.state_file)
         else:  # the recovery has just read all of it
             active = segments.active
             restore_checksum(
@@ -336,16 +328,14 @@ class _Loader:
         )
         for batch in replay(segments, self._log.producers.end_offset, scanned_from):
             replaying.note(batch)
-        known = list(self._log.damage.ranges)
+        known, below = list(self._log.damage.ranges), state.compacted_before
         recovery = LogRecovery(
             self._log.files.fs,
             self._log.epochs,
-            compacted_before=state.compacted_before,
-            held_end=held_end,
-            is_exact=is_exact,
-            known=known,
-            on_batch=lambda segment, located: replaying.note(replayed(segment, located)),
-            progress=progress,
+            LogVerifier(compacted_before=below, held_end=held_end, is_exact=is_exact, known=known),
+            below,
+            lambda segment, located: replaying.note(replayed(segment, located)),
+            progress,
         )
         report = recovery.run(segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
@@ -354,7 +344,6 @@ class _Loader:
             complete.cut_bytes += report.cut_bytes
             complete.set_aside += report.set_aside
             return complete, replaying
-        below = state.compacted_before
         # missing offsets belong to the segment after them, so those that end where reading began are not found again
         kept = [d for d in known if d.segment < scanned_from or d.end_offset <= scanned_from]
         # in the compacted part missing offsets cannot be detected, so those that are known are kept

@@ -167,32 +167,19 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
         return next_offset
 
 
+@dataclass(eq=False)
 class LogRecovery:
     """Reads segments in order, rebuilds their indexes from valid batches, and cuts torn tails."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        epochs: LeaderEpochs,
-        *,
-        compacted_before: int = 0,
-        held_end: int = 0,
-        is_exact: bool = False,
-        known: Sequence[DamagedRange] = (),
-        on_batch: Callable[[Segment, LocatedBatch], None] | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        """``on_batch`` gets every valid batch, in order; the others are for ``LogVerifier``."""
-        self._fs = fs
-        self._epochs = epochs
-        self._on_batch = on_batch
-        self._progress = progress
-        self._compacted_before = compacted_before
-        self._verifier = LogVerifier(
-            compacted_before=compacted_before, held_end=held_end, is_exact=is_exact, known=known
-        )
-        self._reported = 0  # position in the current segment up to which progress was reported
-        self.report = RecoveryReport()
+    _fs: FileSystem
+    _epochs: LeaderEpochs
+    _verifier: LogVerifier
+    _compacted_before: int
+    _on_batch: Callable[[Segment, LocatedBatch], None]
+    """Gets every valid batch, in order."""
+    _progress: Progress | None
+    report: RecoveryReport = field(default_factory=RecoveryReport, init=False)
+    _reported: int = field(default=0, init=False)  # position in the current segment up to which progress was reported
 
     def run(self, segments: Sequence[Segment]) -> RecoveryReport:
         """Recover consecutive ``segments`` up to the last of the log, and sync them."""
@@ -227,8 +214,7 @@ class LogRecovery:
             header = found.header
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
-            if self._on_batch is not None:
-                self._on_batch(segment, found)
+            self._on_batch(segment, found)
             yield found
             if found.end - self._reported >= PROGRESS_BYTES:
                 self._report_progress(found.end)
