@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from seglog_broker.config import BrokerConfig, TopicConfig
@@ -37,10 +38,11 @@ class PartitionLogs:
     offline: dict[TopicPartition, str]
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict, init=False)
     recovering: dict[TopicPartition, RecoveryJob] = field(default_factory=dict, init=False)
-    _random: Random = field(default_factory=Random, init=False)  # one for all logs: it has 2.5 KB
 
     def __post_init__(self) -> None:
         self.checkpoints = OffsetCheckpoints(self._fs, self._path)
+        # One source of chance for all logs: it has 2.5 KB, spreads rolls, and protects nothing.
+        self._load = partial(load, self._fs, self.handles, self._clock, random=Random())  # noqa: S311
 
     @property
     def without_log(self) -> set[TopicPartition]:
@@ -78,18 +80,8 @@ class PartitionLogs:
 
     def new_log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
         """Load the log of a new partition, without adding it to ``logs``. Raises what ``load`` raises."""
-        return PartitionLog(
-            load(
-                self._fs,
-                self.handles,
-                self._clock,
-                self.path_of(key),
-                config,
-                clean=True,
-                producer_expiration_ms=self.config.producer_id_expiration_ms,
-                random=self._random,
-            )
-        )
+        expiration_ms = self.config.producer_id_expiration_ms
+        return PartitionLog(self._load(self.path_of(key), config, clean=True, producer_expiration_ms=expiration_ms))
 
     def load(
         self,
@@ -103,10 +95,7 @@ class PartitionLogs:
     ) -> LoadedLog:
         """Load a partition into ``logs``, with its checkpointed offsets. Raises what ``load`` of a log raises."""
         checkpoints = self.checkpoints
-        loaded = load(
-            self._fs,
-            self.handles,
-            self._clock,
+        loaded = self._load(
             self.path_of(key),
             config,
             clean=clean,
@@ -118,7 +107,6 @@ class PartitionLogs:
             may_recover=may_recover,
             saves_epochs=saves_epochs,
             producer_expiration_ms=self.config.producer_id_expiration_ms,
-            random=self._random,
         )
         log = self.logs[key] = PartitionLog(loaded)
         checkpoints.limit_recovery_point(key, log.log_end_offset)
