@@ -13,11 +13,11 @@ change of names and lose the first, and the old records would be gone with nothi
 other, because a start completes *all* swap files as one range. See docs/STORAGE.md, "Compaction".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import Buffer, FileSystem, write_all
+from seglog_broker.storage.io.filesystem import FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
@@ -46,6 +46,8 @@ class CleanedSegment:
             index_interval=index_interval,
             suffix=names.CLEANED_SUFFIX,
         )
+        self.append = self._segment.append
+        self.append_damaged = self._segment.append_damaged
         self._txn_index_path = (
             f"{directory}/{names.segment_file_name(base_offset, names.TXN_INDEX_SUFFIX)}{names.CLEANED_SUFFIX}"
         )
@@ -54,14 +56,6 @@ class CleanedSegment:
         except OSError:
             self.discard()
             raise
-
-    def append(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
-        """Write batches, of each of which (size, last offset, max timestamp) are given."""
-        self._segment.append(buffers, batches)
-
-    def append_damaged(self, data: Buffer) -> None:
-        """Write damaged bytes."""
-        self._segment.append_damaged(data)
 
     def finish(self, aborted: Sequence[AbortedTransaction], mtime_ms: int) -> None:
         """Close it like a rolled segment, with this transaction index, as old as ``mtime_ms``; all of it synced."""
