@@ -128,7 +128,7 @@ class OffsetCheckpoints:
             log = logs.get(key)
             if log is None:
                 continue  # its topic was deleted between two steps
-            start = min(log.log_start_offset, log.proven_start_offset)  # a start ignores any other
+            start = min(log.log_start_offset, log.state_file.proven_start)  # a start ignores any other
             if start > log.truncation.first_base_on_disk:  # otherwise it follows from the segments
                 starts[key] = start
             first_dirty = log.cleaning.first_dirty_offset

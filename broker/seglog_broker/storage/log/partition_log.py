@@ -102,11 +102,6 @@ class PartitionLog:
         return self.offsets.durable_end
 
     @property
-    def proven_start_offset(self) -> int:
-        """The log start that the disk proves, for the checkpoint."""
-        return self.state_file.proven_start
-
-    @property
     def start_is_proven(self) -> bool:
         """Whether a start after a crash would find the current log start."""
         return self.state_file.start_is_proven

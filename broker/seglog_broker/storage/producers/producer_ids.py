@@ -4,6 +4,7 @@ The file says up to where ids have been taken, in blocks: one is written before 
 crash costs what was left of a block and nothing else. Source: Kafka's ProducerIdsBlock.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
@@ -17,18 +18,17 @@ _VERSION: Final = 1
 _LONG_MAX: Final = 2**63 - 1
 
 
+@dataclass(frozen=True)
 class IdBlock:
     """The next block, to be written; ``run`` may be called in a thread, and again after an error."""
 
-    def __init__(self, fs: FileSystem, path: str, start: int) -> None:
-        self.start = start
-        self.end = start + BLOCK_SIZE
-        self._fs = fs
-        self._path = path
+    _fs: FileSystem
+    _path: str
+    start: int
 
     def run(self) -> None:
         """Write the block; returns when its ids cannot be given a second time, not even after a power cut."""
-        write_file_atomically(self._fs, self._path, seal({"version": _VERSION, "next": self.end}))
+        write_file_atomically(self._fs, self._path, seal({"version": _VERSION, "next": self.start + BLOCK_SIZE}))
 
 
 class ProducerIds:
@@ -44,12 +44,8 @@ class ProducerIds:
         self.is_recorded = fs.exists(path)
         """Whether the file covers every id ever given, also those in logs that are not read yet."""
         start = self._read() if self.is_recorded else 0
-        self._next = self._end = max(start, highest_seen + 1)  # ready to be given: [next, end)
-
-    @property
-    def next_id(self) -> int:
-        """No id from here on was ever given."""
-        return self._next
+        self.next_id = self._end = max(start, highest_seen + 1)
+        """No id from here on was ever given; up to the end of the block they are ready to be."""
 
     def _read(self) -> int:
         try:
@@ -70,15 +66,15 @@ class ProducerIds:
 
     def note_seen(self, producer_id: int) -> None:
         """An id was met in a log that could not be read before: none up to it is given from now on."""
-        if producer_id >= self._next:
-            self._next = self._end = max(self._end, producer_id + 1)
+        if producer_id >= self.next_id:
+            self.next_id = self._end = max(self._end, producer_id + 1)
 
     def take(self) -> int | None:
         """An id that was never given before; None: a block must be written first, see ``next_block``."""
-        if self._next == self._end:
+        if self.next_id == self._end:
             return None
-        self._next += 1
-        return self._next - 1
+        self.next_id += 1
+        return self.next_id - 1
 
     def next_block(self) -> IdBlock:
         """The block to be written, then handed to ``add``. PolicyViolationError: there are no more."""
@@ -88,4 +84,4 @@ class ProducerIds:
 
     def add(self, block: IdBlock) -> None:
         """The block is on the disk."""
-        self._next, self._end = block.start, block.end
+        self.next_id, self._end = block.start, block.start + BLOCK_SIZE

@@ -130,14 +130,7 @@ def test_a_log_start_that_moves_during_a_write_is_proven_by_the_one_that_follows
 @each_case(
     "name",
     [
-        *(
-            "log_start_offset",
-            "log_end_offset",
-            "durable_end_offset",
-            "proven_start_offset",
-            "start_is_proven",
-            "state",
-        ),
+        *("log_start_offset", "log_end_offset", "durable_end_offset", "start_is_proven", "state"),
         "cleaning.first_dirty_offset",
     ],
 )

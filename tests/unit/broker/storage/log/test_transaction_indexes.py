@@ -150,7 +150,7 @@ class Transactional:
         self._open_unclean()
 
     def _open_unclean(self) -> None:
-        start = self.disk.log.proven_start_offset
+        start = self.disk.log.state_file.proven_start
         point = self.dice.choice((0, min(self._recovery_point, self.disk.log.log_end_offset)))
         log = self.disk._open(clean=False, recovery_point=point, log_start=start)
         if self.disk.report.producers.snapshot is None:  # then nothing but the log tells what was open
