@@ -129,7 +129,9 @@ class _Decision:
         as_it_is = self.untouched | self.unreadable
         self.records_kept[as_it_is] = batches.record_count[as_it_is]
         for number in np.flatnonzero(self.must_stay & (self.records_kept == 0) & ~as_it_is).tolist():
-            self._keep_header(number)
+            bare = compacted_batch(batches.header(number), ())
+            if bare != batches.batch(number):  # unless it is nothing but its header already
+                self.changed[number] = bare
         left = (self.records_kept > 0) | self.must_stay | as_it_is
         counts.read += int(batches.record_count.sum())
         counts.kept += int(self.records_kept.sum())
@@ -177,12 +179,6 @@ class _Decision:
             self.changed[number] = compacted_batch(header, records, delete_horizon=horizon)
         if horizon is not None:
             rules.counts.note_due(horizon)
-
-    def _keep_header(self, number: int) -> None:
-        """A batch without records that must stay: its header, unless it is nothing else already."""
-        bare = compacted_batch(self.batches.header(number), ())
-        if bare != self.batches.batch(number):
-            self.changed[number] = bare
 
     def _decide_records(self, opened: OpenedBatches, wanted: Bools) -> None:
         batches, records, first = self.batches, opened.records, opened.first

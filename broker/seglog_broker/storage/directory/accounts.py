@@ -78,12 +78,6 @@ class Shape(NamedTuple):
     """Whether the salt is digits and lower-case letters alone, as Kafka's tools make it."""
 
 
-def shape_of(credential: Credential) -> Shape:
-    """The shape of a credential."""
-    salt = credential.salt
-    return Shape(credential.mechanism, credential.iterations, len(salt), _TEXT_SALT.issuperset(salt))
-
-
 Account = Mapping[str, Credential]
 """An account's credentials by mechanism; there is at least one."""
 
@@ -233,7 +227,8 @@ class AccountStore:
     def _count(self, account: Account, number: int) -> None:
         counted = [(self.shapes[mechanism], credential) for mechanism, credential in account.items()]
         for counter, credential in (*counted, (self.password_shapes, for_password(account))):
-            shape = shape_of(credential)
+            salt = credential.salt
+            shape = Shape(credential.mechanism, credential.iterations, len(salt), _TEXT_SALT.issuperset(salt))
             counter[shape] += number
             if not counter[shape]:
                 del counter[shape]

@@ -98,13 +98,9 @@ def _with_kafka_config(topic: Topic, settings: Mapping[str, str]) -> tuple[Topic
         else:
             config[key] = value
         changes.append(f"{key} is {'not set' if value is None else value}, it was {topic.config.get(key, 'not set')}")
-    unused = [_unused(key, settings[key], why) for key, why in sorted(problems.items())]
+    unused = [f"{_UNUSED} {key}={settings[key][:_VALUE_MAX]}: {why}" for key, why in sorted(problems.items())]
     notes = [*(note for note in topic.notes if not note.startswith(_UNUSED)), *unused]
     return replace(topic, config=config, notes=notes, kafka_config=dict(settings)), changes
-
-
-def _unused(key: str, value: str, why: str) -> str:
-    return f"{_UNUSED} {key}={value[:_VALUE_MAX]}: {why}"
 
 
 def missing_partitions(

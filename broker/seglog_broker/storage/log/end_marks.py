@@ -24,22 +24,11 @@ def bases_without_log(names: Iterable[str]) -> list[int]:
 
     A ``.log`` renamed to ``.deleted`` counts as present. Empty if there is no segment at all.
     """
-    logs: set[int] = set()
-    renamed: set[int] = set()
-    others: set[int] = set()
-    for name in names:
-        parsed = parse_segment_file_name(name)
-        if parsed is None:
-            continue
-        base, suffix = parsed
-        if suffix == LOG_SUFFIX:
-            logs.add(base)
-        elif suffix.startswith(f"{LOG_SUFFIX}."):
-            renamed.add(base)
-        elif suffix in SEGMENT_SUFFIXES:
-            others.add(base)
-    last = max(logs, default=None)
-    return [] if last is None else sorted(base for base in others - renamed if base > last)
+    parsed = [found for name in names if (found := parse_segment_file_name(name)) is not None]
+    last = max((base for base, suffix in parsed if suffix == LOG_SUFFIX), default=None)
+    renamed = {base for base, suffix in parsed if suffix.startswith(f"{LOG_SUFFIX}.")}
+    there = {base for base, suffix in parsed if suffix in SEGMENT_SUFFIXES}
+    return [] if last is None else sorted(base for base in there - renamed if base > last)
 
 
 class LogMarks(NamedTuple):

@@ -168,7 +168,9 @@ class _Loader:
         segments.load(self._found)
         is_bare = not segments
         if is_bare:
-            self._log.roller.begin(self._base_without_segments(log_start))
+            epochs = [entry.start_offset for entry in self._log.epochs.entries]
+            # at the highest offset known, so that few are used twice
+            self._log.roller.begin(max(log_start, state.log_start or 0, state.deleted_before, *epochs[-1:]))
             self.problems.append(
                 "it had no .log file, and its records are lost: restore them from a backup, if you have one"
             )
@@ -251,11 +253,6 @@ class _Loader:
         self.problems += [*marks.problems(offsets.end), *producers.problems]
         self._load_transaction_indexes(producers, rebuilt if is_whole else [*rebuilt, active.base_offset])
         return OpenReport(recovery, len(rebuilt), self.problems, producers)
-
-    def _base_without_segments(self, log_start: int) -> int:
-        """The base offset for a log without segments: the highest offset known, so that few offsets are used twice."""
-        epochs = [entry.start_offset for entry in self._log.epochs.entries]
-        return max(log_start, self._state.log_start or 0, self._state.deleted_before, *epochs[-1:])
 
     def _find_start(self, claimed: int, stopped: StoppedAt | None) -> int:
         """The log start offset; the checkpoint says ``claimed``, and contradictions become problems.
@@ -382,7 +379,8 @@ class _Loader:
             known_below = bases[0] if producers.snapshot is None else producers.snapshot
             transactions.rebuild(producers.aborted, known_below)
         lost = {base for base in rebuilt if base < known_below}.intersection(bases) - set(transactions.bases)
-        wanted = {base for base in lost if self._has_markers(base)}
+        logs = {base: self._log.segments[self._log.segments.floor(base)].log for base in lost}
+        wanted = {base for base, log in logs.items() if any(header.is_control for _, header in log.batches())}
         for base in sorted({*wanted, *doubtful}):
             # a kill in the middle of a compaction leaves others than the state says
             is_told = self._clean or base >= self._state.compacted_before
@@ -391,9 +389,6 @@ class _Loader:
                 self.problems.append(f"{name} was not as it was written, and has been made again from the log")
         if self._state.transaction_indexes != (before or {}):
             self._log.state_file.mark_dirty()
-
-    def _has_markers(self, base: int) -> bool:
-        return any(header.is_control for _, header in self._log.segments[self._log.segments.floor(base)].log.batches())
 
     def _rebuild_missing_indexes(self) -> list[int]:
         """Rebuild missing index files of closed segments; return their bases. The first seek checks the others."""

@@ -57,10 +57,6 @@ class IndexWriter:
         self.largest, self.bytes_since_entry = largest, since
         return indexed
 
-    def pass_over(self, size: int) -> None:
-        """Count appended bytes that belong to no batch."""
-        self.bytes_since_entry += size
-
     def resume(self, largest: TimestampOffset, bytes_since_entry: int) -> None:
         """Go on where an earlier writer of these files has stopped."""
         self.largest, self.bytes_since_entry = largest, bytes_since_entry

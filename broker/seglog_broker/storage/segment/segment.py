@@ -262,7 +262,7 @@ class Segment:
         """Write damaged bytes at the end: they count towards the next index entry, and get none themselves."""
         self.log.write((data,))
         self.checksum.update(data)
-        self.indexes.writer.pass_over(len(data))
+        self.indexes.writer.bytes_since_entry += len(data)
 
     def close(self) -> None:
         """Write the closing time entry and both indexes, and trim their files.
