@@ -8,6 +8,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -69,16 +70,10 @@ def signs_of_kafka(fs: FileSystem, path: str, found: Collection[str], registry: 
         fs.stat(f"{path}/{METADATA_DIRECTORY}/{name}").mtime_ms > fs.stat(registry.path).mtime_ms for name in metadata
     ):
         signs.append(f"{METADATA_DIRECTORY} is younger than {filenames.REGISTRY_FILE}")
-    unknown = []
-    for key in named_partitions(fs, path):
-        topic = registry.topics.get(key[0])
-        name = filenames.partition_directory_name(*key)
-        if (
-            (topic is None or key[1] >= topic.partitions)
-            and name in found
-            and not is_being_deleted(fs, path, name, registry)
-        ):
-            unknown.append(key)
+    counts = {name: topic.partitions for name, topic in registry.topics.items()}
+    beyond = {key for key in named_partitions(fs, path) if key[1] >= counts.get(key[0], 0)}
+    names_of = {key: filenames.partition_directory_name(*key) for key in beyond}
+    unknown = [k for k, name in names_of.items() if name in found and not is_being_deleted(fs, path, name, registry)]
     if unknown:
         signs.append(f"checkpoints name {listed(unknown)}, not known to {filenames.REGISTRY_FILE}")
     return signs
@@ -93,10 +88,8 @@ def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
     """The partitions in the checkpoints of recovery points and high watermarks; malformed files are skipped."""
     found: set[TopicPartition] = set()
     for name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.HIGH_WATERMARK_CHECKPOINT):
-        try:
+        with suppress(checkpoints.MalformedCheckpointError):
             found |= read_offsets(fs, f"{path}/{name}").keys()
-        except checkpoints.MalformedCheckpointError:
-            continue
     return found
 
 
