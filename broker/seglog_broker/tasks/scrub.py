@@ -23,9 +23,10 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.workers.jobs import SCRUB, ScrubJob, ScrubResult
+from seglog_broker.workers.jobs import SCRUB
 from seglog_broker.workers.messages import STORAGE, WorkerError
 from seglog_broker.workers.pool import Workers
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol.errors import StorageError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 

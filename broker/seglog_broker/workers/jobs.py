@@ -1,8 +1,8 @@
 """The jobs of workers: dataclasses of each job and of its answer, the functions that do them, and the kinds of worker.
 
-Offsets count records, positions and sizes are bytes. Every job can be interrupted anywhere and done again. An
-interrupted cleaner leaves ``.cleaned`` files, which the next round or the next start removes, an interrupted scrubber
-``.tmp`` files, which a start removes. Modules that only a process needs are imported in the function that does its job.
+Every job can be interrupted anywhere and done again. An interrupted cleaner leaves ``.cleaned`` files, which the next
+round or the next start removes, an interrupted scrubber ``.tmp`` files, which a start removes. Modules that only a
+process needs are imported in the function that does its job.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,9 @@ from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
-from seglog_broker.storage.segment.checksum import SegmentChecksum
-from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import first_at
 from seglog_broker.workers.messages import JobKind, Progress, Tools, WorkerKind
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import parse_header
 
@@ -42,42 +41,6 @@ def _recover(tools: Tools, job: RecoveryJob, _payload: Buffer, progress: Progres
 RECOVERY: Final = JobKind("recovery", RecoveryJob, RecoveryOutcome, _recover)
 RECOVERER: Final = WorkerKind("recoverer", (RECOVERY,))
 """Recovers partitions, one after the other; progress is bytes read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubJob:
-    """Scrub one closed segment of the partition in ``directory``; ``next_base`` is the next segment's base offset.
-
-    ``index_interval`` and ``index_bytes_max`` are from the topic's configuration. ``is_adopted``: Kafka may have
-    written the segment.
-    """
-
-    directory: str
-    base_offset: int
-    next_base: int
-    index_interval: int
-    index_bytes_max: int
-    is_adopted: bool
-    bytes_per_second: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubResult:
-    """What the scrub of a segment found.
-
-    ``measured`` is the checksum of all bytes; ``stored`` the one in the checksum file, None if it is missing or
-    malformed. ``damaged``: bytes without a valid batch; ``missing``: offsets without a batch that no damage explains.
-    ``index_problems`` are sentences about wrong indexes. ``rebuilt`` has the suffixes of the indexes for which a right
-    one was written and synced, under the index's name with ``.tmp`` appended.
-    """
-
-    measured: SegmentChecksum
-    stored: SegmentChecksum | None
-    batches: int
-    damaged: tuple[DamagedRange, ...]
-    missing: tuple[DamagedRange, ...]
-    index_problems: tuple[str, ...]
-    rebuilt: tuple[str, ...]
 
 
 def _scrub(tools: Tools, job: ScrubJob, _payload: Buffer, _progress: Progress) -> ScrubResult:

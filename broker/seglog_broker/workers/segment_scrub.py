@@ -17,7 +17,7 @@ from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem, write_all
 from seglog_broker.storage.segment.checksum import MalformedChecksumError, RunningChecksum, read_segment_checksum
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.workers.jobs import ScrubJob, ScrubResult
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol import segment_files as names
 
 _PIECE_BYTES: Final = 256 * 1024

@@ -12,7 +12,7 @@ import pytest
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.workers.jobs import ScrubJob
+from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import CreateTopicRequest

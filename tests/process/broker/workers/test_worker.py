@@ -17,9 +17,10 @@ from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob, recover_partition, unread_tail
-from seglog_broker.workers.jobs import CLEANING, RECOVERER, RECOVERY, SCRUB, SCRUBBER, ScrubJob
+from seglog_broker.workers.jobs import CLEANING, RECOVERER, RECOVERY, SCRUB, SCRUBBER
 from seglog_broker.workers.messages import WorkerError, answer_line, decoded, parse_reply, parse_request, request_line
 from seglog_broker.workers.pool import WorkerPool
+from seglog_broker.workers.scrub_job import ScrubJob
 from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log, run
