@@ -85,7 +85,7 @@ def test_of_transactions_what_was_committed_is_mirrored_and_groups_stand_before_
 def test_accounts_and_tls_on_both_sides_there_and_back_and_what_is_refused(tmp_path: Path) -> None:
     config, password = tmp_path / "kafka.properties", tmp_path / "admin.password"
     password.write_text(f"{PASSWORDS[ADMIN]}\n")
-    with secured(tmp_path / "ours", "--set", "log.retention.ms=-1", under=()) as at:
+    with secured(tmp_path / "ours", under=()) as at:
         authority = at.certificates.authority_file
         kafka = Kafka(kafka_script(), tmp_path / "kafka")
         kafka.data.mkdir()
@@ -109,7 +109,7 @@ def test_accounts_and_tls_on_both_sides_there_and_back_and_what_is_refused(tmp_p
         with kafka.running(*kafka_settings(ports, kafka.port + 1, names, server=own, authority=authority)):
             make_users(kafka.port)
             with at.connect() as client:
-                client.create_topic("out")
+                client.create_topic("out", config={"retention.ms": "-1"})
             kafka.topics("--create", "--topic", "back", "--partitions", "1", "--config", "retention.ms=-1")
             produce(ours, "out", numbered(0, 1000), **account)
             produce(kafka.address, "back", numbered(0, 1000))
