@@ -6,8 +6,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.interop.kafka_cases import as_json, kept
 from tests.interop.kafka_security_cases import (
     ANSWERS,
@@ -15,13 +13,11 @@ from tests.interop.kafka_security_cases import (
     REAUTH_MS,
     STORIES,
     answers,
-    captured,
     make_users,
 )
 from tests.interop.kafka_security_differences import DIFFERENCES
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_wire import Plain
-from tests.interop.peer import KAFKA_VERSION
 from tests.processes import Daemon, daemon
 
 PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
@@ -79,8 +75,3 @@ def test_answers_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path)
             assert "Traceback" not in log
             assert "secret" not in log
     assert unexpected(expected, as_json(found)) == []
-
-
-@pytest.mark.soak
-def test_the_answers_are_those_of_a_real_broker(tmp_path: Path) -> None:
-    assert as_json(captured(tmp_path)) == kept(ANSWERS, KAFKA_VERSION)

@@ -1,0 +1,52 @@
+"""Groups (KIP-848) and transactions, request by request: a daemon's answers beside those of a real Kafka."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.interop import kafka_admin_cases, kafka_group_cases, kafka_security_cases
+from tests.interop import kafka_group_differences as groups
+from tests.interop import kafka_transaction_cases as cases
+from tests.interop import kafka_transaction_differences as transactions
+from tests.interop.kafka_cases import as_json, kept, unexpected
+from tests.interop.peer import KAFKA_VERSION
+from tests.processes import daemon
+
+
+def flags(*settings: str) -> list[str]:
+    return [flag for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *settings) for flag in ("--set", setting)]
+
+
+def test_answers_about_groups_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:
+    expected = kept(kafka_group_cases.ANSWERS)
+    assert list(expected) == [case.title for case in kafka_group_cases.CASES]
+    assert expected.keys() > groups.DIFFERENCES.keys()
+    with daemon(tmp_path / "data", *flags(*kafka_group_cases.SETTINGS)) as running:
+        answered = kafka_group_cases.answers(running.kafka_port)
+        assert unexpected(answered, expected, groups.DIFFERENCES, groups.differences) == []
+
+
+def test_answers_about_transactions_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:
+    expected: dict[str, list[str]] = kept(cases.ANSWERS)
+    assert expected.keys() > transactions.DIFFERENCES.keys()
+    for name, (_, ours) in transactions.DIFFERENCES.items():
+        for number, line in ours.items():
+            assert expected[name][number] != line, "it is Kafka's"
+            expected[name][number] = line
+    found: dict[str, list[str]] = {}
+    for name, settings, stories in (
+        ("data", cases.SETTINGS, cases.STORIES),
+        ("expiring", cases.EXPIRING_SETTINGS, cases.EXPIRING),
+    ):
+        with daemon(tmp_path / name, *flags(*settings)) as running:
+            found |= cases.answers(running.kafka_port, stories)
+    assert found == expected
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "of", [kafka_admin_cases, kafka_group_cases, cases, kafka_security_cases], ids=lambda of: of.__name__
+)
+def test_the_answers_are_those_of_a_real_broker(of: ModuleType, tmp_path: Path) -> None:
+    assert as_json(of.captured(tmp_path)) == kept(of.ANSWERS, KAFKA_VERSION)
