@@ -92,7 +92,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     natives: dict[str, str] = {}
     with ExitStack() as ends:
         for names, listening, asked in ((LISTENERS, LISTENERS, "none"), (("MUTUAL",), ("SSL",), "required")):
-            more = {"ssl.client.auth": asked, "listener.name.sasl_plaintext.connections.max.reauth.ms": str(REAUTH_MS)}
+            more = {"ssl.client.auth": asked}
+            if asked == "none":
+                more["listener.name.sasl_plaintext.connections.max.reauth.ms"] = str(REAUTH_MS)
             settings = daemon_settings(listening, server=server.together, authority=issuer.authority_file, more=more)
             running = ends.enter_context(daemon(folder / asked, *settings))
             (ready,) = [event for event in running.logged if event["event"] == "broker_ready"]
