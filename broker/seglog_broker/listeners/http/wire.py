@@ -251,6 +251,8 @@ class HttpWire(Wire):
             if data:
                 sender.queue(self._encoded(h11.Data(data=data)))
                 await scrape.send(partial(flush, sender))
+                if connection.transport.is_left:
+                    raise BrokenPipeError("the peer left amid its page")
         data = coding.end(exposition.end())
         if data:
             sender.queue(self._encoded(h11.Data(data=data)))
