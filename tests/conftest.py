@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 import seglog
@@ -31,6 +32,14 @@ SOAKS = REPOSITORY / "tests" / "soak"
 # Daemons of tests that run side by side would all want the ports of Kafka and HTTP: those that need them choose some.
 os.environ.setdefault("SEGLOG_LISTENERS", "")
 os.environ.setdefault("SEGLOG_HTTP_LISTEN", "")
+
+# As the daemon writes them: structlog's own way shows the variables of each frame, which takes seconds.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 # A shell has its background jobs ignore Ctrl-C, and nohup a hang-up: so would every process that a test signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

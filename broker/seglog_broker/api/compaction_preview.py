@@ -36,7 +36,7 @@ class _LastRun(NamedTuple):
     result: DryRun
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompactionPreviews(Service):
     """Makes dry runs of compaction, one at a time, at the rate of compaction (``pace``)."""
 

@@ -121,7 +121,7 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
     return ",".join(dict.fromkeys([*words, *given]))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ConfigService(Service):
     """The configuration of topics, of this broker, of all brokers and of groups.
 

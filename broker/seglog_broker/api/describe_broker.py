@@ -42,7 +42,7 @@ class OpenedListener(NamedTuple):
     """Which of ``served_listeners`` it is; None for seglog's own."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BrokerDescriber:
     """Answers ``describe_broker``."""
 

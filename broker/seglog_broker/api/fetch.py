@@ -50,7 +50,7 @@ _CONSUMER_OF_ANOTHER: Final = (
 )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class FetchService:
     """Answers fetches: at once, or when there are enough bytes, or when ``max_wait_ms`` are over."""
 

@@ -12,7 +12,7 @@ from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ListOffsetsService:
     """Answers requests for the start and end of partitions, and for offsets by timestamp."""
 

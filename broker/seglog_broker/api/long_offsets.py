@@ -11,7 +11,7 @@ from seglog_protocol.errors import InvalidRequestError, SeglogError, without_fra
 from seglog_protocol.messages import OffsetsReply, OffsetsRequest, OffsetsResult
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LongOffsets:
     """Answers what ``ListOffsetsService`` does not answer at once."""
 

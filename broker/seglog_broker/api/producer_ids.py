@@ -10,7 +10,7 @@ from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.messages import InitProducerReply
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ProducerIdService(Service):
     """Gives ids to idempotent producers, each once."""
 

@@ -22,7 +22,7 @@ TRUNCATIONS_A_TURN: Final = budget.items_of(cost=250)
 """Partitions whose log start is raised before other tasks run, because files are read for each."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TruncateService(Service):
     """Deletes records before an offset."""
 

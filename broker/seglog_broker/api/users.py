@@ -65,7 +65,7 @@ _NONE_TO_DELETE: Final = "Attempt to delete a user credential that does not exis
 _NOT_KEPT: Final = "the accounts could not be kept"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class UserService(Service):
     """Describes and changes accounts, for both wires."""
 

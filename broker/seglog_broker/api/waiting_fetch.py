@@ -13,7 +13,7 @@ from seglog_protocol.errors import OutOfResourcesError, RequestCancelledError
 from seglog_protocol.messages import FetchRequest
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class WaitingFetches:
     """Waits for what ``FetchService`` does not wait for."""
 

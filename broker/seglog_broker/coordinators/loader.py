@@ -37,7 +37,7 @@ log = get_logger()
 ReplayT = TypeVar("ReplayT", bound=Replay)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StateLoader(Service, Generic[ReplayT]):
     """Which partitions of a coordinator's topic are loaded, and the task that loads them, one after the other."""
 

@@ -105,7 +105,7 @@ class _Write(NamedTuple):
     """The batch that has its records; without records the last one of no transaction before it, for the partition."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StateTopic(Service):
     """The topic of a coordinator, created when something is first written."""
 

@@ -16,7 +16,7 @@ PLAIN_BATCHES_MAX: Final = 8
 """The most batches of a request that is written together with others."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AppendService:
     """Appends batches to partitions."""
 

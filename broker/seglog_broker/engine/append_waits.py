@@ -60,7 +60,7 @@ class Stopped(Protocol):
         """Write on, up to the next wait."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AppendWaits:
     """Has other tasks run, files closed and records looked at, as appends want it."""
 

@@ -127,7 +127,7 @@ def _records_cost(header: BatchHeader) -> float:
     return budget.BATCH + min(budget.TURN, header.size * budget.TURN / RECORDS_IN_LINE_BYTES)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AppendContext:
     """The parts of the broker that appends use."""
 

@@ -48,7 +48,7 @@ DELETED_A_TURN: Final = budget.items_of(cost=8)
 """Partitions of a deleted topic that are taken out of service before other tasks run."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TopicService(Service):
     """Describes, creates, alters and deletes topics. Changes are made one at a time, with files written in threads."""
 

@@ -26,7 +26,7 @@ from seglog_protocol.steps import in_turns_of
 log = get_logger()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CheckpointWriter:
     """The only writer of the checkpoint files while the broker runs. It writes them in threads."""
 

@@ -24,7 +24,7 @@ LOOKED_AT_A_TURN: Final = budget.items_of(cost=0.4)
 """Partitions that are looked at before other tasks run."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IdleWriters:
     """Closes the files of writers, for appends that need files and for the task that keeps the limit."""
 

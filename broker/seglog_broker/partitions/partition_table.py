@@ -25,7 +25,7 @@ PART_MAX: Final = 200
 """Partitions that are looked at in a row, at a microsecond or less for each."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PartitionTable:
     """The partitions in service by topic and number, and typed errors for those that are not in service.
 

@@ -42,7 +42,7 @@ SIZES_AT_A_TIME: Final = 500
 AnswerT = TypeVar("AnswerT")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Scheduler:
     """Runs the steps of requests on the loop, one of all requests at a time, and their reads in threads."""
 
@@ -165,7 +165,7 @@ class Common(NamedTuple):
     metrics: Metrics
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Service:
     """A part of the broker, with what nearly every part uses."""
 

@@ -95,7 +95,7 @@ class _Dropped(NamedTuple):
     segments: tuple[ExpiredSegment, ...]  # the same ones, for explanations
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SegmentExpiry(Service):
     """Removes segments that retention does not keep from their logs."""
 

@@ -47,7 +47,7 @@ _DOUBLINGS_MAX: Final = 30
 """Doublings of the pause are limited to this, so that the number stays within a float."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Compaction(Service):
     """The rounds of compaction of one broker, with the failures of each partition and when it may be tried again."""
 

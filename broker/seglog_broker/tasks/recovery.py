@@ -49,7 +49,7 @@ PROGRESS_SECONDS: Final = 10.0
 """Time between two lines of progress about one partition in the log."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CrashRecovery(Service):
     """Recovers all partitions of ``recoveries``."""
 

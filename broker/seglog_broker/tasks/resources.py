@@ -44,7 +44,7 @@ IDLE_WRITERS_SECONDS: Final = 0.5
 """Time between two checks of the limit of open files."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class FreeSpaceWatch(Service):
     """The task that measures free space: logs when a full disk begins and ends, and acts on it.
 

@@ -33,7 +33,7 @@ from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 log = get_logger()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Scrub(Service):
     """The passes of one broker over its closed segments."""
 

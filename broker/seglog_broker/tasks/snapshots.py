@@ -60,7 +60,7 @@ class _Snapshot:
     problems: list[str] = field(default_factory=list)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SnapshotMaker(Service):
     """Makes snapshots of the directory of a broker."""
 
@@ -201,7 +201,7 @@ SEND_SECONDS: Final = 10.0
 """The longest time in which a peer takes a line."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SnapshotSocket(Service):
     """The task that serves the socket."""
 

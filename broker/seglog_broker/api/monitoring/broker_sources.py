@@ -31,7 +31,7 @@ from seglog_broker.security.tls import ServerTls
 from seglog_protocol.version import VERSION
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BrokerSources(Service):
     """Reads the state of a broker, whenever it is asked; ``sources`` are its families by name."""
 

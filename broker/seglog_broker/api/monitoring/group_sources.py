@@ -78,7 +78,7 @@ class Measured(NamedTuple):
     """When retention may delete it; None: time does not."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class GroupSources(Service):
     """Reads groups and their offsets; ``measure`` finds what takes longer than a scrape may."""
 

@@ -22,7 +22,7 @@ class _Block(NamedTuple, Generic[SomeT]):
     some: SomeT
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class KeptRows(Generic[ReadT, SomeT]):
     """The rows of some families, kept for as long as ``stamp`` returns the same; at most SAMPLES_MAX of them.
 

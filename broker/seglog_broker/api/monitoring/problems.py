@@ -12,7 +12,7 @@ PART_COST: Final = 250.0
 """Microseconds to look at a part of the partitions."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Problems(Service):
     """The problems of a broker, looked up whenever they are asked for."""
 

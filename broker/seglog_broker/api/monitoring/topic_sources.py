@@ -35,7 +35,7 @@ class _Some(NamedTuple):
         return cls(partitions, [log.offsets for log in logs], [log.segments for log in logs])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TopicSources(Service):
     """Reads the partitions in service; ``measure`` finds what takes longer than a scrape may."""
 

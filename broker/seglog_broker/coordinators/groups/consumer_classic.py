@@ -32,7 +32,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.steps import Steps
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ClassicMembership:
     """The requests of a ClassicGroup, for the classic members of a group of the consumer protocol."""
 

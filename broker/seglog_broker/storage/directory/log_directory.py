@@ -74,7 +74,7 @@ class DirectoryLock:
         self._lock.release()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LogDirectory:
     """One log directory, locked until ``close`` or ``abandon``. Synchronous; one owner.
 

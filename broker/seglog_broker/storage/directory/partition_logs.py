@@ -22,7 +22,7 @@ from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.steps import Pace, Steps, finished
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PartitionLogs:
     """Logs by topic and partition, their loading, and the partitions without a log.
 

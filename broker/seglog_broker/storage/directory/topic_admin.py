@@ -77,7 +77,7 @@ class NewPartitions(NamedTuple):
         return ((self.topic.name, number) for number in range(self.first_partition, self.topic.partitions))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TopicCreation:
     """The files of new topics, or of partitions added to one.
 
@@ -119,7 +119,7 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic: each costs a directory, three open files and their fsyncs at creation."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TopicAdmin:
     """Creates, alters and deletes the topics of one log directory.
 

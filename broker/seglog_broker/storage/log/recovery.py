@@ -167,7 +167,7 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
         return next_offset
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LogRecovery:
     """Reads segments in order, rebuilds their indexes from valid batches, and cuts torn tails."""
 

@@ -19,7 +19,7 @@ from seglog_broker.engine.topics import LOGS_A_TURN, TopicService
 from seglog_broker.engine.turns import LOOKUPS_A_TURN, RESULTS_MAX
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.storage.directory import offset_checkpoints, partition_logs
+from seglog_broker.storage.directory import offset_checkpoints
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log import cleaning
 from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
@@ -240,12 +240,12 @@ async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more
 async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitions_too(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, counter: Counter
 ) -> None:
-    counter.count(partition_logs, "load")
+    counter.count(broker.directory.partitions, "new_log")
     await counter.during(lambda: broker.create_topic(messages.CreateTopicRequest("wide", 60)))
     assert counter.most <= 2 * LOGS_A_TURN
     assert counter.all == 60
     altering = Counter(broker, monkeypatch)
-    altering.count(partition_logs, "load")
+    altering.count(broker.directory.partitions, "new_log")
     await altering.during(lambda: broker.alter_topic(messages.AlterTopicRequest("wide", partitions=120)))
     assert altering.most <= 2 * LOGS_A_TURN
     assert altering.all == 60

@@ -38,7 +38,7 @@ class _Clamped(NamedTuple):
     now: CommittedOffset
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OffsetClamp(Service):
     """Compares each offset that is loaded with the end of its log, once, before the offset is answered.
 
@@ -144,7 +144,7 @@ def _note_corrected(group: str, error: SeglogError | None) -> None:
         log.warning("committed_offsets_not_corrected", group=group, reason=error.message)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OrphanedOffsets(Service):
     """Deletes what groups committed for topics that are gone, or were made again under their name.
 
@@ -180,7 +180,7 @@ class OrphanedOffsets(Service):
         self._topic.append(group, tombstones, partial(_note_corrected, group))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OffsetExpiry(Service):
     """Deletes committed offsets that have expired, and then groups that have nothing left. Warns before it does.
 
@@ -318,7 +318,7 @@ class SweepLines:
         self._counts = 0, 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sweep:
     """A sweep over all coordinator keys, in turns with other tasks."""
 

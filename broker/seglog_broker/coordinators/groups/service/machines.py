@@ -58,7 +58,7 @@ class RegistryTopics(Topics):
         return list(self._registry.topics)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class GroupMachines(Service):
     """The groups of a broker that have, or had, members, in ``runtime``."""
 

@@ -34,7 +34,7 @@ MEMBERS_A_TURN: Final = budget.items_of(cost=10)
 """Memberships that end before other tasks run."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MemberService(Service):
     """Serves members: they join, send heartbeats and leave.
 

@@ -29,7 +29,7 @@ LISTED_MAX: Final = 1_000
 DEFAULT_CLIENT_ID: Final = "seglog"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeGroups(Service):
     """Answers native requests about groups."""
 

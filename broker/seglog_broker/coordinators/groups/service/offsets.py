@@ -53,7 +53,7 @@ _NOTHING: Final[dict[Key, CommittedOffset]] = {}
 _READER_OF_ANOTHER: Final = "what was read belongs to the former one: read the new one with a new consumer"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OffsetService(Service):
     """The committed offsets of all groups."""
 

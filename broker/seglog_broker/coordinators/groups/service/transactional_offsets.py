@@ -42,7 +42,7 @@ class Ended(NamedTuple):
     has_orphans: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TransactionalOffsets:
     """The commits of transactions that are being written, and what becomes of those that are durable."""
 

@@ -84,7 +84,7 @@ CROWDED_SECONDS: Final = 1.0
 log = get_logger()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IdExpiry(Service):
     """Forgets idle transactional ids, after ``transactional.id.expiration.ms``.
 

@@ -58,7 +58,7 @@ class _Work:
     error: SeglogError | None = None  # of the round under way
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MarkerWriter(Service):
     """Writes the markers of endings that are added, and returns those that have all of them."""
 

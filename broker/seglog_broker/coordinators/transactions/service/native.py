@@ -37,7 +37,7 @@ TIMEOUT_MS: Final = 60_000
 """How long a transaction may take where the client does not say: as with Kafka's producers."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeTransactions(Service):
     """Answers native requests about transactions."""
 
