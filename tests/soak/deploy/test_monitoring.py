@@ -259,13 +259,13 @@ def _stay_well(server: Prometheus, seconds: float) -> None:
 
 
 def _let_a_group_die(server: Prometheus, workload: Workload) -> None:
-    wait_for_alert(server, "SeglogGroupDead", fires=True, consumergroup=DEAD)
-    wait_for_alert(server, "SeglogGroupDead", fires=False, consumergroup=LIVE)
+    wait_for_alert(server, "SeglogGroupDead", fires=True, group=DEAD)
+    wait_for_alert(server, "SeglogGroupDead", fires=False, group=LIVE)
     workload.stop_group()
-    fired = wait_for_alert(server, "SeglogGroupDead", fires=True, consumergroup=LIVE)
+    fired = wait_for_alert(server, "SeglogGroupDead", fires=True, group=LIVE)
     assert VISITS in fired["annotations"]["summary"]
     workload.start_group()
-    wait_for_alert(server, "SeglogGroupDead", fires=False, consumergroup=LIVE)
+    wait_for_alert(server, "SeglogGroupDead", fires=False, group=LIVE)
 
 
 def _damage(server: Prometheus, at: Secured) -> None:
