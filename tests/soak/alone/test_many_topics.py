@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import pytest
 
@@ -54,6 +54,12 @@ class Unsynced:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._file.close()
 
     def fdatasync(self) -> None:
         pass
