@@ -39,7 +39,7 @@ class Transport:
     def __init__(self, sock: socket.socket) -> None:
         """``sock`` is connected and non-blocking; ``close`` closes it."""
         self._sock = sock
-        self.is_left = False
+        self.is_peer_gone = False
         """Whether something that was sent found the peer gone."""
         self.has_pending = False
         """Whether bytes have been received, though the socket does not say so."""
@@ -142,11 +142,11 @@ class Transport:
 
         A peer that has left gets nothing more, and what it has sent before is served: the end comes when all is read.
         """
-        if not self.is_left:
+        if not self.is_peer_gone:
             try:
                 return self._sock.send(data, _MSG_MORE if more else 0)
             except ConnectionError:
-                self.is_left = True
+                self.is_peer_gone = True
         return len(data)
 
     def send_file(self, file: File, position: int, size: int) -> int | None:

@@ -251,7 +251,7 @@ class HttpWire(Wire):
             if data:
                 sender.queue(self._encoded(h11.Data(data=data)))
                 await scrape.send(partial(flush, sender))
-                if connection.transport.is_left:
+                if connection.transport.is_peer_gone:
                     raise BrokenPipeError("the peer left amid its page")
         data = coding.end(exposition.end())
         if data:
