@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Final
 
 from seglog_broker.backup.manifest import SegmentFacts
@@ -39,7 +39,7 @@ class CutLog:
     @contextmanager
     def lease(self) -> Iterator[Readable]:
         """The open file, of which each read goes into the checksum."""
-        with closing(self._fs.open(self._path)) as self._file:
+        with self._fs.open(self._path) as self._file:
             yield self
 
     def pread(self, size: int, position: int) -> ReadBytes:

@@ -1,7 +1,7 @@
 """A destination that is a directory: files that are written under another name, synced, and renamed."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
@@ -37,7 +37,7 @@ class DirectoryDestination(Destination):
             remove_if_there(self._fs, unfinished)
             file = self._fs.open(unfinished, create=True)
         try:
-            with closing(file):
+            with file:
                 self._write(name, file, chunks)
             with self._failing("write", name):
                 self._fs.rename(unfinished, target)

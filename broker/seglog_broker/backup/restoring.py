@@ -1,7 +1,7 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -181,7 +181,7 @@ def _write_pieces(
     stream = _Stream(destination.read(name))
     for part, target, position in pieces:
         crc = written = 0
-        with closing(fs.open(f"{path}/{target}", writable=True)) as file:
+        with fs.open(f"{path}/{target}", writable=True) as file:
             syncs = PieceSync(file)
             for chunk in stream.take(part.position, part.size):
                 crc = crc32c(chunk, crc)
@@ -221,6 +221,6 @@ def _make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
     with ExitStack() as opened:
         for file in files:
             fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
-        found = [opened.enter_context(closing(fs.open(f"{path}/{file.path}", writable=True))) for file in files]
+        found = [opened.enter_context(fs.open(f"{path}/{file.path}", writable=True)) for file in files]
         for error in filter(None, fs.sync_files(found)):
             raise error

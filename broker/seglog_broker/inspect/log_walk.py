@@ -24,7 +24,7 @@ Other readers have the ways to the next batch in common with these, by headers (
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
@@ -106,7 +106,7 @@ class _LazyLog:
 
     def lease(self) -> AbstractContextManager[File]:
         """The open file."""
-        return closing(self._fs.open(self._path))
+        return self._fs.open(self._path)
 
 
 class LogWalk:

@@ -121,7 +121,7 @@ def _write_partition(
 
 def _copy_parts(fs: FileSystem, path: str, copy: str, file: SourceFile) -> None:
     """Copy a file without some ranges of its bytes."""
-    with contextlib.closing(fs.open(copy, create=True)) as target:
+    with fs.open(copy, create=True) as target:
         written = start = 0
         for end, following in (*file.without, (file.size, file.size)):
             for data in read_chunks(fs, path, end, start=start):

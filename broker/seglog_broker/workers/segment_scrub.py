@@ -5,7 +5,7 @@ over bytes that the walk has just read, while they are in memory.
 """
 
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -36,7 +36,7 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubRes
     log = LogWalk(fs, job.directory)
     indexes = IndexCheck(fs, job.directory, job.base_offset, context, is_live=False)
     running, summed, batches = RunningChecksum(), 0, 0
-    with closing(fs.open(path)) as file:
+    with fs.open(path) as file:
         size = file.size()
         for found in indexes.batches(log.segment(job.base_offset, job.next_base)):
             batches += 1
@@ -86,7 +86,7 @@ def _write_beside(fs: FileSystem, replacements: Iterable[Replacement]) -> Iterab
         parsed = names.parse_segment_file_name(replacement.path.rpartition("/")[2])
         assert parsed is not None, "an index has the name of one"
         with suppress(OSError):
-            with closing(fs.open(path, create=True)) as file:
+            with fs.open(path, create=True) as file:
                 file.truncate(0)
                 write_all(file, [replacement.content], 0)
                 file.fdatasync()

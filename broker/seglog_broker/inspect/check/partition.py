@@ -6,7 +6,6 @@ after the other, and holds only the indexes of one segment in memory.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 from seglog_broker.inspect.check.indexes import IndexCheck
@@ -152,7 +151,7 @@ class _PartitionCheck:
     def _stated_end(self) -> int | None:
         """The log end by the headers of the last segment; None if they do not lead to the end of the file."""
         base = self._bases[-1]
-        with closing(self._fs.open(self._path_of(base, names.LOG_SUFFIX))) as file:
+        with self._fs.open(self._path_of(base, names.LOG_SUFFIX)) as file:
             size, end, position = file.size(), base, 0
             for found in HeaderScan(file, 0, size):
                 end, position = found.header.next_offset, found.end
@@ -193,7 +192,7 @@ class _PartitionCheck:
             yield from self._walk.segment(base, following)
             return
         path = self._path_of(base, names.LOG_SUFFIX)
-        with closing(self._fs.open(path)) as file:
+        with self._fs.open(path) as file:
             for found in self._walk.segment(base, following):
                 if isinstance(found, LocatedBatch):
                     self._read_records(file, path, found)

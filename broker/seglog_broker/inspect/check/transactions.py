@@ -1,7 +1,6 @@
 """The comparison of a partition's transaction indexes with the transactions that were aborted in its log."""
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
 
 from seglog_broker.inspect.check.plan import CheckResult
 from seglog_broker.inspect.findings import Code
@@ -43,7 +42,7 @@ class TransactionCheck:
         if not header.is_control:
             self._opened.setdefault(header.producer_id, header.base_offset)
             return
-        with closing(self._fs.open(self._path(base, names.LOG_SUFFIX))) as file:
+        with self._fs.open(self._path(base, names.LOG_SUFFIX)) as file:
             batch = file.pread(header.size, found.position)
         try:
             records = decode_records(header, batch)

@@ -5,7 +5,6 @@ before it is read; that is a note.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Final
 
 from seglog_broker.inspect import facts as f
@@ -381,7 +380,7 @@ class _Counts:
 
     def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[f.Fact]:
         """Read the headers and yield problems. ``following`` is the base offset of the next segment."""
-        with closing(fs.open(path)) as file:
+        with fs.open(path) as file:
             size = file.size()
             for found in walk_file(file, size, base, checksums=False):
                 if isinstance(found, InvalidBytes):

@@ -5,7 +5,7 @@ log is walked once from its start, without the index, so that a wrong entry does
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -75,7 +75,7 @@ class IndexSummary:
 def summarize_index(fs: FileSystem, path: str, suffix: str) -> IndexSummary:
     """The summary of an index file with that suffix; reads the whole file only if it ends in zeros. Raises OSError."""
     entry_size = _KINDS[suffix].entry_size
-    with closing(fs.open(path)) as file:
+    with fs.open(path) as file:
         size = file.size()
         end = size // entry_size * entry_size
         padding = 0
@@ -110,12 +110,12 @@ def dump_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None
     """
     kind = _KINDS[suffix]
     with ExitStack() as files:
-        file = files.enter_context(closing(fs.open(path)))
+        file = files.enter_context(fs.open(path))
         pieces = _Pieces(file, file.size(), kind.entry_size)
         yield f.FileFound(path, kind.title, pieces.size)
         log = None
         if log_path is not None:
-            log = _LogOfIndex(files.enter_context(closing(fs.open(log_path))), base_offset)
+            log = _LogOfIndex(files.enter_context(fs.open(log_path)), base_offset)
         number, before = 0, kind.before_first
         for piece in pieces:
             if isinstance(piece, tuple):

@@ -1,7 +1,7 @@
 """The facts of a ``.log``: its batches and records, and the invalid bytes between them."""
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from seglog_broker.inspect import facts as f
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
@@ -29,7 +29,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
 
     Invalid bytes at the end of a file that grew meanwhile are a batch being written, not damage. Raises OSError.
     """
-    with closing(fs.open(path)) as file:
+    with fs.open(path) as file:
         size = file.size()
         yield f.FileFound(path, "segment log", size)
         totals = f.LogTotals(path)
