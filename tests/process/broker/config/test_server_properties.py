@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from seglog_broker.__main__ import main
 from tests.processes import seglogd
 from tests.unit.broker.config.test_server_properties import KRAFT_4
 
@@ -22,10 +19,8 @@ def test_the_daemon_reads_it_by_its_name(tmp_path: Path) -> None:
     assert "A file of Kafka's has a name that ends in .properties." in done.stderr
 
 
-def test_a_token_that_cannot_be_used_keeps_the_daemon_from_starting(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_that_cannot_be_used_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("x" * 5000)
     flags = ["--set", f"seglog.http.token.file={tmp_path / 'token'}", "--http", "127.0.0.1:1"]
-    assert main(["--data", str(tmp_path / "data"), *flags]) == 2
-    assert "it has more than 4096 bytes." in capfd.readouterr().err
+    done = seglogd("--data", tmp_path / "data", *flags)
+    assert (done.returncode, "it has more than 4096 bytes." in done.stderr) == (2, True)
