@@ -9,6 +9,7 @@ from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import structlog
@@ -17,14 +18,14 @@ from hypothesis import HealthCheck, settings
 import seglog
 from seglog_protocol import frames
 from tests.processes import Daemon, daemon
-from tests.support import REPOSITORY, soak_scaled
+from tests.support import REPOSITORY, soak_parts, soak_scaled, soak_seed
 
 # No test passes or fails by the clock; CI machines are slow and shared. `make test` tries few examples of each property
 # and `make soak` the number that the test asks for, see `examples` of `tests/support.py`.
 settings.register_profile(
     "seglog", deadline=None, print_blob=True, max_examples=5, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("soak", settings.get_profile("seglog"), max_examples=max(20, soak_scaled(100)))
+settings.register_profile("soak", settings.get_profile("seglog"), max_examples=max(10, soak_scaled(100)))
 settings.load_profile("seglog")
 
 SOAKS = REPOSITORY / "tests" / "soak"
@@ -77,11 +78,23 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"SEGLOG_WHEEL is set, and the packages under test are the sources: {frames.__file__}", 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks everything below tests/soak; the longest tests come first, so that no core waits for one at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks everything below tests/soak; the longest tests come first, so that no core waits for one at the end.
+
+    Of soak tests those stay that the minutes have room for: files in turn, by the seed.
+    """
     for item in items:
         if item.path.is_relative_to(SOAKS):
             item.add_marker("soak")
+    if (parts := soak_parts()) > 1:
+        this = soak_seed() % parts
+        others = [
+            item
+            for item in items
+            if item.get_closest_marker("soak") and crc32(item.location[0].encode()) % parts != this
+        ]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     items.sort(key=lambda item: item.get_closest_marker("soak") is None)
 
 

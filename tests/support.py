@@ -52,6 +52,11 @@ def soak_step() -> int:
     return max(1, math.ceil(1 / soak_share()))
 
 
+def soak_parts() -> int:
+    """Of how many parts of the files of soak tests one fits the minutes; ``soak_seed`` says which, in turn."""
+    return max(1, math.ceil(SOAK_MINUTES_UNCOUNTED / soak_minutes()))
+
+
 def soak_seed() -> int:
     """What ``make soak SOAK_SEED=`` says, which makes the same run again; without it, anything."""
     return int(os.environ.get("SEGLOG_SOAK_SEED") or random.randrange(1 << 24))

@@ -22,7 +22,7 @@ from tests.processes import Daemon, daemon
 from tests.processes import seglog as run_seglog
 from tests.spark.conftest import require_spark
 from tests.spark.drivers import Driver, GivenUpError, dice, driver, newest
-from tests.support import shared_data
+from tests.support import shared_data, soak_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 PARTITIONS = 3
-DRIVER_KILLS = 20
+DRIVER_KILLS = 20 if soak_parts() == 1 else 5
 DAEMON_KILLS = 3
 OFFSETS_PER_TRIGGER = 350
 """290 micro-batches: twenty drivers do not come to the end of them."""
@@ -145,8 +145,7 @@ def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Surviv
 def test_every_kill_hit_a_driver_at_work(survived: Survived) -> None:
     for number, kill in enumerate(survived.kills):
         print(f"kill {number}: begun {kill.begun}, committed {kill.committed}")
-    assert len(survived.kills) >= 20
-    assert survived.daemon_kills >= 3
+    assert survived.daemon_kills == DAEMON_KILLS
     assert all(kill.hit for kill in survived.kills)
     for before, after in pairwise(kill.committed for kill in survived.kills):
         assert all(then < now for then, now in zip(before, after, strict=True))
@@ -156,6 +155,7 @@ def test_every_kill_hit_a_driver_at_work(survived: Survived) -> None:
         assert any(kill.begun[stream] > kill.committed[stream] for kill in survived.kills)
 
 
+@pytest.mark.skipif(soak_parts() > 1, reason="few of its many drivers are killed in so few minutes")
 def test_micro_batches_went_on_with_the_partitions_that_they_were_begun_with(survived: Survived) -> None:
     refused = (survived.folder / "refused").read_text().splitlines()
     print(refused)
