@@ -321,6 +321,11 @@ class Broker:
             log.error("stop_not_clean", problem=problem)
         return problems
 
+    def write_decided(self, *, at_once: bool) -> None:
+        """Write what coordinators decided, as ``StateTopic.write_wanted`` says."""
+        self.groups.write_decided(at_once=at_once)
+        self.transactions.write_decided(at_once=at_once)
+
     def reconfigure(self, static: BrokerConfig, dynamic: DynamicConfig | None = None) -> None:
         """Put another configuration in force, with other settings made at run time or, by default, the same ones.
 

@@ -16,6 +16,7 @@ from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateM
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.begun import Signal
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.steps import Steps
@@ -33,19 +34,19 @@ class Waiting(Generic[ResultT]):
     __slots__ = ("_answered", "_error", "_result")
 
     def __init__(self) -> None:
-        self._answered = trio.Event()
+        self._answered = Signal()
         self._result: ResultT | None = None
         self._error: SeglogError | None = None
 
     def __call__(self, result: ResultT, /) -> None:
         """Answer with ``result``."""
-        if not self._answered.is_set():
+        if not self._answered.is_set:
             self._result = result
             self._answered.set()
 
     def fail(self, error: SeglogError) -> None:
         """Let ``wait`` raise ``error``."""
-        if not self._answered.is_set():
+        if not self._answered.is_set:
             self._error = error
             self._answered.set()
 

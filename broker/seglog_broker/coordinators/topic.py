@@ -20,6 +20,7 @@ from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.begun import Begun
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.errors import (
     CoordinatorNotAvailableError,
@@ -29,8 +30,9 @@ from seglog_protocol.errors import (
     SeglogError,
     TopicExistsError,
 )
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
+from seglog_protocol.messages import AppendPartition, AppendReply, AppendRequest, CreateTopicRequest
 from seglog_protocol.record_batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from seglog_protocol.steps import Steps, finished
 
 BATCH_BYTES: Final = 256 * 1024
 """Bytes after which a batch takes no more writes, unless its topic takes less; one write is never divided."""
@@ -40,6 +42,9 @@ RECORDS_A_TURN: Final = budget.items_of(cost=4)
 
 ENCODED_A_TURN: Final = budget.items_of(cost=0.031)
 """Bytes of records that are encoded before other tasks run."""
+
+AT_ONCE_BYTES: Final = 16 * 1024
+"""Bytes of writes that are little."""
 
 LEISURE_SECONDS: Final = 0.01
 """How long a write that nothing waits for may wait for others, with which it shares a batch and a sync."""
@@ -116,6 +121,10 @@ class StateTopic(Service):
     def __post_init__(self) -> None:
         self.name = self._settings().name
         self._queue: deque[_Write] = deque()
+        self._writes: deque[_Write] = deque()  # taken from the queue, and not called back
+        self._is_writing = False
+        self._is_wanted = False  # by something that has begun
+        self._begun: tuple[list[_Batch], PendingAppends | None] | None = None  # what ``run`` is to go on with
         self._wanted = trio.Event()
         self._rest = trio.CancelScope()
         """In which ``run`` waits: until something is wanted, or until writes that were not urgent have waited long."""
@@ -160,51 +169,97 @@ class StateTopic(Service):
         if least_size > (limit := self._batch_bytes_max(number)):
             write = self._too_large(write, least_size, limit)  # before it is encoded
         self._queue.append(write)
-        if is_urgent:
+        if is_urgent and Begun.running is not None:
+            self._is_wanted = True
+        elif is_urgent:
             self._wanted.set()
         else:
             self._rest.deadline = min(self._rest.deadline, trio.current_time() + LEISURE_SECONDS)
 
+    def write_wanted(self, *, at_once: bool) -> None:
+        """Have written what is wanted by something that has ``Begun``, and waits.
+
+        ``at_once``, for the broker's only client at the moment: if it is little it is written, and synced, while the
+        loop waits. That client gets its answer sooner than by any way past the loop.
+        """
+        if not self._is_wanted:
+            return
+        self._is_wanted = False
+        if at_once and not self._is_writing and self.exists and sum(map(_least_size, self._queue)) <= AT_ONCE_BYTES:
+            self._write_at_once()
+        if self._queue or self._begun is not None:
+            self._wanted.set()
+
+    def _write_at_once(self) -> None:
+        self._is_writing = True
+        try:
+            batches = finished(self._gather())
+            pending = self._begin_append(batches)
+            if pending.is_written:
+                self._table.commits.run_now()
+            if (replies := pending.replies) is None:
+                self._begun = batches, pending
+                return
+            self._note_replies(batches, replies)
+            self._call_back()
+        except Exception:
+            log.exception("coordinator_write_failed", topic=self.name)
+            self._give_up()
+        finally:
+            self._is_writing = False
+
     async def run(self) -> None:
         """Write what is queued, until cancelled; then call back for the rest with an error."""
-        writes: deque[_Write] = deque()
         try:
             while True:
                 with trio.move_on_after(LEISURE_SECONDS if self._queue else math.inf) as self._rest:
                     await self._wanted.wait()
                 self._wanted = trio.Event()
-                while self._queue:
+                while self._queue or self._begun is not None:
+                    self._is_writing = True
                     try:
-                        await self._write_some(writes)
+                        await self._write_some()
                     except Exception:
                         log.exception("coordinator_write_failed", topic=self.name)
-                        self._call_back(writes, self._not_written(_INTERNAL))
+                        self._give_up()
+                    finally:
+                        self._is_writing = False
         finally:
-            writes += self._queue
-            self._call_back(writes, self._not_written("the broker is stopping"))
+            self._writes += self._queue
+            self._call_back(self._not_written("the broker is stopping"))
             self._queue.clear()
 
-    async def _write_some(self, writes: deque[_Write]) -> None:
-        """Move what fits into the batches of one request from the queue to ``writes``, append it, and call back."""
-        try:
-            await self._create()
-        except SeglogError as error:
-            writes.extend(self._queue)
-            self._queue.clear()
-            self._call_back(writes, self._not_written(error.message))
-            return
-        batches = await self._gather(writes)
-        if batches:
-            await self._append(batches)
-        self._call_back(writes)
+    async def _write_some(self) -> None:
+        """Append what was begun, or what fits into the batches of one request, and call back."""
+        if self._begun is None:
+            try:
+                await self._create()
+            except SeglogError as error:
+                self._writes.extend(self._queue)
+                self._queue.clear()
+                self._call_back(self._not_written(error.message))
+                return
+            batches = await self._scheduler.in_turns(self._gather())
+            self._begun = batches, self._begin_append(batches) if batches else None
+        (batches, pending), self._begun = self._begun, None
+        if pending is not None:
+            if not pending.is_written:
+                await pending.write_rest()
+            self._note_replies(batches, await pending.wait())
+        self._call_back()
 
-    def _call_back(self, writes: deque[_Write], error: SeglogError | None = None) -> None:
-        """Take all of ``writes`` out, each before it is called, so that none is called twice.
+    def _give_up(self) -> None:
+        """Call back for what could not be written for a bug."""
+        self._begun = None
+        self._call_back(self._not_written(_INTERNAL))
+
+    def _call_back(self, error: SeglogError | None = None) -> None:
+        """Take out all writes, each before it is called, so that none is called twice.
 
         ``error`` is why none of them is written, None if each has its own outcome.
         """
-        while writes:
-            write = writes.popleft()
+        while self._writes:
+            write = self._writes.popleft()
             try:
                 write.then(write.error or error or (None if write.batch is None else write.batch.error))
             except Exception:
@@ -220,7 +275,7 @@ class StateTopic(Service):
         except TopicExistsError:
             return
 
-    async def _gather(self, writes: deque[_Write]) -> list[_Batch]:
+    def _gather(self) -> Steps[list[_Batch]]:
         """The batches of the first writes that are queued, in their order; those of a partition fit into one."""
         now_ms = self._clock.now_ms()
         batches: list[_Batch] = []
@@ -231,7 +286,7 @@ class StateTopic(Service):
         while self._queue:
             write = self._queue[0]
             try:
-                records = await self._encode(write.records)
+                records = yield from self._encode(write.records)
             except Exception:  # a bug: it is refused alone, or it would be tried again for ever
                 log.exception("coordinator_write_failed", topic=self.name)
                 records = []
@@ -248,35 +303,35 @@ class StateTopic(Service):
             if HEADER_SIZE + size > limit and records:
                 write = self._too_large(write, size, limit)
             if not write.records:
-                writes.append(write._replace(batch=plain.get(write.partition)))
+                self._writes.append(write._replace(batch=plain.get(write.partition)))
                 continue
             if batch is None or is_other:
                 batch = last[write.partition] = _Batch(write.partition, write.transaction)
                 batches.append(batch)
                 if write.transaction is None:
                     plain[write.partition] = batch
-            writes.append(write._replace(batch=batch))
+            self._writes.append(write._replace(batch=batch))
             sizes[write.partition] = size_after
             for key, value in records:
                 batch.builder.append(now_ms, key, value)
                 count += 1
                 if count % RECORDS_A_TURN == 0:
-                    await self._scheduler.turn()
+                    yield
         return batches
 
-    async def _encode(self, records: Iterable[Encoded | Record]) -> list[Encoded]:
+    def _encode(self, records: Iterable[Encoded | Record]) -> Steps[list[Encoded]]:
         """Records as bytes, in turns with other tasks: a large group has several megabytes of them."""
         encoded: list[Encoded] = []
         for record in records:
             if not isinstance(record, Record):
                 encoded.append(record)
                 continue
-            key, value = await self._scheduler.in_turns(encode_record(record))
+            key, value = yield from encode_record(record)
             encoded.append((key, value))
             self._encoded_bytes += len(key) + len(value or b"")
             if self._encoded_bytes >= ENCODED_A_TURN:
                 self._encoded_bytes = 0
-                await self._scheduler.turn()
+                yield
         return encoded
 
     def _batch_bytes_max(self, number: int) -> int:
@@ -284,8 +339,8 @@ class StateTopic(Service):
         config = self._config.current.topic_defaults if partition is None else partition.log.config
         return config.max_message_bytes
 
-    async def _append(self, batches: Sequence[_Batch]) -> None:
-        """Append batches and wait until they are durable; note the errors of those that are not."""
+    def _begin_append(self, batches: Sequence[_Batch]) -> PendingAppends:
+        """Append batches, as far as that waits for nothing."""
         built = [batch.builder.build() for batch in batches]
         request = AppendRequest(
             [
@@ -296,10 +351,11 @@ class StateTopic(Service):
             create=False,
         )
         payload = memoryview(bytearray(b"".join(built)))
-        pending = self._append_batches([request], [payload], for_broker=True)
-        if not pending.is_written:
-            await pending.write_rest()
-        reply = (await pending.wait())[0]
+        return self._append_batches([request], [payload], for_broker=True)
+
+    def _note_replies(self, batches: Sequence[_Batch], replies: Sequence[AppendReply | SeglogError]) -> None:
+        """Note the errors of batches that are not durable."""
+        reply = replies[0]
         if isinstance(reply, SeglogError):
             for batch in batches:
                 batch.error = self._not_written(reply.message)
@@ -323,6 +379,14 @@ class StateTopic(Service):
         )
         log.warning("coordinator_records_too_large", topic=self.name, partition=write.partition, reason=error.message)
         return write._replace(records=(), error=error)
+
+
+def _least_size(write: _Write) -> int:
+    """The bytes that a write takes at least."""
+    return HEADER_SIZE + sum(
+        record.least_size if isinstance(record, Record) else len(record[0]) + len(record[1] or b"")
+        for record in write.records
+    )
 
 
 def partition_of(key: str, partitions: int) -> int:

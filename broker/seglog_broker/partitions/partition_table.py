@@ -36,7 +36,7 @@ class PartitionTable:
     _recoveries: Recoveries
     _views: Views
     _metrics: Metrics
-    _commits: GroupCommit
+    commits: GroupCommit
 
     def __post_init__(self) -> None:
         self._served: dict[tuple[str, int], Partition] = {}
@@ -79,7 +79,7 @@ class PartitionTable:
 
     def partition_of(self, key: tuple[str, int], partition_log: PartitionLog) -> Partition:
         """A partition for ``serve``."""
-        return Partition(*key, partition_log, self._metrics, self._commits)
+        return Partition(*key, partition_log, self._metrics, self.commits)
 
     def tell_of_served(self, tell: Callable[[Partition], None]) -> None:
         """Call ``tell`` with each partition that comes into service from now on, before it takes its first batch."""

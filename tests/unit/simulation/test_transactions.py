@@ -14,7 +14,6 @@ held back for ever.
 ``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -69,9 +68,9 @@ def marker_before_state(patch: pytest.MonkeyPatch) -> None:
     """Markers are written one by one when an end is decided, and the decision a little later."""
     append_decided, write_some = CoordinatorRuntime.append_decided, StateTopic._write_some
 
-    async def write_later(topic: StateTopic, writes: deque[Any]) -> None:
+    async def write_later(topic: StateTopic) -> None:
         await trio.sleep(0.05)
-        await write_some(topic, writes)
+        await write_some(topic)
 
     def end_at_once(runtime: CoordinatorRuntime[Any], key: str, *, is_urgent: bool = True) -> None:
         effects = runtime.outbox.effects
@@ -108,9 +107,9 @@ def place_before_fsync(patch: pytest.MonkeyPatch) -> None:
             *ENDS,
         }
 
-    async def write(topic: StateTopic, writes: deque[Any]) -> None:
+    async def write(topic: StateTopic) -> None:
         begins[:] = [all(is_place(record) for write in topic._queue for record in write.records)]
-        await write_some(topic, writes)
+        await write_some(topic)
 
     def request(partitions: list[object], ack: Ack, *, create: bool) -> AppendRequest:
         return AppendRequest(partitions, "os" if begins == [True] else ack, create=create)  # type: ignore[arg-type]
@@ -269,11 +268,11 @@ def full_disk_taken_for_written(patch: pytest.MonkeyPatch) -> None:
     """What is decided takes effect, though the disk had no room for it."""
     call_back_each = StateTopic._call_back
 
-    def call_back(topic: StateTopic, writes: deque[Any], error: SeglogError | None = None) -> None:
-        for write in writes:
+    def call_back(topic: StateTopic, error: SeglogError | None = None) -> None:
+        for write in topic._writes:
             if write.batch is not None and isinstance(write.batch.error, CoordinatorNotAvailableError):
                 write.batch.error = None
-        call_back_each(topic, writes, error)
+        call_back_each(topic, error)
 
     patch.setattr(StateTopic, "_call_back", call_back)
 

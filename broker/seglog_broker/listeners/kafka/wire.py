@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.begun_request import BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka import apis
@@ -38,6 +39,7 @@ from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.begun import Begun
 from seglog_broker.runtime.lasting import Recurring
 from seglog_protocol.errors import (
     FrameTooLargeError,
@@ -57,7 +59,7 @@ from seglog_protocol.kafka import (
 )
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
-from seglog_protocol.kafka.structs import Request
+from seglog_protocol.kafka.structs import Request, Response
 
 REQUEST_COST: Final = 250.0
 """Microseconds for any request but Produce, without that for what it names."""
@@ -74,7 +76,7 @@ WHY_IT_LEFT: Final = "it asked for the versions of the apis and left: its own lo
 class KafkaWire(Wire):
     """Serves the requests of one connection."""
 
-    __deletable__ = ("_connection", "_responses", "_fetches", "_slow")  # by ``detach``, for mypyc
+    __deletable__ = ("_begun", "_connection", "_responses", "_fetches", "_slow")  # by ``detach``, for mypyc
     is_ordered = True
 
     def __init__(
@@ -110,12 +112,13 @@ class KafkaWire(Wire):
         self._responses = Responses(broker, connection, self._room)
         self.templates = self._responses.templates
         self._fetches = Fetches(broker, connection, self._responses)
+        self._begun = BegunRequest(broker, connection)
         self._slow = SlowRequests(broker, connection, self._responses)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a fetch waits."""
-        return self._fetches.is_waiting
+        """Whether a request waits without a task."""
+        return self._fetches.is_waiting or self._begun.is_waiting
 
     def stop(self, reason: str) -> None:
         """Answer waiting fetches at once."""
@@ -125,6 +128,7 @@ class KafkaWire(Wire):
     def drop(self) -> None:
         """Drop waiting fetches."""
         self._fetches.drop()
+        self._begun.finish()
 
     def greet(self) -> Awaitable[bool] | None:
         """The authentication of the client, where its listener wants one."""
@@ -138,7 +142,7 @@ class KafkaWire(Wire):
         self._slow.free_decoded()
         if self._size and not self._has_asked and self._connection.is_left and self._leavers.begins(self._client):
             self._connection.log.warning("client_gives_up", client=self._software, times=LEAVES, advice=WHY_IT_LEFT)
-        del self._connection, self._responses, self._fetches, self._slow
+        del self._begun, self._connection, self._responses, self._fetches, self._slow
 
     def last_frame(self, error: SeglogError) -> bytes:
         """None, but for a client of seglog or of HTTP: Kafka has no answer to what cannot be understood."""
@@ -365,5 +369,18 @@ class KafkaWire(Wire):
                 self._responses.give_up(api.name, error)
                 return
         connection.spent = budget.TURN
+        if api.begins is not None and api.begins(request):
+            assert api.handle is not None
+            work = api.handle(self._context(header), request)
+            self._begun.begin(work, partial(self._answer, api, header))
+            return
         handle = self._slow.handle if api.refuse is None else self._slow.handle_waiting
         connection.job = partial(handle, api, self._context(header), header, request)
+
+    def _answer(self, api: Api, header: RequestHeader, begun: Begun[Response]) -> None:
+        """Queue the response to a request that began in its turn."""
+        try:
+            self._responses.queue(header, begun.result())
+        except Exception as error:  # noqa: BLE001 - logged; those before it are answered
+            self._responses.give_up(api.name, error)
+            self._responses.room.close()

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.begun_request import OFFSETS_AT_ONCE, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.native import hello, slow_requests
 from seglog_broker.listeners.native.fetches import Fetches
@@ -19,6 +20,7 @@ from seglog_broker.listeners.sending import end_answer
 from seglog_broker.listeners.transport import shown_host
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.begun import Begun
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
@@ -28,6 +30,7 @@ from seglog_protocol.messages import (
     AuthenticateRequest,
     CancelReply,
     CancelRequest,
+    CommitOffsetsRequest,
     FetchRequest,
     Message,
     OffsetsRequest,
@@ -47,13 +50,14 @@ and some hundredths of a second where one of them is wrong and has to be named."
 class NativeWire(Wire):
     """Serves the requests of one connection."""
 
-    __deletable__ = ("_connection",)  # by ``detach``, for mypyc
+    __deletable__ = ("_begun", "_connection")  # by ``detach``, for mypyc
 
     def __init__(self, broker: Broker, kafka: Sequence[str], connection: Connection) -> None:
         """``kafka`` are the addresses for Kafka's clients."""
         self._broker = broker
         self._kafka = kafka
         self._connection = connection
+        self._begun = BegunRequest(broker, connection)
         self._counts = connection.counts
         self._appends = connection.counts.of(AppendRequest.api)
         fetches = connection.counts.of(FetchRequest.api)
@@ -67,8 +71,8 @@ class NativeWire(Wire):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a fetch waits."""
-        return len(self._fetches) > 0
+        """Whether a request waits without a task."""
+        return len(self._fetches) > 0 or self._begun.is_waiting
 
     def stop(self, reason: str) -> None:
         """Answer waiting fetches at once."""
@@ -77,10 +81,11 @@ class NativeWire(Wire):
     def drop(self) -> None:
         """Drop waiting fetches."""
         self._fetches.drop()
+        self._begun.finish()
 
     def detach(self) -> None:
         """Forget the connection."""
-        del self._connection
+        del self._begun, self._connection
 
     def greet(self) -> Awaitable[bool]:
         """The exchange of hello."""
@@ -217,6 +222,13 @@ class NativeWire(Wire):
                 connection.spent = budget.TURN
             if outcome.rest is not None:
                 connection.job = partial(end_answer, connection.sender, outcome.rest)
+        elif (
+            isinstance(request, CommitOffsetsRequest)
+            and request.transactional_id is None
+            and len(request.offsets) <= OFFSETS_AT_ONCE
+        ):
+            work = self._broker.answer(request)
+            self._begun.begin(work, partial(self._queue_answer, counts, opened.request_id, request.api))
         elif reply is None:
             connection.job = partial(
                 slow_requests.serve_slowly,
@@ -235,6 +247,14 @@ class NativeWire(Wire):
         if isinstance(request, CancelRequest):
             return CancelReply(self._fetches.cancel(request.target))
         return self._broker.answer_now(request)
+
+    def _queue_answer(self, counts: ApiMetrics, request_id: int, api: str, begun: Begun[tuple[Message, bytes]]) -> None:
+        """Queue the reply to a request that began in its turn."""
+        try:
+            reply: Message | SeglogError = begun.result()[0]
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            reply = as_seglog_error(error, api)
+        self._queue_reply(counts, request_id, reply)
 
     def _queue_reply(self, counts: ApiMetrics, request_id: int, reply: Message | SeglogError) -> None:
         queue_reply(self._connection.sender, counts, self._connection.began, request_id, reply)

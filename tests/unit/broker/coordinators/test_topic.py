@@ -1,7 +1,10 @@
 """The topic of a coordinator: what becomes of each write, and in what order its callbacks come."""
 
+import errno
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.runtime.begun import Begun
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful_script import Fault
 from seglog_protocol.errors import CoordinatorNotAvailableError, MessageTooLargeError, SeglogError
 from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC
 from seglog_protocol.kafka.messages import TransactionLogKey, TransactionLogValue
@@ -123,3 +128,55 @@ async def test_a_write_that_cannot_be_encoded_is_refused_alone() -> None:
         with trio.fail_after(60):
             await write_all(registers)
         assert outcomes.of_writes == [(0, None), (1, CoordinatorNotAvailableError), (2, None)]
+
+
+def begun(registers: Registers, outcomes: Outcomes, *numbers: int) -> None:
+    """Has writes wanted by what has begun, for a client that is the only one."""
+
+    async def append() -> None:
+        for number in numbers:
+            outcomes.append(number, some(10))
+
+    Begun(append(), partial(registers.topic.write_wanted, at_once=True))
+
+
+async def test_what_has_begun_for_an_only_client_is_durable_at_once_behind_what_was_queued() -> None:
+    async with queued() as (broker, registers, outcomes):
+        outcomes.append(0, some(10))
+        begun(registers, outcomes, 1, 2)
+        log = broker.partitions[TRANSACTIONS_TOPIC, registers.topic.partition_of("key")].log
+        assert outcomes.of_writes == [(0, None), (1, None), (2, None)]
+        assert log.durable_end_offset == log.log_end_offset > 2
+        begun(registers, outcomes)
+        await write_all(registers)
+        assert len(outcomes.of_writes) == 3
+
+
+@each_case("slow", [True, False])
+async def test_what_is_not_durable_at_once_is_so_when_tasks_run(slow: bool) -> None:
+    async with queued() as (broker, registers, outcomes):
+        if slow:  # the disk was, lately
+            broker.commits.may_wait_at = math.inf
+        else:
+            for number in range(10):  # much
+                outcomes.append(number, some(LIMIT - 200))
+        count = len(registers.topic._queue)
+        begun(registers, outcomes, count)
+        assert outcomes.of_writes == []
+        begun(registers, outcomes, count + 1)
+        await write_all(registers)
+        assert outcomes.of_writes == [(number, None) for number in range(count + 2)]
+
+
+async def test_what_has_begun_is_refused_where_the_disk_fails() -> None:
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs, clock := ManualClock(NOW))
+    registers = Registers(broker, clock)
+    async with registers.running():
+        await registers.add("first", 1)
+    outcomes = Outcomes(registers.topic)
+    fs.inject(Fault("fdatasync", error=errno.EIO, sticky=True))
+    begun(registers, outcomes, 0)
+    await write_all(registers)
+    assert outcomes.of_writes == [(0, CoordinatorNotAvailableError)]
+    broker.close()

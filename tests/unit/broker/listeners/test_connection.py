@@ -12,12 +12,13 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.ready_sockets import ALONE_SECONDS
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.offload import InlineOffload
 from tests.logs import batch
 from tests.support import each_case
-from tests.unit.broker.listeners.wires import BATCH, WIRES, Response, WireKit, WirePeer, WireServed, serving_wire
+from tests.unit.broker.listeners.wires import BATCH, TOPIC, WIRES, Response, WireKit, WirePeer, WireServed, serving_wire
 
 
 class HeldSyncs(InlineOffload):
@@ -227,6 +228,82 @@ async def test_a_peer_that_reads_nothing_is_cut_and_gives_back_what_it_was_to_ge
                 await trio.sleep(1)
         reasons = [entry["reason"] for entry in logged if entry["event"] == "connection_cut"]
         assert reasons == ["it read nothing for 5 s"]
+
+
+# --- Commits ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_commit_that_waits_for_the_disk_has_no_task_and_holds_up_what_follows(kit: WireKit) -> None:
+    offload = HeldSyncs()
+    async with serving_wire(kit, offload=offload) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(served.broker.groups.run)
+        peer = await served.connect()
+        connection = await served.connection_of(peer)
+        for offset in range(2):  # the first one makes the topic
+            offload.go, offload.waiting = trio.Event(), 0
+            await peer.send(peer.commit(offset), peer.query())
+            while not offload.waiting:
+                await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked()
+            assert connection.is_held
+            assert connection.wire.is_waiting
+            assert not connection.nursery.child_tasks
+            offload.go.set()
+            assert [response.kind for response in await peer.receive_all(2)] == ["commit", "query"]
+            assert served.broker.groups.offsets.of("group")[TOPIC, 0].offset == offset
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("end", ["eof", "leaves", "stop", "cancel"])
+async def test_a_connection_that_ends_waits_for_a_commit(kit: WireKit, end: str) -> None:
+    offload = HeldSyncs()
+    async with serving_wire(kit, offload=offload) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(served.broker.groups.run)
+        peer = await served.connect()
+        connection = await served.connection_of(peer)
+        await peer.send(peer.commit(7))
+        while not connection.is_held:
+            await wait_all_tasks_blocked()
+        if end == "eof":
+            await peer.stream.send_eof()
+        elif end == "leaves":
+            await peer.stream.aclose()
+        elif end == "stop":
+            served.stop()
+        else:
+            connection.nursery.cancel_scope.cancel()
+            await served.until_closed()
+        await wait_all_tasks_blocked()
+        offload.go.set()
+        if end in {"eof", "stop"}:
+            assert await peer.receive() == Response("commit", 0, 0)
+            assert await peer.rest() == b""
+        await served.until_closed()
+        while not served.broker.groups.offsets.of("group"):
+            await wait_all_tasks_blocked()
+        assert served.broker.groups.offsets.of("group")[TOPIC, 0].offset == 7, "whoever has left, it stands"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_commit_of_the_only_client_is_synced_and_answered_in_its_turn(kit: WireKit) -> None:
+    offload = HeldSyncs()
+    async with serving_wire(kit, offload=offload) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(served.broker.groups.run)
+        peer = await served.connect()
+        offload.go.set()
+        await peer.send(peer.commit(0))
+        await peer.receive()
+        offload.go, offload.waiting = trio.Event(), 0
+        ready = (await served.connection_of(peer)).ready
+        ready._latest_since = -ALONE_SECONDS  # it has been alone for so long
+        await peer.send(peer.commit(1))
+        assert (await peer.receive()).value == 0
+        assert offload.waiting == 0, "the loop has waited for the disk itself"
+        partition = served.broker.groups.offsets.of("group")[TOPIC, 0]
+        assert partition.offset == 1
+        logs = [log for (topic, _), log in served.broker.directory.logs.items() if topic == "__consumer_offsets"]
+        assert all(log.durable_end_offset == log.log_end_offset for log in logs)
+        nursery.cancel_scope.cancel()
 
 
 # --- Full queues ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from seglog_protocol.messages import (
     Ack,
     AppendPartition,
     AppendRequest,
+    CommitOffset,
+    CommitOffsetsRequest,
     CreateTopicRequest,
     FetchPartition,
     FetchRequest,
@@ -45,7 +47,7 @@ class Response(NamedTuple):
     """What came for a request: its kind, its place among the requests of the connection, and what it says.
 
     ``value`` is the base offset of an append, the bytes of records of a fetch, the end of the log of a query; None for
-    an error.
+    an error, and 0 for a commit.
     """
 
     kind: str
@@ -70,6 +72,10 @@ class WirePeer:
 
     def query(self) -> bytes:
         """A request for the end of partition 0."""
+        raise NotImplementedError
+
+    def commit(self, offset: int) -> bytes:
+        """A commit for partition 0, of a group without members."""
         raise NotImplementedError
 
     async def receive(self) -> Response:
@@ -107,6 +113,9 @@ class NativePeer(WirePeer):
     def query(self) -> bytes:
         return self._frame("query", OffsetsRequest([OffsetsPartition(TOPIC, 0)]))
 
+    def commit(self, offset: int) -> bytes:
+        return self._frame("commit", CommitOffsetsRequest("group", [CommitOffset(TOPIC, 0, offset)]))
+
     async def receive(self) -> Response:
         frame = await self._peer.receive()
         header = frame.header
@@ -114,8 +123,9 @@ class NativePeer(WirePeer):
         kind = "none" if number is None else self.kinds[number]
         if "error" in header:
             return Response(kind, -1 if number is None else number, None)
-        [result] = header["partitions"]
-        value = {"append": result.get("base_offset"), "query": result.get("latest"), "fetch": len(frame.payload)}[kind]
+        [result] = header["offsets" if kind == "commit" else "partitions"]
+        values = {"append": result.get("base_offset"), "query": result.get("latest"), "fetch": len(frame.payload)}
+        value = values.get(kind, 0)
         return Response(kind, number, None if "error" in result else value)
 
 
@@ -144,6 +154,12 @@ class KafkaWirePeer(WirePeer):
     def query(self) -> bytes:
         return self._frame("query", kafka_peer.latest(TOPIC, 0), 5)
 
+    def commit(self, offset: int) -> bytes:
+        cls = messages.OffsetCommitRequest
+        partition = cls.OffsetCommitRequestPartition(committed_offset=offset)
+        topic = cls.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+        return self._frame("commit", cls(group_id="group", topics=[topic]), 8)
+
     async def receive(self) -> Response:
         number, kind = self._received, self.kinds[self._received]
         self._received += 1
@@ -151,6 +167,9 @@ class KafkaWirePeer(WirePeer):
             [(code, value)] = kafka_peer.results(await self._peer.receive(messages.ProduceResponse))
         elif kind == "fetch":
             [(code, _, value)] = kafka_peer.found(await self._peer.receive(messages.FetchResponse))
+        elif kind == "commit":
+            [told] = (await self._peer.receive(messages.OffsetCommitResponse)).topics[0].partitions
+            code, value = told.error_code, 0
         else:
             [item] = (await self._peer.receive(messages.ListOffsetsResponse)).topics[0].partitions
             code, value = item.error_code, item.offset

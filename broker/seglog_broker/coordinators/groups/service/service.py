@@ -109,6 +109,7 @@ class GroupService:
         self.with_members = members.with_members
         self.consumer_heartbeat = members.consumer_heartbeat
         self.end_waits = self._runtime.end_waits
+        self.write_decided = self._topic.write_wanted
 
     async def run(self) -> None:
         """Load groups, then write, expire and wake them, until cancelled."""

@@ -136,6 +136,7 @@ class TransactionService:
         self.markers = MarkerWriter(*common, idle_writers, groups)
         self._commits_held: trio.Event | None = None
         """Set when commits are decided again; None if they are."""
+        self.write_decided = self._topic.write_wanted
         self._ended: dict[str, trio.Event] = {}  # by transactional id: set when the transaction that ends has ended
 
     async def run(self) -> None:
