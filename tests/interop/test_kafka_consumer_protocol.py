@@ -165,47 +165,6 @@ def test_members_go_on_when_the_broker_was_killed(
     assert shared(EVERYTHING, first, second)
 
 
-@pytest.mark.parametrize("client", [CONFLUENT, JAVA])  # franz-go 1.22.2 leaves without its instance id, and is refused
-def test_a_static_member_that_comes_back_has_what_it_had(
-    client: str, broker: Daemon, own: seglog.Client, group: Members
-) -> None:
-    first = group.start(client, TOPIC, group_instance_id="one")
-    second = group.start(client, TOPIC, group_instance_id="two")
-    wait_until("shared", lambda: shared(EVERYTHING, first, second))
-    wait_for_all(own, group, TOPIC)
-    wait_until("at rest", lambda: is_at_rest(broker, 2))
-    before, ids, had = described(broker.kafka_port), member_ids(broker), second.assigned()
-    second.leave()
-    epochs = {member["instance_id"]: member["member_epoch"] for member in described(broker.kafka_port)["members"]}
-    assert epochs == {"one": before["group_epoch"], "two": -2}
-    again = group.start(client, TOPIC, group_instance_id="two")
-    wait_until("it is back", lambda: again.assigned() == had)
-    wait_for_all(own, group, TOPIC)
-    after = described(broker.kafka_port)
-    assert (after["group_state"], after["group_epoch"]) == ("Stable", before["group_epoch"])
-    assert len({*ids} & {*member_ids(broker)}) == 1, "its member id is another one"
-    assert len(group.read()) == 2 * RECORDS_A_ROUND
-
-
-# --- Subscriptions ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("client", [CONFLUENT, JAVA, FRANZ])
-def test_a_regular_expression_finds_topics_that_are_made_later(
-    client: str, broker: Daemon, own: seglog.Client, group: Members
-) -> None:
-    own.create_topic("log-a", 2)
-    reader = group.start(client, "^log-.*")
-    wait_until("the one there is", lambda: reader.assigned() == {("log-a", 0), ("log-a", 1)})
-    own.create_topic("log-b", 2)
-    places = {(topic, number) for topic in ("log-a", "log-b") for number in range(2)}
-    wait_until("the new one", lambda: reader.assigned() == places)
-    wait_for_all(own, group, "log-a", "log-b")
-    [member] = described(broker.kafka_port)["members"]
-    asked = {CONFLUENT: "(^log-.*)", JAVA: "^log-.*", FRANZ: ".*(?:(?:^log-.*)).*"}[client]
-    assert (member["subscribed_topic_names"], member["subscribed_topic_regex"]) == ([], asked)
-
-
 # --- Protocols --------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Kafka's clients over TLS, with certificates of their own, and with each mechanism of SASL.
+"""Kafka's clients over TLS, with certificates of their own, and with each mechanism of SASL; and with each codec.
 
 What they send to a real Kafka that lets them in is in ``kafka_login_captures.json``, and what it answers in
 ``kafka_security_answers.json``.
@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 import pytest
 
 import seglog
+from seglog_protocol.compression import Codec
+from seglog_protocol.record_batch import iter_batches
 from tests.certificates import HOSTS, Certificates, Files, certificates
-from tests.interop.client_programs import PROGRAMS, Program, RefusedError, client
-from tests.interop.clients.conversation import Record
+from tests.interop.client_programs import KAFKA_CLIENTS, client_steps
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.sasl_client import MECHANISMS, unsecured_token, valid_token
 from tests.interop.sasl_conversation import USERS
-from tests.processes import daemon
+from tests.processes import Daemon, daemon
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -42,10 +43,7 @@ UNAWARE: Final = {
 }
 """Why a client does not tell that its token is not accepted."""
 
-CLIENTS: Final = tuple(program for program in PROGRAMS if program.name in REFUSALS)
-"""Spark's connector is Java's client."""
-
-RECORDS: Final[list[Record]] = [(b"key", b"value %d" % number, [], 1_700_000_000_000) for number in range(20)]
+each_client = pytest.mark.parametrize("name", KAFKA_CLIENTS)
 
 
 class Way(NamedTuple):
@@ -68,18 +66,17 @@ WAYS: Final = (
 
 @dataclass(frozen=True)
 class Broker:
-    """The port of each listener, and the native address of the daemon that has it."""
+    """The port of each listener, and the daemon that has it."""
 
     ports: Mapping[str, int]
-    natives: Mapping[str, str]
+    daemons: Mapping[str, Daemon]
     certificates: Certificates
     own: Files
 
 
 LISTENERS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 REAUTH_MS: Final = 2_000
-"""After so much time a login ends on SASL_PLAINTEXT."""
-SECONDS: Final = 7.0
+"""After so much time a login ends on SASL_PLAINTEXT; clients go on for 7 s."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +86,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     issuer = certificates(folder / "certificates")
     server = issuer.issue("broker", *HOSTS)
     ports: dict[str, int] = {}
-    natives: dict[str, str] = {}
+    daemons: dict[str, Daemon] = {}
     with ExitStack() as ends:
         for names, listening, asked in ((LISTENERS, LISTENERS, "none"), (("MUTUAL",), ("SSL",), "required")):
             more = {"ssl.client.auth": asked}
@@ -100,73 +97,82 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
             (ready,) = [event for event in running.logged if event["event"] == "broker_ready"]
             found = [int(address.rsplit(":", 1)[1]) for address in ready["kafka"].split(",")]
             ports |= zip(names, found, strict=True)
-            natives |= dict.fromkeys(names, running.address)
+            daemons |= dict.fromkeys(names, running)
         make_users(ports["PLAINTEXT"])
-        yield Broker(ports, natives, issuer, issuer.issue("alice"))
+        yield Broker(ports, daemons, issuer, issuer.issue("alice"))
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda program: program.name)
-def program(request: pytest.FixtureRequest) -> Program:
-    assert isinstance(request.param, Program)
-    return request.param
-
-
-def create(broker: Broker, way: Way, topic: str) -> str:
-    with seglog.connect(broker.natives[way.listener]) as own:
-        own.create_topic(topic, 1, config={"retention.ms": -1})  # the records are years old
-    return topic
-
-
-def security(broker: Broker, way: Way, password: str = USERS["alice"], token: str | None = None) -> dict[str, str]:
-    """What a client is told, as ``conversation`` has it."""
-    told = {"protocol": "SSL" if way.listener == "MUTUAL" else way.listener}
-    if "SSL" in told["protocol"]:
-        told["authority"] = str(broker.certificates.authority_file)
+def told(
+    broker: Broker,
+    way: Way,
+    name: str,
+    steps: str,
+    password: str = USERS["alice"],
+    token: str | None = None,
+    **more: str,
+) -> dict[str, str]:
+    """What a client says to each of the steps, to a topic that is named after it and the way."""
+    given = {"PROTOCOL": "SSL" if way.listener == "MUTUAL" else way.listener, **more}
+    if "SSL" in given["PROTOCOL"]:
+        given["AUTHORITY"] = str(broker.certificates.authority_file)
     if way.listener == "MUTUAL":
-        told |= {"chain": str(broker.own.chain), "key": str(broker.own.key)}
+        given |= {"CHAIN": str(broker.own.chain), "KEY": str(broker.own.key)}
     if way.mechanism == "OAUTHBEARER":
-        told |= {"mechanism": way.mechanism, "user": "alice", "token": valid_token() if token is None else token}
+        given |= {"MECHANISM": way.mechanism, "USER": "alice", "TOKEN": token or valid_token()}
     elif way.mechanism:
-        told |= {"mechanism": way.mechanism, "user": "alice", "password": password}
-    return told
+        given |= {"MECHANISM": way.mechanism, "USER": "alice", "PASSWORD": password}
+    return client_steps(name, f"127.0.0.1:{broker.ports[way.listener]}", topic_of(name, way), steps, **given)
 
 
+def topic_of(name: str, way: Way) -> str:
+    return f"{name}-{way.listener}-{way.mechanism}"
+
+
+@each_client
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_a_client_produces_and_consumes(broker: Broker, program: Program, way: Way) -> None:
-    topic = create(broker, way, f"{program.name}-{way.listener}-{way.mechanism}")
-    with client(program, f"127.0.0.1:{broker.ports[way.listener]}", security(broker, way)) as running:
-        running.login()
-        assert running.produce(topic, 0, RECORDS, acks="all", codec="none") == 0
-        if program.consumes:
-            assert running.consume(topic, 0, 0, len(RECORDS)) == [(at, *sent) for at, sent in enumerate(RECORDS)]
-        assert running.read_as_member(topic, f"{topic}-group", len(RECORDS)) == [(0, at) for at in range(len(RECORDS))]
+def test_a_client_produces_and_consumes(broker: Broker, name: str, way: Way) -> None:
+    """With each codec, beside what ours has produced with it."""
+    topic, codecs = topic_of(name, way), KAFKA_CLIENTS[name].split()
+    with seglog.connect(broker.daemons[way.listener].address) as own:
+        own.create_topic(topic)
+        for codec in codecs:
+            with own.producer(topic, compression=codec) as producer:
+                for _ in range(3):
+                    producer.send(b"v" * 1000, key=b"k")
+        given = {"CODECS": " ".join(codecs), "RECORDS": str(6 * len(codecs))}
+        found = told(broker, way, name, "login produce group", **given)
+        assert found == dict.fromkeys(found, "")
+        with own.consumer(topic) as consumer:
+            assert [(record.key, record.value) for record in consumer] == [(b"k", b"v" * 1000)] * 6 * len(codecs)
+        (committed,) = own.group_offsets(topic)
+        assert committed.offset == 6 * len(codecs)
+    (path,) = (broker.daemons[way.listener].directory / f"{topic}-0").glob("*.log")
+    batches = [header for header, _ in iter_batches(memoryview(path.read_bytes()))]
+    ours, theirs = ({b.codec for b in batches if (b.base_offset < 3 * len(codecs)) == mine} for mine in (True, False))
+    assert ours == theirs == {Codec[codec.upper()] for codec in codecs}
 
 
+@each_client
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_client_goes_on_beyond_the_end_of_its_session(broker: Broker, program: Program, mechanism: str) -> None:
+def test_a_client_goes_on_beyond_the_end_of_its_session(broker: Broker, name: str, mechanism: str) -> None:
     way = Way("SASL_PLAINTEXT", mechanism)
-    topic = create(broker, way, f"{program.name}-{mechanism}")
-    with client(program, f"127.0.0.1:{broker.ports[way.listener]}", security(broker, way)) as running:
-        sent = 0
-        while sent <= SECONDS:  # once, but on a busy machine
-            sent += running.keep_on(topic, SECONDS)
-    with seglog.connect(broker.natives[way.listener]) as own:
-        assert own.offsets(topic)[0].latest >= sent
+    with seglog.connect(broker.daemons[way.listener].address) as own:
+        own.create_topic(topic_of(name, way), exist_ok=True)
+    assert told(broker, way, name, "go_on") == {"go_on": ""}
 
 
+@each_client
 @pytest.mark.parametrize("way", [way for way in WAYS if way.mechanism], ids=lambda way: way.name)
-def test_a_wrong_password_is_told_as_such(broker: Broker, program: Program, way: Way) -> None:
-    if way.mechanism == "OAUTHBEARER" and program.name in UNAWARE:
-        pytest.skip(f"{program.name} {UNAWARE[program.name]}")
-    wrong = security(broker, way, password="wrong", token=unsecured_token(sub="alice", iat=1, exp=2))
-    with client(program, f"127.0.0.1:{broker.ports[way.listener]}", wrong) as running:
-        with pytest.raises(RefusedError) as refused:
-            running.login()
-        assert re.search(REFUSALS[program.name], str(refused.value)), refused.value
-        assert "wrong" not in str(refused.value)
+def test_a_wrong_password_is_told_as_such(broker: Broker, name: str, way: Way) -> None:
+    if way.mechanism == "OAUTHBEARER" and name in UNAWARE:
+        pytest.skip(f"{name} {UNAWARE[name]}")
+    expired = unsecured_token(sub="alice", iat=1, exp=2)
+    refused = told(broker, way, name, "login", password="wrong", token=expired)["login"]
+    assert re.search(REFUSALS[name], refused), refused
+    assert "wrong" not in refused
 
 
-def test_a_client_without_a_certificate_is_refused_where_one_is_required(broker: Broker, program: Program) -> None:
-    told = {"protocol": "SSL", "authority": str(broker.certificates.authority_file)}
-    with client(program, f"127.0.0.1:{broker.ports['MUTUAL']}", told) as running, pytest.raises(RefusedError):
-        running.login()
+@each_client
+def test_a_client_without_a_certificate_is_refused_where_one_is_required(broker: Broker, name: str) -> None:
+    given = {"PROTOCOL": "SSL", "AUTHORITY": str(broker.certificates.authority_file)}
+    assert client_steps(name, f"127.0.0.1:{broker.ports['MUTUAL']}", "t", "login", **given)["login"] != ""

@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from seglog_protocol.kafka import Response, messages, read_request, read_request_header, read_response, write_request
-from tests.interop.kafka_login_captures import AUTHENTICATE, CAPTURES, CLIENTS, HANDSHAKE, api_of
+from tests.interop.client_programs import KAFKA_CLIENTS
+from tests.interop.kafka_login_captures import AUTHENTICATE, CAPTURES, HANDSHAKE, api_of
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.sasl_client import MECHANISMS, SCRAM, client_final
@@ -84,11 +85,11 @@ def replay(port: int, mechanism: str) -> Iterator[Replay]:
 
 
 def test_every_client_and_mechanism_is_captured() -> None:
-    assert {client: [*kept] for client, kept in KEPT.items()} == {client: [*MECHANISMS] for client in CLIENTS}
+    assert {client: [*kept] for client, kept in KEPT.items()} == {client: [*MECHANISMS] for client in KAFKA_CLIENTS}
 
 
 @each_case("mechanism", MECHANISMS)
-@each_case("client", CLIENTS)
+@each_case("client", KAFKA_CLIENTS)
 def test_a_client_is_let_in_by_what_it_sent(port: int, client: str, mechanism: str) -> None:
     frames = [bytes.fromhex(frame) for frame in KEPT[client][mechanism]]
     apis = [api_of(frame)[0] for frame in frames]

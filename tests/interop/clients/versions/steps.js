@@ -1,9 +1,12 @@
-// The four steps of client_versions.py by a client in JavaScript. Arguments: SERVER NAME LIBRARY, in the folder of its packages.
+// Steps of client_programs.steps_told by a client in JavaScript. Arguments: SERVER NAME LIBRARY, in the folder of its packages.
 'use strict'
 
+const fs = require('node:fs')
 const path = require('node:path')
 
 const [server, name, library] = process.argv.slice(2)
+const told = (key, byDefault) => process.env[`INTEROP_${key}`] || byDefault
+const VALUE = 'v'.repeat(1000)
 const load = (module) => import(require.resolve(module, { paths: [process.cwd()] }))
 const SECONDS = 30
 
@@ -12,10 +15,29 @@ function within (promise) {
   return Promise.race([promise, late])
 }
 
+// How kafkajs connects, as the environment says.
+function connecting () {
+  const file = (key) => (told(key) ? fs.readFileSync(told(key), 'utf8') : undefined)
+  const mechanism = told('MECHANISM', '').toLowerCase()
+  const login = told('TOKEN')
+    ? { mechanism, oauthBearerProvider: async () => ({ value: told('TOKEN') }) }
+    : { mechanism, username: told('USER'), password: told('PASSWORD') }
+  return {
+    ...(told('AUTHORITY') ? { ssl: { ca: [file('AUTHORITY')], cert: file('CHAIN'), key: file('KEY') } } : {}),
+    ...(mechanism ? { sasl: login } : {})
+  }
+}
+
 async function kafkajs () {
-  const { Kafka, logLevel } = require(path.join(process.cwd(), 'node_modules', 'kafkajs'))
-  const kafka = new Kafka({ brokers: [server], clientId: 'steps', logLevel: logLevel.NOTHING, retry: { retries: 3 } })
-  const message = { topic: name, messages: [{ key: 'k', value: 'v' }] }
+  const required = (module) => require(path.join(process.cwd(), 'node_modules', module))
+  const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = required('kafkajs')
+  const kafka = new Kafka({
+    brokers: [server], clientId: 'steps', logLevel: logLevel.NOTHING, retry: { retries: 3 }, ...connecting()
+  })
+  const codecs = told('CODECS', 'none').split(' ')
+  if (codecs.includes('snappy')) CompressionCodecs[CompressionTypes.Snappy] = required('kafkajs-snappy')
+  const types = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
+  const message = { topic: name, messages: [{ key: 'k', value: VALUE }] }
   return {
     async admin () {
       const admin = kafka.admin()
@@ -26,7 +48,25 @@ async function kafkajs () {
     async produce () {
       const producer = kafka.producer()
       await producer.connect()
-      for (let number = 0; number < 3; number++) await producer.send({ acks: -1, ...message })
+      for (const codec of codecs) {
+        for (let number = 0; number < 3; number++) {
+          await producer.send({ acks: -1, compression: types[codec], ...message })
+        }
+      }
+      await producer.disconnect()
+    },
+    async login () {
+      const admin = kafka.admin()
+      await admin.connect()
+      await admin.disconnect()
+    },
+    async go_on () {
+      const producer = kafka.producer()
+      await producer.connect()
+      for (const end = Date.now() + 7000; Date.now() < end;) { // longer than a session
+        await producer.send({ acks: -1, ...message })
+        await new Promise((resolve) => setTimeout(resolve, 100))
+      }
       await producer.disconnect()
     },
     async group () {
@@ -36,7 +76,11 @@ async function kafkajs () {
       let found = 0
       await new Promise((resolve, reject) => {
         consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
-        consumer.run({ eachMessage: async () => { if (++found === 3) resolve() } }).catch(reject)
+        const eachMessage = async ({ message: { key, value } }) => {
+          if (String(key) !== 'k' || String(value) !== VALUE) reject(new Error('another record'))
+          if (++found === Number(told('RECORDS', '3'))) resolve()
+        }
+        consumer.run({ eachMessage }).catch(reject)
       })
       await consumer.disconnect()
     },
@@ -93,10 +137,10 @@ async function platformatic () {
 
 async function main () {
   const steps = await (library === 'kafkajs' ? kafkajs() : platformatic())
-  for (const [step, run] of Object.entries(steps)) {
+  for (const step of told('STEPS', 'admin produce group transaction').split(' ')) {
     let outcome = ''
     try {
-      outcome = (await within(run())) || ''
+      outcome = (await within(steps[step]())) || ''
     } catch (error) {
       const cause = error.errors && error.errors.length ? error.errors[error.errors.length - 1] : error
       outcome = `${cause.name} ${cause.message}`.replace(/\s+/g, ' ')

@@ -1,53 +1,100 @@
-"""The four steps of ``client_versions`` by a client in Python. Arguments: SERVER NAME LIBRARY."""
+"""Steps of ``client_programs.steps_told`` by a client in Python. Arguments: SERVER NAME LIBRARY."""
 
 import asyncio
 import functools
+import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SERVER, NAME, LIBRARY = sys.argv[1:]
 SECONDS = 30
+STEPS = os.environ.get("INTEROP_STEPS", "admin produce group transaction").split()
+CODECS = os.environ.get("INTEROP_CODECS", "none").split()
+RECORDS = int(os.environ.get("INTEROP_RECORDS", "3"))
+GOING_ON_SECONDS = 7
+VALUE = b"v" * 1000
 
 
 class AbsentFeatureError(Exception):
     """The client has nothing of the kind."""
 
 
+def security(**names: str) -> dict[str, Any]:
+    """What the environment says about the connection, by the client's names for it."""
+    return {
+        name: os.environ[f"INTEROP_{key.upper()}"]
+        for key, name in names.items()
+        if f"INTEROP_{key.upper()}" in os.environ
+    }
+
+
+@contextmanager
+def logged_errors(logger: str) -> Iterator[None]:
+    """For clients whose error says that there is no connection, and only their log why: an error has those lines."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(logger).addHandler(handler)
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"{error}: {'; '.join(lines)}") from error
+
+
+def going_on() -> Iterator[None]:
+    """Ten turns a second, for longer than a session lasts."""
+    end = time.monotonic() + GOING_ON_SECONDS
+    while time.monotonic() < end:
+        yield
+        time.sleep(0.1)
+
+
 def kafka_python() -> dict[str, Callable[[], object]]:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
     from kafka.admin import NewTopic
 
+    server: dict[str, Any] = {"bootstrap_servers": SERVER} | security(
+        protocol="security_protocol", authority="ssl_cafile", chain="ssl_certfile", key="ssl_keyfile",
+        mechanism="sasl_mechanism", user="sasl_plain_username", password="sasl_plain_password",
+    )  # fmt: skip
+    if "INTEROP_TOKEN" in os.environ:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        server["sasl_oauth_token_provider"] = type("_", (AbstractTokenProvider,), {"token": _token})()
+
     def admin() -> None:
-        client = KafkaAdminClient(bootstrap_servers=SERVER)
+        client = KafkaAdminClient(**server)
         client.create_topics([NewTopic(NAME, 1, 1)])
         client.close()
 
     def produce() -> None:
-        producer = KafkaProducer(bootstrap_servers=SERVER, acks="all")
-        for _ in range(3):
-            producer.send(NAME, b"v", b"k").get(SECONDS)
-        producer.close()
+        for codec in CODECS:
+            producer = KafkaProducer(**server, acks="all", compression_type=None if codec == "none" else codec)
+            for _ in range(3):
+                producer.send(NAME, VALUE, b"k").get(SECONDS)
+            producer.close()
 
     def group() -> None:
         consumer = KafkaConsumer(
             NAME,
-            bootstrap_servers=SERVER,
+            **server,
             group_id=NAME,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             consumer_timeout_ms=SECONDS * 1000,
         )
-        found = sum(1 for _, _ in zip(range(3), consumer, strict=False))
-        assert found == 3, f"{found} of 3 records in {SECONDS} s"
+        check([(record.key, record.value) for _, record in zip(range(RECORDS), consumer, strict=False)])
         consumer.commit()
         consumer.close()
 
     def transaction() -> None:
         if not hasattr(KafkaProducer, "begin_transaction"):
             raise AbsentFeatureError
-        producer = KafkaProducer(bootstrap_servers=SERVER, transactional_id=NAME)
+        producer = KafkaProducer(**server, transactional_id=NAME)
         producer.init_transactions()
         for number in range(3):
             producer.begin_transaction()
@@ -55,94 +102,182 @@ def kafka_python() -> dict[str, Callable[[], object]]:
             producer.abort_transaction() if number == 1 else producer.commit_transaction()
         producer.close()
 
-    return {"admin": admin, "produce": produce, "group": group, "transaction": transaction}
+    def login() -> None:
+        """Several times: an answer that comes with the end of the connection is lost on it every so often."""
+        for left in reversed(range(10)):
+            try:
+                with logged_errors("kafka"):
+                    KafkaAdminClient(**server, bootstrap_timeout_ms=4000).close()
+            except RuntimeError as error:
+                if not left or "AuthenticationFailed" in str(error):
+                    raise
+            else:
+                return
+
+    def go_on() -> None:
+        producer = KafkaProducer(**server, acks="all")
+        for _ in going_on():
+            producer.send(NAME, VALUE).get(SECONDS)
+        producer.close()
+
+    return {step.__name__: step for step in (admin, produce, group, transaction, login, go_on)}
 
 
 def aiokafka() -> dict[str, Callable[[], object]]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+    def server() -> dict[str, Any]:
+        """For a loop that runs: the provider of tokens looks for one."""
+        found = {"bootstrap_servers": SERVER} | security(
+            protocol="security_protocol", mechanism="sasl_mechanism",
+            user="sasl_plain_username", password="sasl_plain_password",
+        )  # fmt: skip
+        files = security(authority="cafile", chain="certfile", key="keyfile")
+        if files:
+            from aiokafka.helpers import create_ssl_context
+
+            found["ssl_context"] = create_ssl_context(**files)
+        if "INTEROP_TOKEN" in os.environ:
+            from aiokafka.abc import AbstractTokenProvider
+
+            async def token(_: object) -> str:
+                return _token()
+
+            found["sasl_oauth_token_provider"] = type("_", (AbstractTokenProvider,), {"token": token})()
+        return found
+
     async def admin() -> None:
-        client = AIOKafkaAdminClient(bootstrap_servers=SERVER)
+        client = AIOKafkaAdminClient(**server())
         await client.start()
         await client.create_topics([NewTopic(NAME, 1, 1)])
         await client.close()
 
     async def produce() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=SERVER, acks="all") as producer:
-            for _ in range(3):
-                await producer.send_and_wait(NAME, b"v", b"k")
+        for codec in CODECS:
+            chosen = {} if codec == "none" else {"compression_type": codec}
+            async with AIOKafkaProducer(**server(), acks="all", **chosen) as producer:
+                for _ in range(3):
+                    await producer.send_and_wait(NAME, VALUE, b"k")
 
     async def group() -> None:
         settings: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-        async with AIOKafkaConsumer(NAME, bootstrap_servers=SERVER, group_id=NAME, **settings) as consumer:
-            for _ in range(3):
-                await asyncio.wait_for(consumer.getone(), SECONDS)
+        async with AIOKafkaConsumer(NAME, **server(), group_id=NAME, **settings) as consumer:
+            found = [await asyncio.wait_for(consumer.getone(), SECONDS) for _ in range(RECORDS)]
+            check([(record.key, record.value) for record in found])
             await consumer.commit()
 
     async def transaction() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=SERVER, transactional_id=NAME) as producer:
+        async with AIOKafkaProducer(**server(), transactional_id=NAME) as producer:
             for number in range(3):
                 await producer.begin_transaction()
                 await producer.send_and_wait(NAME, b"v", b"k")
                 await (producer.abort_transaction() if number == 1 else producer.commit_transaction())
 
+    async def login() -> None:
+        with logged_errors("aiokafka"):
+            async with AIOKafkaProducer(**server()):
+                pass
+
+    async def go_on() -> None:
+        async with AIOKafkaProducer(**server(), acks="all") as producer:
+            for _ in going_on():
+                await producer.send_and_wait(NAME, VALUE)
+
     def ended(step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         asyncio.run(asyncio.wait_for(step(), 2 * SECONDS))
 
-    steps = {"admin": admin, "produce": produce, "group": group, "transaction": transaction}
-    return {name: functools.partial(ended, step) for name, step in steps.items()}
+    steps = (admin, produce, group, transaction, login, go_on)
+    return {step.__name__: functools.partial(ended, step) for step in steps}
 
 
 def confluent_kafka() -> dict[str, Callable[[], object]]:
     from confluent_kafka import Consumer, KafkaException, Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
+    refused: list[Any] = []  # librdkafka tries again after each, and the call in hand says that it took too long
+    server: dict[str, Any] = {"bootstrap.servers": SERVER, "error_cb": refused.append} | security(
+        protocol="security.protocol", authority="ssl.ca.location", chain="ssl.certificate.location",
+        key="ssl.key.location", mechanism="sasl.mechanisms", user="sasl.username", password="sasl.password",
+    )  # fmt: skip
+    if "INTEROP_TOKEN" in os.environ:
+        server["oauth_cb"] = lambda _: (_token(), time.time() + 600)
+
     def admin() -> None:
-        client = AdminClient({"bootstrap.servers": SERVER})
+        client = AdminClient(server)
         client.create_topics([NewTopic(NAME, 1, 1)])[NAME].result(SECONDS)
 
     def send(producer: Any) -> None:
         failed: list[Any] = []
-        producer.produce(NAME, b"v", b"k", callback=lambda error, _: failed.append(error) if error else None)
+        producer.produce(NAME, VALUE, b"k", callback=lambda error, _: failed.append(error) if error else None)
         left = producer.flush(SECONDS)
         if failed or left:
             raise KafkaException(*failed or ("not delivered",))
 
     def produce() -> None:
-        producer = Producer({"bootstrap.servers": SERVER, "message.timeout.ms": SECONDS * 1000})
-        for _ in range(3):
-            send(producer)
+        for codec in CODECS:
+            producer = Producer(server | {"compression.type": codec, "message.timeout.ms": SECONDS * 1000})
+            for _ in range(3):
+                send(producer)
 
     def group() -> None:
         settings = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
-        consumer = Consumer({"bootstrap.servers": SERVER, "group.id": NAME, **settings})
+        consumer = Consumer(server | {"group.id": NAME, **settings})
         consumer.subscribe([NAME])
-        end, found = time.monotonic() + SECONDS, 0
-        while found < 3 and time.monotonic() < end:
+        found: list[Any] = []
+        end = time.monotonic() + SECONDS
+        while len(found) < RECORDS and time.monotonic() < end:
             message = consumer.poll(1)
-            found += message is not None and message.error() is None
-        assert found == 3, f"{found} of 3 records in {SECONDS} s"
+            if message is not None and message.error() is None:
+                found.append((message.key(), message.value()))
+        check(found)
         consumer.commit(asynchronous=False)
         consumer.close()
 
     def transaction() -> None:
-        producer = Producer({"bootstrap.servers": SERVER, "transactional.id": NAME})
+        producer = Producer(server | {"transactional.id": NAME})
         producer.init_transactions(SECONDS)
         for number in range(3):
             producer.begin_transaction()
             send(producer)
             producer.abort_transaction(SECONDS) if number == 1 else producer.commit_transaction(SECONDS)
 
-    return {"admin": admin, "produce": produce, "group": group, "transaction": transaction}
+    def login() -> None:
+        producer, end = Producer(server), time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            producer.poll(0.1)
+            for error in refused:
+                raise KafkaException(error)
+            try:
+                producer.list_topics(timeout=0.5)
+            except KafkaException:
+                continue
+            return
+        raise TimeoutError("no login")
+
+    def go_on() -> None:
+        producer = Producer(server | {"message.timeout.ms": SECONDS * 1000})
+        for _ in going_on():
+            send(producer)
+
+    return {step.__name__: step for step in (admin, produce, group, transaction, login, go_on)}
+
+
+def _token(_: object = None) -> str:
+    return os.environ["INTEROP_TOKEN"]
+
+
+def check(found: list[tuple[bytes, bytes]]) -> None:
+    """The records that were read are those that were produced."""
+    assert len(found) == RECORDS, f"{len(found)} of {RECORDS} records in {SECONDS} s"
+    assert set(found) == {(b"k", VALUE)}
 
 
 def main() -> None:
-    for name, step in {"kafka-python": kafka_python, "aiokafka": aiokafka, "confluent-kafka": confluent_kafka}[
-        LIBRARY
-    ]().items():
+    steps = {"kafka-python": kafka_python, "aiokafka": aiokafka, "confluent-kafka": confluent_kafka}[LIBRARY]()
+    for name in STEPS:
         try:
-            step()
+            steps[name]()
             outcome = ""
         except AbsentFeatureError:
             outcome = "-"

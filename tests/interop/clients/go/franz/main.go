@@ -1,160 +1,171 @@
-// franz-go, as conversation.py has it. Argument: the server.
+// Steps of client_programs.steps_told by franz-go. Arguments: SERVER NAME.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
-
-	"interop/conversation"
 )
 
-var server = os.Args[1]
-var security = conversation.Connecting()
+var server, name = os.Args[1], os.Args[2]
+var value = strings.Repeat("v", 1000)
+
+// told is what the environment says, or by default.
+func told(key, byDefault string) string {
+	if text, ok := os.LookupEnv("INTEROP_" + key); ok {
+		return text
+	}
+	return byDefault
+}
+
+func secured() *tls.Config {
+	authority, err := os.ReadFile(told("AUTHORITY", ""))
+	if err != nil {
+		panic(err)
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authority)
+	if key := told("KEY", ""); key != "" {
+		own, err := tls.LoadX509KeyPair(told("CHAIN", ""), key)
+		if err != nil {
+			panic(err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config
+}
 
 func client(options ...kgo.Opt) *kgo.Client {
-	options = append(options, kgo.SeedBrokers(server))
-	if config := security.TLS(); config != nil {
-		options = append(options, kgo.DialTLSConfig(config))
+	if told("AUTHORITY", "") != "" {
+		options = append(options, kgo.DialTLSConfig(secured()))
 	}
-	switch security.Mechanism {
+	user, password := told("USER", ""), told("PASSWORD", "")
+	switch told("MECHANISM", "") {
 	case "PLAIN":
-		options = append(options, kgo.SASL(plain.Auth{User: security.User, Pass: security.Password}.AsMechanism()))
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
 	case "SCRAM-SHA-256":
-		options = append(options, kgo.SASL(scram.Auth{User: security.User, Pass: security.Password}.AsSha256Mechanism()))
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
-		options = append(options, kgo.SASL(scram.Auth{User: security.User, Pass: security.Password}.AsSha512Mechanism()))
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
 	case "OAUTHBEARER":
-		options = append(options, kgo.SASL(oauth.Auth{Token: security.Token}.AsMechanism()))
+		options = append(options, kgo.SASL(oauth.Auth{Token: told("TOKEN", "")}.AsMechanism()))
 	}
-	made, err := kgo.NewClient(options...)
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(server), kgo.DefaultProduceTopic(name))...)
 	if err != nil {
 		panic(err)
 	}
 	return made
 }
 
-func main() { conversation.Serve(do) }
-
-func do(step *conversation.Step) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), conversation.Timeout)
-	defer cancel()
-	switch step.Do {
-	case "produce":
-		return produce(ctx, step)
-	case "consume":
-		return consume(ctx, step)
-	case "group":
-		return group(ctx, step)
+func admin(within context.Context) error {
+	own := client()
+	defer own.Close()
+	request := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, 1, 1
+	request.Topics = append(request.Topics, topic)
+	answer, err := request.RequestWith(within, own)
+	if err != nil {
+		return err
 	}
-	if step.Do == "keep_on" {
-		return keepOn(step)
-	}
-	if step.Do == "login" {
-		own := client()
-		defer own.Close()
-		return nil, own.Ping(ctx)
-	}
-	return nil, fmt.Errorf("no step %q", step.Do)
+	return kerr.ErrorForCode(answer.Topics[0].ErrorCode)
 }
 
-func produce(ctx context.Context, step *conversation.Step) (any, error) {
+func produce(within context.Context) error {
 	codecs := map[string]kgo.CompressionCodec{
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
 		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 	}
-	acks := map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
-	options := []kgo.Opt{
-		kgo.RequiredAcks(acks[step.Acks]),
-		kgo.ProducerBatchCompression(codecs[step.Codec]),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(100 * time.Millisecond),
-	}
-	if !step.Idempotent {
-		options = append(options, kgo.DisableIdempotentWrite())
-	}
-	producer := client(options...)
-	defer producer.Close()
-	var records []*kgo.Record
-	for _, each := range step.Records() {
-		record := &kgo.Record{
-			Topic: step.Topic, Partition: step.Partition, Key: each.Key, Value: each.Value,
-			Timestamp: time.UnixMilli(each.Timestamp),
-		}
-		for _, header := range each.Headers {
-			record.Headers = append(record.Headers, kgo.RecordHeader{Key: header.Name, Value: header.Value})
-		}
-		records = append(records, record)
-	}
-	first, err := producer.ProduceSync(ctx, records...).First()
-	if err != nil || step.Acks == "0" {
-		return nil, err
-	}
-	return first.Offset, nil
-}
-
-func keepOn(step *conversation.Step) (any, error) {
-	end := time.Now().Add(time.Duration(step.Seconds * float64(time.Second)))
-	producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	defer producer.Close()
-	sent := 0
-	for time.Now().Before(end) {
-		ctx, cancel := context.WithTimeout(context.Background(), conversation.Timeout)
-		err := producer.ProduceSync(ctx, &kgo.Record{Topic: step.Topic, Value: []byte("value")}).FirstErr()
-		cancel()
+	for _, codec := range strings.Fields(told("CODECS", "none")) {
+		own := client(kgo.ProducerBatchCompression(codecs[codec]))
+		record := func() *kgo.Record { return kgo.KeyStringRecord("k", value) }
+		err := own.ProduceSync(within, record(), record(), record()).FirstErr()
+		own.Close()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		sent++
-		time.Sleep(100 * time.Millisecond)
 	}
-	return sent, nil
+	return nil
 }
 
-func consume(ctx context.Context, step *conversation.Step) (any, error) {
-	place := map[string]map[int32]kgo.Offset{step.Topic: {step.Partition: kgo.NewOffset().At(step.Offset)}}
-	consumer := client(kgo.ConsumePartitions(place))
-	defer consumer.Close()
-	var found []conversation.Record
-	for len(found) < step.Count {
-		fetches := consumer.PollRecords(ctx, step.Count-len(found))
+func group(within context.Context) error {
+	own := client(kgo.ConsumerGroup(name), kgo.ConsumeTopics(name), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer own.Close()
+	records, _ := strconv.Atoi(told("RECORDS", "3"))
+	for found := 0; found < records; {
+		fetches := own.PollFetches(within)
 		if err := fetches.Err(); err != nil {
-			return nil, err
+			return err
 		}
-		for _, each := range fetches.Records() {
-			record := conversation.Record{
-				Offset: each.Offset, Key: each.Key, Value: each.Value, Timestamp: each.Timestamp.UnixMilli(),
+		for _, record := range fetches.Records() {
+			if string(record.Key) != "k" || string(record.Value) != value {
+				return fmt.Errorf("another record: %s", record.Key)
 			}
-			for _, header := range each.Headers {
-				record.Headers = append(record.Headers, conversation.Header{Name: header.Key, Value: header.Value})
-			}
-			found = append(found, record)
+			found++
 		}
 	}
-	return conversation.Packed(found), nil
+	return own.CommitUncommittedOffsets(within)
 }
 
-func group(ctx context.Context, step *conversation.Step) (any, error) {
-	consumer := client(
-		kgo.ConsumerGroup(step.Group), kgo.ConsumeTopics(step.Topic), kgo.DisableAutoCommit(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-	)
-	defer consumer.Close()
-	found := [][2]int64{}
-	for len(found) < step.Count {
-		fetches := consumer.PollRecords(ctx, step.Count-len(found))
-		if err := fetches.Err(); err != nil {
-			return nil, err
+func transaction(within context.Context) error {
+	own := client(kgo.TransactionalID(name))
+	defer own.Close()
+	for number := 0; number < 3; number++ {
+		if err := own.BeginTransaction(); err != nil {
+			return err
 		}
-		for _, each := range fetches.Records() {
-			found = append(found, [2]int64{int64(each.Partition), each.Offset})
+		if err := own.ProduceSync(within, kgo.StringRecord("v")).FirstErr(); err != nil {
+			return err
+		}
+		if err := own.EndTransaction(within, kgo.TransactionEndTry(number != 1)); err != nil {
+			return err
 		}
 	}
-	return found, consumer.CommitUncommittedOffsets(ctx)
+	return nil
+}
+
+func login(within context.Context) error {
+	own := client()
+	defer own.Close()
+	return own.Ping(within)
+}
+
+// goOn produces for longer than a session lasts.
+func goOn(within context.Context) error {
+	own := client()
+	defer own.Close()
+	for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err := own.ProduceSync(within, kgo.StringRecord(value)).FirstErr(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func main() {
+	steps := map[string]func(context.Context) error{
+		"admin": admin, "produce": produce, "group": group, "transaction": transaction, "login": login, "go_on": goOn,
+	}
+	for _, step := range strings.Fields(told("STEPS", "admin produce group transaction")) {
+		within, stop := context.WithTimeout(context.Background(), 30*time.Second)
+		outcome := ""
+		if err := steps[step](within); err != nil {
+			outcome = strings.Join(strings.Fields(err.Error()), " ")
+		}
+		stop()
+		fmt.Printf("%s\t%s\n", step, outcome)
+	}
 }
