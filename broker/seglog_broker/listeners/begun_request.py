@@ -1,4 +1,7 @@
-"""The request of a connection that began in its turn and waits without a task, until what it decided is durable."""
+"""The request of a connection that began in its turn and waits without a task, until what it decided is durable.
+
+What else it waits for, it waits for in a task.
+"""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -9,8 +12,8 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime.begun import Begun, ResultT, Signal
 
-OFFSETS_AT_ONCE: Final = 40
-"""A commit of more topics or partitions does not begin in a turn: others run while it is looked at."""
+BEGUN_BYTES_MAX: Final = 4 * 1024
+"""A larger request does not begin in a turn: its reply may be large."""
 
 
 class BegunRequest:
@@ -28,11 +31,13 @@ class BegunRequest:
         return self._waiting is not None
 
     def begin(self, work: Awaitable[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:
-        """Serve a request by ``work``, which waits for signals alone; ``answer``, now or later, queues the reply."""
+        """Serve a request by ``work``; ``answer``, now or later, queues the reply."""
         connection = self._connection
         begun = Begun(work, self._carry_out)
         if begun.is_done:
             answer(begun)
+        elif begun.wants_task:
+            connection.job = partial(self._rest, begun, answer)
         else:
             self._waiting, self._answered = begun, Signal()
             begun.then = partial(self._go_on, begun, answer)
@@ -55,14 +60,26 @@ class BegunRequest:
 
     def _go_on(self, begun: Begun[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:
         """Answer, and go on with the requests behind it."""
-        connection, self._waiting = self._connection, None
+        connection = self._connection
+        if begun.wants_task:
+            connection.start_soon(partial(self._end, partial(self._rest, begun, answer)))
+            return
         answer(begun)
+        self._waiting = None
         if connection.sender.flush_now():
             connection.release()
         else:
-            connection.start_soon(self._send)
+            connection.start_soon(partial(self._end, partial(flush, connection.sender)))
         self._answered.set()
 
-    async def _send(self) -> None:
+    async def _rest(self, begun: Begun[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:
         await flush(self._connection.sender)
+        await begun.rest()
+        answer(begun)
+        await flush(self._connection.sender)
+
+    async def _end(self, work: Callable[[], Awaitable[None]]) -> None:
+        await work()
+        self._waiting = None
+        self._answered.set()
         self._connection.release()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime.begun import by_task
 from seglog_protocol.errors import SeglogError
 
 AnswerT = TypeVar("AnswerT")
@@ -30,6 +31,8 @@ async def when_durable(
 
     Partitions that are done are removed from ``ends``. Any number of tasks may wait.
     """
+    if ends:
+        await by_task()
     while ends:
         partition, offset = next(iter(ends.items()))
         try:

@@ -14,6 +14,7 @@ import trio
 from seglog_broker.partitions.clock_trust import ClockTrust
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.runtime.begun import by_task
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -58,6 +59,7 @@ class Scheduler:
 
     async def turn(self) -> None:
         """Let other tasks run. Of all requests that wait here, one continues in each turn of the loop."""
+        await by_task()
         async with self._turns:
             await trio.lowlevel.checkpoint()
 

@@ -1,6 +1,7 @@
 """Coroutines that begin within a turn of the sockets, where a task for each request would cost more than the request.
 
-Such a coroutine waits for nothing but a ``Signal``. It goes on within the call that sets this one.
+Such a coroutine goes on within the call that sets the ``Signal`` for which it waits. Before it waits for anything else
+it has a task take over: ``by_task``.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -43,7 +44,10 @@ class Signal:
 
 
 class Begun(Generic[ResultT]):
-    """A coroutine that has begun; ``then``, once there is one, is called when it ends later than in the first turn."""
+    """A coroutine that has begun.
+
+    ``then``, once there is one, is called when it ends, or wants a task, later than in the first turn.
+    """
 
     running: ClassVar["Begun[Any] | None"] = None
     """The one whose code runs just now."""
@@ -55,6 +59,8 @@ class Begun(Generic[ResultT]):
         self._result: ResultT | None = None
         self._error: Exception | None = None
         self.is_done = False
+        self.wants_task = False
+        """Whether ``rest`` is to go on with it."""
         self.then: Callable[[], None] | None = None
         self.go_on()
 
@@ -64,18 +70,26 @@ class Begun(Generic[ResultT]):
             return
         before, Begun.running = Begun.running, self
         try:
-            assert self._work.send(None) is None, "it waits for a signal"
+            assert self._work.send(None) is None, "a task takes over before other waits"
         except StopIteration as done:
             self._result, self.is_done = done.value, True
         except Exception as error:  # noqa: BLE001 - ``result`` raises it
             self._error, self.is_done = error, True
         finally:
             Begun.running = before
-        is_last = self.is_done
+        is_last = self.is_done or self.wants_task
         self._carry_out()
         if is_last and (then := self.then) is not None:
             self.then = None  # which refers to this
             then()
+
+    async def rest(self) -> None:
+        """Run it to its end, where it ``wants_task``."""
+        try:
+            self._result = await _rest(self._work)
+        except Exception as error:  # noqa: BLE001 - ``result`` raises it
+            self._error = error
+        self.is_done = True
 
     def close(self) -> None:
         """End it where it waits: nobody wants its result."""
@@ -89,6 +103,19 @@ class Begun(Generic[ResultT]):
         return self._result  # type: ignore[return-value]  # it is set without an error
 
 
+async def by_task() -> None:
+    """Return in a task: what comes next waits for more than a ``Signal``."""
+    if Begun.running is not None:
+        Begun.running.wants_task = True
+        await _paused()
+
+
 @coroutine
 def _paused() -> Generator[None, None, None]:
     yield
+
+
+@coroutine
+def _rest(work: Coroutine[Any, Any, ResultT]) -> Generator[Any, Any, ResultT]:
+    result: ResultT = yield from work
+    return result

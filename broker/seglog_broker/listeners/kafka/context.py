@@ -130,8 +130,8 @@ class Api(NamedTuple):
     refuse: Callable[[RequestContext, Any, SeglogError], Response] | None = None
     """Makes an error response. Given where ``handle`` may wait for minutes: it is cancelled when the client disconnects
     or the broker stops, which is answered by this."""
-    begins: Callable[[Any], bool] | None = None
-    """Whether ``handle`` waits for nothing but a ``Signal`` for this request, so that it can begin in the turn."""
+    begins: bool = False
+    """Whether ``handle`` has a task take over before it waits for more than a ``Signal``, and may begin without one."""
     repeats: Repeats | None = None
     """Given where clients send the same again and again."""
     changes: Administration | Callable[[Any], Administration] | None = None

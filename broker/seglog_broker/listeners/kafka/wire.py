@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.listeners.begun_request import BegunRequest
+from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.kafka import apis
@@ -369,7 +369,7 @@ class KafkaWire(Wire):
                 self._responses.give_up(api.name, error)
                 return
         connection.spent = budget.TURN
-        if api.begins is not None and api.begins(request):
+        if api.begins and self._size <= BEGUN_BYTES_MAX:
             assert api.handle is not None
             work = api.handle(self._context(header), request)
             self._begun.begin(work, partial(self._answer, api, header))

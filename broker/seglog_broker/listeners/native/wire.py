@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.listeners.begun_request import OFFSETS_AT_ONCE, BegunRequest
+from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.native import hello, slow_requests
 from seglog_broker.listeners.native.fetches import Fetches
@@ -31,6 +31,8 @@ from seglog_protocol.messages import (
     CancelReply,
     CancelRequest,
     CommitOffsetsRequest,
+    EndTransactionRequest,
+    ExtendTransactionRequest,
     FetchRequest,
     Message,
     OffsetsRequest,
@@ -223,9 +225,8 @@ class NativeWire(Wire):
             if outcome.rest is not None:
                 connection.job = partial(end_answer, connection.sender, outcome.rest)
         elif (
-            isinstance(request, CommitOffsetsRequest)
-            and request.transactional_id is None
-            and len(request.offsets) <= OFFSETS_AT_ONCE
+            isinstance(request, CommitOffsetsRequest | ExtendTransactionRequest | EndTransactionRequest)
+            and hello.size_of(frame) <= BEGUN_BYTES_MAX
         ):
             work = self._broker.answer(request)
             self._begun.begin(work, partial(self._queue_answer, counts, opened.request_id, request.api))

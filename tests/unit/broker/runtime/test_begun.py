@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from seglog_broker.runtime.begun import Begun, Signal
+from seglog_broker.runtime.begun import Begun, Signal, by_task
 
 
 async def ended_by(said: list[str], *signals: Signal) -> str:
@@ -92,3 +92,33 @@ async def test_tasks_wait_for_the_same_and_others_run_in_any_case() -> None:
     assert woken == [True, True]
     with trio.testing.assert_checkpoints():
         await signal.wait()
+
+
+async def test_a_task_takes_over_before_what_has_begun_waits_for_more() -> None:
+    async def work(signal: Signal) -> str:
+        await signal.wait()
+        await by_task()
+        assert Begun.running is None
+        await trio.lowlevel.checkpoint()
+        await by_task()  # it is one already
+        raise ValueError("of the task")
+
+    said: list[str] = []
+    signal = Signal()
+    begun = Begun(work(signal), lambda: said.append("carried out"))
+    begun.then = lambda: said.append("wanted")
+    assert not begun.wants_task
+    signal.set()
+    assert (begun.wants_task, begun.is_done, said) == (True, False, ["carried out", "carried out", "wanted"])
+    await begun.rest()
+    with pytest.raises(ValueError, match="of the task"):
+        begun.result()
+
+
+def test_a_wait_for_more_without_a_task_is_an_error() -> None:
+    async def work() -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    begun = Begun(work(), lambda: None)
+    with pytest.raises(AssertionError):
+        begun.result()

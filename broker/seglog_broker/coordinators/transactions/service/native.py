@@ -15,6 +15,7 @@ from seglog_broker.coordinators.transactions.service.service import (
 )
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.begun import by_task
 from seglog_protocol import messages
 from seglog_protocol.errors import InvalidRequestError
 
@@ -91,6 +92,7 @@ class NativeTransactions(Service):
         following = await self._transactions.end(
             request.transactional_id, producer, is_commit=request.commit, version=VERSION
         )
+        await by_task()
         with trio.move_on_after(VISIBLE_SECONDS):
             await self._transactions.ended(request.transactional_id)
         return messages.EndTransactionReply(*following)

@@ -38,6 +38,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime import budget
+from seglog_broker.runtime.begun import by_task
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_protocol.errors import (
     ConcurrentTransactionsError,
@@ -257,6 +258,7 @@ class TransactionService:
     async def _id_if_needed(self, machine: TransactionalId | None) -> int | None:
         """A producer id for the next request, where it may need one."""
         if machine is None or machine.needs_producer_id():
+            await by_task()
             return (await self._new_producer_id()).producer_id
         return None
 
@@ -264,6 +266,7 @@ class TransactionService:
         """What there is of an id, None if it is not known; for a moment this waits for a transaction to be ended."""
         machine = self._runtime.machines.get(transactional_id)
         if machine is not None and machine.facts.state.is_ending:
+            await by_task()
             with trio.move_on_after(ENDED_SECONDS):
                 await self._ended.setdefault(transactional_id, trio.Event()).wait()
             machine = self._runtime.machines.get(transactional_id)
@@ -338,6 +341,7 @@ class TransactionService:
         self.check(transactional_id)
         machine = _known(transactional_id, await self._when_ended(transactional_id))
         if is_commit and self._commits_held is not None:
+            await by_task()
             with trio.move_on_after(ENDED_SECONDS):
                 await self._commits_held.wait()
         facts = machine.facts

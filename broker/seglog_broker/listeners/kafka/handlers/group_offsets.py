@@ -30,7 +30,6 @@ from typing import Any, Final, NamedTuple
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
-from seglog_broker.listeners.begun_request import OFFSETS_AT_ONCE
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns
@@ -76,12 +75,6 @@ async def offset_commit(
         results = context.groups.commit(request.group_id, committer, wanted)
         await answer_commit(context, places, results, _commit_code)
     return response
-
-
-def _is_small(request: messages.OffsetCommitRequest) -> bool:
-    """Whether nothing but the disk is waited for."""
-    partitions = sum([len(topic.partitions) for topic in request.topics])
-    return len(request.topics) <= OFFSETS_AT_ONCE and partitions <= OFFSETS_AT_ONCE
 
 
 async def offsets_to_commit(
@@ -375,7 +368,7 @@ async def offset_delete(
 _COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
 
 APIS: Final = (
-    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, begins=_is_small, repeats=_COMMIT_REPEATS),
+    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, begins=True, repeats=_COMMIT_REPEATS),
     Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
     Api(47, "OffsetDelete", range(1), handle=offset_delete, changes=Administration.GROUPS),
 )

@@ -303,11 +303,11 @@ async def list_all(
 
 
 APIS: Final = (
-    Api(24, "AddPartitionsToTxn", range(4), handle=add_partitions),
-    Api(25, "AddOffsetsToTxn", range(5), handle=add_offsets),
-    Api(26, "EndTxn", range(6), handle=end),
+    Api(24, "AddPartitionsToTxn", range(4), handle=add_partitions, begins=True),
+    Api(25, "AddOffsetsToTxn", range(5), handle=add_offsets, begins=True),
+    Api(26, "EndTxn", range(6), handle=end, begins=True),
     Api(27, "WriteTxnMarkers", range(1, 3), handle=write_markers, changes=Administration.BROKER),
-    Api(28, "TxnOffsetCommit", range(7), handle=txn_offset_commit, repeats=_REPEATS),
+    Api(28, "TxnOffsetCommit", range(7), handle=txn_offset_commit, begins=True, repeats=_REPEATS),
     Api(65, "DescribeTransactions", range(1), handle=describe),
     Api(66, "ListTransactions", range(3), handle=list_all),
 )
