@@ -231,17 +231,6 @@ async def test_a_value_is_reset_to_the_brokers_default(broker: Broker) -> None:
     assert broker.partitions["t", 1].log.config.segment_bytes == 1 << 30
 
 
-async def test_an_alteration_is_there_after_a_stop_and_after_a_power_cut(broker: Broker) -> None:
-    await alter(broker, config={"max.message.bytes": 5000}, reset=["retention.ms"])
-    after = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
-    assert after.directory.registry.topics["t"].config == {"max.message.bytes": "5000", "segment.bytes": "4096"}
-    assert after.partitions["t", 0].log.config.max_message_bytes == 5000
-    after.close()
-    again = open_broker(fs_of(after))
-    assert again.partitions["t", 1].log.config.max_message_bytes == 5000
-    again.close()
-
-
 async def test_the_next_batch_is_held_against_the_new_limit_in_every_partition(broker: Broker) -> None:
     assert [r.error for r in await append(broker, b"x" * 500)] == [None]
     await alter(broker, config={"max.message.bytes": 300})
@@ -251,24 +240,6 @@ async def test_the_next_batch_is_held_against_the_new_limit_in_every_partition(b
         assert refused.error.limit == 300
     await alter(broker, reset=["max.message.bytes"])
     assert [r.error for r in await append(broker, b"x" * 500)] == [None]
-
-
-async def test_a_smaller_segment_size_rolls_at_the_next_append_and_refuses_what_is_larger(broker: Broker) -> None:
-    await append(broker, b"x" * 1000, b"x" * 1000)
-    assert len(broker.partitions["t", 0].log.segments) == 1
-    await alter(broker, config={"segment.bytes": 1500})
-    await append(broker, b"x" * 1000)
-    assert len(broker.partitions["t", 0].log.segments) == 2
-    [refused] = await append(broker, b"x" * 2000)
-    assert isinstance(refused.error, errors.RecordListTooLargeError)
-
-
-async def test_a_topic_that_becomes_compacted_refuses_keyless_records_from_then_on(broker: Broker) -> None:
-    await append(broker, b"keyless")
-    await alter(broker, config={"cleanup.policy": "compact"})
-    [refused] = await append(broker, b"keyless")
-    assert isinstance(refused.error, errors.InvalidRecordError)
-    assert [r.error for r in await append(broker, b"v", key=b"k")] == [None]
 
 
 @pytest.mark.parametrize(
@@ -445,18 +416,6 @@ async def test_a_full_disk_at_any_step_leaves_everything_as_it_was(broker: Broke
     assert [r.error for r in await append(broker, b"v", partition=3)] == [None]
 
 
-async def test_a_disk_without_a_byte_left_refuses_an_alteration_and_serves_on(broker: Broker) -> None:
-    fs = fs_of(broker)
-    await append(broker, b"acked at disk")
-    fs.limit_free_bytes(0)
-    with pytest.raises(errors.StorageError):
-        await alter(broker, config={"max.message.bytes": 5000})
-    assert broker.directory.registry.topics["t"].config == OLD
-    assert stored(broker) == [b"acked at disk"]
-    fs.limit_free_bytes(None)
-    assert (await alter(broker, config={"max.message.bytes": 5000})).config["max.message.bytes"] == "5000"
-
-
 # --- truncate ---------------------------------------------------------------------------------------------------------
 
 
@@ -529,20 +488,6 @@ async def test_each_partition_has_its_own_result(broker: Broker) -> None:
         errors.UnknownPartitionError,
         errors.UnknownTopicError,
     ]
-
-
-async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut(broker: Broker) -> None:
-    """A power cut takes the records, but offsets below the log start are still never given again."""
-    request = messages.AppendRequest([messages.AppendPartition("t", 0, len(batch(b"v")))], "os")
-    for _ in range(3):
-        append_request(broker, request, memoryview(bytearray(batch(b"v"))))
-    await truncate(broker, None)
-    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
-    log = found.partitions["t", 0].log
-    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
-    [result] = await append(found, b"next")
-    assert result.base_offset == 3
-    found.close()
 
 
 async def test_a_crash_during_a_truncation(broker: Broker) -> None:
@@ -644,11 +589,3 @@ async def test_an_explanation_is_refused_for_the_reasons_a_fetch_is(broker: Brok
     for both_or_none in ({}, {"offset": 0, "timestamp": 0}):
         with pytest.raises(errors.InvalidRequestError, match="either to an offset or to a timestamp"):
             explain(broker, **both_or_none)
-
-
-async def test_the_end_and_a_moment_to_come_are_explained_without_a_segment(broker: Broker) -> None:
-    await append(broker, b"v", timestamp=1000)
-    end, moment = explain(broker, 1), explain(broker, timestamp=1001)
-    assert (end.segment, moment.segment, moment.record_offset) == (None, None, None)
-    assert "a fetch waits" in end.why
-    assert moment.why == "no record is at or after 1970-01-01T00:00:01.001Z: a fetch waits at the end"

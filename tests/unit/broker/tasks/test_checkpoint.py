@@ -1,16 +1,12 @@
 """Checkpoints: recovery points, saved state, and a disk that refuses to write them."""
 
-import errno
-
 import trio
-from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.storage.log.partition_state import PartitionState
-from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.unit.broker.tasks.living_broker import (
-    HeldOffload,
     LoopClock,
     TimedDisk,
     Turns,
@@ -46,37 +42,6 @@ async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(f
     fs.operations.clear()
     await trio.sleep(60)
     assert not [operation for operation in fs.operations if "t-0" in operation.path], "nothing new"
-
-
-async def test_a_state_that_cannot_be_saved(fs: TimedDisk, broker: Broker) -> None:
-    """A state that cannot be saved is reported and saved at the next checkpoint and others are saved."""
-    await with_topic(broker, partitions=2)
-    append(broker)
-    append(broker, partition=1)
-    fs.inject(Fault("pwritev", "t-0/seglog-partition.json.tmp", error=errno.ENOSPC))
-    with capture_logs() as logged:
-        await trio.sleep(61)
-    assert [(entry["event"], entry["partition"]) for entry in logged] == [("task_postponed", 0)]
-    assert (remembered(broker), remembered(broker, 1).first_append_ms is not None) == (PartitionState(), True)
-    await trio.sleep(60)
-    assert remembered(broker).first_append_ms is not None
-    assert broker.hello().problems == []
-
-
-async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(clock: LoopClock, fs: TimedDisk) -> None:
-    offload = HeldOffload()
-    async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker)
-        await trio.sleep(59)
-        offload.hold()
-        await trio.sleep(2)
-        assert offload.held == 1
-        log_of(broker).state_file.mark_read_only("an fsync failed")
-        assert remembered(broker) == PartitionState()
-        offload.let_go()
-        await trio.sleep(1)
-        assert remembered(broker).read_only == "an fsync failed"
 
 
 async def test_a_waiting_state_of_a_recreated_topic(clock: LoopClock, fs: TimedDisk) -> None:

@@ -20,7 +20,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_broker.workers.messages import DIED, WorkerError
 from seglog_protocol import messages, segment_files
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from tests.appends import append_batch
 from tests.logs import flip_bit, read_around, verify
 from tests.unit.broker.tasks.living_broker import (
@@ -35,7 +35,6 @@ from tests.unit.broker.tasks.living_broker import (
     fetch,
     living,
     log_of,
-    truncate,
     with_topic,
 )
 
@@ -180,13 +179,6 @@ async def test_the_dirtiest_partition_comes_first(clock: LoopClock, fs: TimedDis
         assert [job.directory for job in offload.jobs] == ["/data/t-2", "/data/t-0"]
 
 
-async def test_topics_without_compaction_are_left_alone(offload: CleaningOffload, empty: Broker) -> None:
-    await with_topic(empty, segment_bytes=1024, min_cleanable_dirty_ratio=0)
-    fill(empty)
-    await trio.sleep(100)
-    assert offload.jobs == []
-
-
 async def test_very_many_partitions_without_compaction_take_few_turns_of_each_look(
     clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
@@ -197,6 +189,7 @@ async def test_very_many_partitions_without_compaction_take_few_turns_of_each_lo
         with Turns() as turns:
             await trio.sleep(seconds)
     assert seconds < turns.count < seconds * partitions / 10
+    assert offload.jobs == []
 
 
 async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
@@ -332,19 +325,6 @@ async def test_the_pause_has_a_longest_length_however_often_it_fails(clock: Loop
         await trio.sleep(RETRY_SECONDS_MAX)
         assert await rounds.clean_next()
         assert is_compacted(broker)
-
-
-async def test_one_partition_that_fails_holds_up_no_other(fs: TimedDisk, empty: Broker) -> None:
-    await with_topic(empty, partitions=2, **COMPACT)
-    fs.inject(Fault("pwritev", lambda path: "t-0" in path and "cleaned" in path, error=errno.EIO, sticky=True))
-    for partition in range(2):
-        fill(empty, partition=partition)
-    await trio.sleep(5)
-    assert checkpoint(fs).keys() == {"t-1"}
-    assert files(fs) == set()
-    fs.heal()
-    await trio.sleep(10)
-    assert checkpoint(fs).keys() == {"t-0", "t-1"}
 
 
 async def test_a_bug_in_a_round_costs_that_partition_its_compaction_and_nothing_else(
@@ -647,57 +627,6 @@ async def test_retention_waits_for_compaction(clock: LoopClock, fs: TimedDisk, o
         verify(fs, log)
 
 
-async def test_a_clock_jump_during_a_round_expires_nothing_when_it_ends(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": 100_000_000}
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **config)
-        offload.hold_cleaners()
-        fill(broker, 3)
-        await trio.sleep(3)
-        clock.jump_ms = 10**12
-        offload.let_cleaners_go()
-        await trio.sleep(3)
-        assert is_compacted(broker)
-        assert log_of(broker).log_start_offset == 0
-
-
-async def test_truncation_during_a_round_holds(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
-    config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": -1}
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **config)
-        offload.hold_cleaners()
-        fill(broker, 5, keys=7)
-        await trio.sleep(3)
-        log = log_of(broker)
-        await truncate(broker, 10)
-        offload.let_cleaners_go()
-        await trio.sleep(5)
-        assert log.log_start_offset == 10
-        assert min(offsets_found(broker)) >= 10
-        assert is_compacted(broker)
-        verify(fs, log)
-
-
-async def test_a_slow_reader_finishes_with_the_bytes_it_was_promised(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    flags = (BACKOFF, "log.segment.delete.delay.ms=1000")
-    async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        fill(broker, 4)
-        before = fs.snapshot()[f"/data/t-0/{0:020}.log"]
-        request = messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)
-        with await broker.fetch(request) as answer:
-            await trio.sleep(30)
-            assert is_compacted(broker)
-            assert files(fs) == set(), "past the deletion delay"
-            [piece] = answer.slices
-            assert piece.file.pread(piece.size, piece.position) == before[: piece.size]
-        assert fs.open_files.count(f"/data/t-0/{0:020}.log") <= 1, "of the new one"
-
-
 async def test_a_partition_that_became_read_only_meanwhile_keeps_its_files(
     fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:
@@ -717,14 +646,6 @@ async def test_a_partition_that_became_read_only_meanwhile_keeps_its_files(
 # --- What is in the records -------------------------------------------------------------------------------------------
 
 
-async def test_a_record_without_a_key_is_refused_by_its_index(broker: Broker) -> None:
-    records = [(START_MS, key, b"v", ()) for key in (b"a", b"b", None, b"c", None)]
-    result = append_batch(broker, encode_batch(records)).result
-    assert isinstance(result.error, InvalidRecordError)
-    assert result.error.record == 2
-    assert log_of(broker).log_end_offset == 0
-
-
 async def test_keyless_records_go_when_a_topic_turns_compact_and_are_counted(
     clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
@@ -738,8 +659,6 @@ async def test_keyless_records_go_when_a_topic_turns_compact_and_are_counted(
             await trio.sleep(5)
         assert [entry["records"] for entry in logged if entry["event"] == "keyless_records_dropped"] == [4]
         assert [offset for offset in range(12) if offset % 3] == [o for o in offsets_found(broker) if o < 12]
-        assert log_of(broker).state.cleaner.keyless_dropped == 4
-    async with living(fs, clock, tasks=()) as broker:
         assert log_of(broker).state.cleaner.keyless_dropped == 4
 
 
@@ -767,56 +686,6 @@ async def test_damage_inside_a_segment_stays_is_reported_and_still_skipped(
         assert [(d.start_offset, d.end_offset) for d in log_of(again).state.damaged] == [(7, 8)]
     await trio.sleep(100)
     assert len(offload.jobs) == 1, "damage is no reason to begin again"
-
-
-async def test_a_tombstone_leaves_a_quiet_log_when_its_time_is_over(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    config = {**COMPACT, "delete_retention_ms": 50_000}
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **config)
-        offload.hold_cleaners()
-        put(broker, b"gone", b"value")
-        put(broker, b"gone", None)
-        fill(broker, 2)
-        offload.let_cleaners_go()
-        await trio.sleep(20)
-        assert latest(broker)[b"gone"] == (1, None)
-        assert len(offload.jobs) == 1
-        crashed = fs.found_after(POWER_LOSS)
-        await trio.sleep(20)
-        assert b"gone" in latest(broker), "not before its time"
-        await trio.sleep(20)
-        assert b"gone" not in latest(broker)
-        await trio.sleep(1000)
-        assert len(offload.jobs) == 2
-    async with living(crashed, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await trio.sleep(5)
-        assert b"gone" not in latest(broker), "when it is due was not forgotten in the crash"
-
-
-async def test_more_keys_than_memory(clock: LoopClock, fs: TimedDisk, offload: CleaningOffload) -> None:
-    """More keys than memory takes several rounds which begin where the last one ended."""
-    flags = (
-        *(BACKOFF, "log.cleaner.threads=1", "log.cleaner.dedupe.buffer.size=1048577"),
-        "log.cleaner.io.buffer.load.factor=0.001",
-    )
-    config = {**COMPACT, "segment_bytes": 4096}
-    async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **config)
-        offload.hold_cleaners()
-        for number in range(90):
-            put(broker, b"key %d" % (number % 30), b"%d" % number)
-        expected = latest(broker)
-        offload.let_cleaners_go()
-        await trio.sleep(20)
-        firsts = [job.first_dirty for job in offload.jobs]
-        assert len(firsts) > 3
-        assert firsts == sorted(set(firsts))
-        assert set(firsts) - set(bases(broker)) - {0}, "some ended amid a segment"
-        assert latest(broker) == expected
-        assert checkpoint(fs) == {"t-0": log_of(broker).active.base_offset}
-        verify(fs, log_of(broker))
 
 
 async def test_results_of_compaction_survive_restarts(

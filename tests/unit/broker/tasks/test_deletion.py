@@ -12,7 +12,7 @@ from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingD
 from seglog_broker.tasks.expiry import RETRY_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
-from seglog_protocol.messages import AlterTopicRequest, FetchPartition, FetchRequest
+from seglog_protocol.messages import AlterTopicRequest
 from tests.unit.broker.tasks.living_broker import (
     HeldOffload,
     LoopClock,
@@ -82,13 +82,6 @@ async def test_a_deletion_that_is_due_sooner_wakes_the_task_that_waits_for_a_lat
     assert found == [("now", 2), ("soon", 5), ("late", 101)]
 
 
-async def test_a_very_long_delay_is_possible() -> None:
-    queue = PendingDeletions()
-    queue.add(PendingDeletion("never", lambda: None, None), (2**63 - 1) / 1000)
-    with trio.move_on_after(10**8):
-        pytest.fail((await queue.next_due()).what)
-
-
 @pytest.mark.parametrize("is_due", [True, False])
 async def test_a_forgotten_deletion_is_never_done(is_due: bool, clock: LoopClock, fs: TimedDisk) -> None:
     async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
@@ -134,17 +127,6 @@ async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_dela
         await trio.sleep(0.2)
     assert directories(fs) == []
     assert [entry["event"] for entry in logged] == ["files_removed"] * 2
-
-
-async def test_a_reader_of_a_deleted_topic_finishes_after_its_files_are_gone(fs: TimedDisk, broker: Broker) -> None:
-    append(broker, 3)
-    with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
-        await delete(broker)
-        await trio.sleep(61)
-        assert directories(fs) == []
-        [piece] = answer.slices
-        assert len(piece.file.pread(piece.size, piece.position)) == 3 * 256
-    assert not [path for path in fs.open_files if "t-0" in path]
 
 
 async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(
@@ -297,19 +279,6 @@ async def test_a_failed_removal_is_logged_and_tried_again_a_minute_later(fs: Tim
     assert directories(fs) == []
 
 
-async def test_a_failed_removal_delays_no_other(fs: TimedDisk, empty: Broker) -> None:
-    for topic in ("bad", "good"):
-        await with_topic(empty, topic)
-    fs.inject(Fault("remove_tree", lambda path: "bad-0" in path, error=errno.EACCES, sticky=True))
-    await delete(empty, "bad")
-    await delete(empty, "good")
-    await trio.sleep(1000)
-    assert directories(fs) == ["bad-0 deleted"]
-    fs.heal()
-    await trio.sleep(60)
-    assert directories(fs) == []
-
-
 async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(fs: TimedDisk, broker: Broker) -> None:
 
     def broken() -> int:
@@ -337,15 +306,3 @@ async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_sta
         assert directories(fs) == ["t-0 deleted"]
         await trio.sleep(2)
         assert directories(fs) == []
-
-
-async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(clock: LoopClock, fs: TimedDisk) -> None:
-    flags = (DELAY, "log.retention.check.interval.ms=10000")
-    async with living(fs, clock, *flags, tasks=("retention", "deletions")) as broker:
-        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
-        append(broker, 9)
-        await trio.sleep(11)
-        assert log_name(0, ".deleted") in names(fs)
-    async with living(fs, clock, *flags, tasks=ONLY) as broker:
-        assert names(fs) == {log_name(4), log_name(8)}
-        assert (log_of(broker).log_start_offset, len(broker.deletions)) == (4, 0)

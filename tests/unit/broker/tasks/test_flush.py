@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition_table import PART_MAX
@@ -15,7 +14,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.tasks.durability import LOOK_SECONDS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, delete, living, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
 
 ONLY = ("flushes",)
 
@@ -100,19 +99,6 @@ async def test_records_appended_during_a_flush_are_synced_right_after_it(clock: 
         assert durable(broker) == 10
 
 
-async def test_a_failed_background_sync_is_final_for_its_partition_and_reported(fs: TimedDisk, broker: Broker) -> None:
-    await with_topic(broker, partitions=2, flush_messages=1)
-    fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
-    with capture_logs() as logged:
-        append(broker)
-        append(broker, partition=1)
-        await trio.sleep(60)
-    assert durable(broker, 1) == 1
-    assert [entry["event"] for entry in logged] == ["partition_read_only", "task_postponed"]
-    assert any("t-0 is read-only" in problem for problem in broker.hello().problems)
-    assert broker.metrics.fsyncs == 2
-
-
 async def test_too_few_descriptors_are_waited_out(fs: TimedDisk, broker: Broker) -> None:
     await with_topic(broker, segment_bytes=1024, flush_ms=1000)
     append(broker, 5)
@@ -121,22 +107,6 @@ async def test_too_few_descriptors_are_waited_out(fs: TimedDisk, broker: Broker)
     assert any("flush is held up" in problem for problem in broker.hello().problems)
     await trio.sleep(3)
     assert (durable(broker), broker.hello().problems) == (5, [])
-
-
-async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, offload=SlowDisk(), tasks=ONLY) as broker:
-        await with_topic(broker, flush_messages=1)
-        append(broker)
-        await trio.sleep(1)
-        with capture_logs() as logged:
-            await delete(broker)
-            await with_topic(broker, flush_messages=1)
-            append(broker)
-            await trio.sleep(10)
-        assert {entry["event"] for entry in logged} == {"topic_deleted", "topic_created"}
-        assert durable(broker) == 1
-        await delete(broker)
-    assert not [path for path in fs.open_files if "t-0" in path]
 
 
 async def test_altered_limits_are_in_force_at_the_next_check(broker: Broker) -> None:

@@ -126,22 +126,6 @@ async def test_between_the_marks_the_broker_only_warns(fs: TimedDisk, broker: Br
     assert broker.hello().problem_kinds == ["disk-fills"]
 
 
-async def test_a_write_that_finds_no_room_is_reported_as_a_full_disk_and_undone(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
-    off = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0", "seglog.disk.ballast.bytes=0")
-    async with living(fs, clock, *off, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker)
-        fs.limit_free_bytes(100)  # less than the batch has
-        error = refusal(broker)
-        assert (error.retriable, error.free) == (True, 100)
-        assert (await fetch(broker, 0)).size == 256
-        fs.limit_free_bytes(None)
-        append(broker)
-        assert (await fetch(broker, 0)).size == 512
-
-
 async def test_the_ballast_is_made_given_up_and_made_again(fs: TimedDisk, empty: Broker) -> None:
     await trio.sleep(SPACE_SECONDS)
     assert fs.stat(BALLAST).size == 3000
@@ -156,26 +140,6 @@ async def test_the_ballast_is_made_given_up_and_made_again(fs: TimedDisk, empty:
     await trio.sleep(BALLAST_RETRY_SECONDS)
     assert fs.stat(BALLAST).size == 3000
     assert empty.directory.space.free == 97_000
-
-
-async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(clock: LoopClock, fs: TimedDisk) -> None:
-    tasks = ("free space", "retention", "deletions")
-    times = ("log.retention.check.interval.ms=5000", "log.segment.delete.delay.ms=1000")
-    async with living(fs, clock, *MARKS, *times, tasks=tasks) as broker:
-        await with_topic(broker, segment_bytes=1024, retention_ms=-1)
-        await trio.sleep(SPACE_SECONDS)
-        append(broker, 400)  # 102,400 bytes
-        fs.limit_free_bytes(9_000)
-        await trio.sleep(2 * SPACE_SECONDS)
-        refusal(broker)
-        await alter(broker, retention_bytes=50000)
-        await trio.sleep(10)
-        append(broker)
-        log = log_of(broker)
-        assert log.log_end_offset == 401
-        assert log.log_start_offset == bases(broker)[0] > 0
-        for base in bases(broker):
-            assert (await fetch(broker, base)).size == min(4, 401 - base) * 256
 
 
 @pytest.mark.parametrize(
@@ -428,19 +392,3 @@ async def test_readers_of_removed_files_are_cut(clock: LoopClock, fs: TimedDisk)
             assert set(ended) == {"removed"}
             assert REMOVED_PATIENCE_SECONDS <= ended["removed"] - began <= REMOVED_PATIENCE_SECONDS + 2 * SPACE_SECONDS
             assert len(broker.transfers) == 0
-
-
-async def test_a_slice_of_an_expired_segment_says_so_and_one_of_a_living_segment_does_not(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, tasks=()) as broker:
-        await with_topic(broker, segment_bytes=1024)
-        append(broker, 10)
-        with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
-            held = answer.slices
-            assert held
-            assert not any(piece.is_removed for piece in held)
-            doomed = log_of(broker).truncation.drop_oldest(1)
-            assert held[0].is_removed
-            doomed.set_aside()
-            assert held[0].file.pread(1, held[0].position)

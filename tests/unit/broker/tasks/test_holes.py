@@ -71,15 +71,6 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
     assert again.partitions["t", 0].log.state.damaged == damaged, "and noted once"
 
 
-async def test_no_hole_is_reported_in_a_complete_log() -> None:
-    before = await _written()
-    assert isinstance(before.fs, ForgetfulFileSystem)
-    broker = open_broker(before.fs)
-    await TASKS["hole search"](broker)
-    assert broker.hello().problems == []
-    assert broker.partitions["t", 0].log.state.damaged == []
-
-
 async def test_in_a_compacted_log_no_hole_is_reported() -> None:
     before = await _written(43)
     fs = _unlink(before, 10)

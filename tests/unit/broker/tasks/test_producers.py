@@ -47,16 +47,6 @@ async def test_no_producer_is_forgotten_at_a_check_that_follows_a_clock_jump(clo
     assert append(broker, 0).duplicate
 
 
-async def test_a_repetition_gets_the_same_answer_and_is_counted_by_itself(broker: Broker) -> None:
-    await with_topic(broker, message_timestamp_type="LogAppendTime")
-    first = append(broker, 0)
-    await trio.sleep(3)
-    again = append(broker, 0)
-    assert (again.base_offset, again.timestamp, again.ack) == (first.base_offset, first.timestamp, first.ack)
-    assert (first.duplicate, again.duplicate) == (False, True)
-    assert (broker.metrics.appends["os"], broker.metrics.duplicates) == (1, 1)
-
-
 @pytest.mark.parametrize(("producer_id", "epoch", "sequence"), [(-2, 0, 0), (7, 0, -1)])
 async def test_impossible_producer_ids_are_refused(
     producer_id: int, epoch: int, sequence: int, clock: LoopClock, fs: TimedDisk
@@ -83,11 +73,3 @@ async def test_ids_are_given_once_also_to_many_concurrent_requests_and_after_a_r
             for _ in range(5):
                 nursery.start_soon(ask, broker)
     assert sorted(seen) == [*range(5), *range(1000, 1005)]
-
-
-async def test_ids_begin_above_those_in_the_logs(clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, tasks=()) as broker:
-        await with_topic(broker)
-        append(broker, 0)
-    async with living(fs, clock, tasks=()) as broker:
-        assert (await broker.init_producer()).producer_id == 8

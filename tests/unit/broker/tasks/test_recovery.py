@@ -218,17 +218,6 @@ async def test_recovered_partitions_are_in_the_checkpoint_and_not_read_after_ano
         assert not any(opened.recovery for opened in broker.directory.report.opened.values())
 
 
-async def test_background_tasks_leave_a_recovering_partition_alone() -> None:
-    fs, workers = await killed(), Workers()
-    before = {path: data for path, data in fs.snapshot().items() if "/big-0/" in path}
-    flags = ("log.retention.ms=1000", "log.retention.check.interval.ms=1000", "log.roll.ms=1000")
-    async with living(fs, *flags, offload=workers):
-        fs.operations.clear()
-        await trio.sleep(200)
-        assert not [operation for operation in fs.operations if "/big-0" in operation.path]
-        assert {path: data for path, data in fs.snapshot().items() if "/big-0/" in path} == before
-
-
 # --- Processes that fail ----------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from seglog_broker.partitions.cleaning import cleaning
 from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
 from seglog_broker.partitions.segment_expiry import _PARTITIONS_AT_A_TIME, SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.server import TASKS
 from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal
@@ -105,15 +104,6 @@ async def test_a_segment_leaves_when_predicted(phase: float, clock: LoopClock, f
     assert log_name(0, ".deleted") in names(fs)
     await trio.sleep_until(check + 5.001)
     assert names(fs) == {log_name(5)}
-
-
-async def test_a_segment_that_is_due_at_the_time_of_a_check_is_deleted_at_the_next_one(broker: Broker) -> None:
-    await trio.sleep(50)
-    append(broker)
-    await trio.sleep_until(60.001)
-    assert bases(broker) == [0]
-    await trio.sleep_until(120.001)
-    assert bases(broker) == [1]
 
 
 async def test_expired_segments_are_counted_and_logged(broker: Broker) -> None:
@@ -455,18 +445,6 @@ async def test_a_partition_that_is_being_compacted_is_skipped_without_waiting(cl
         assert bases(broker) == [1]
 
 
-async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_check(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
-    flags = ("log.initial.task.delay.ms=30000",)
-    async with living(fs, clock, *flags, offload=HeldOffload(), tasks=TASKS) as broker:
-        await expiring(broker, partitions=20)
-        for partition in range(20):
-            append(broker, 5, partition=partition)
-        await trio.sleep(31.5)
-        assert [bases(broker, partition) for partition in range(20)] == [[5]] * 20
-
-
 @asynccontextmanager
 async def held_checkpoint(clock: LoopClock, fs: TimedDisk) -> AsyncIterator[tuple[Broker, HeldOffload]]:
     """An expiry of the first four records that waits for its checkpoint."""
@@ -516,27 +494,6 @@ async def _let_go_soon(offload: HeldOffload) -> None:
 
 
 # --- Policies at run time ---------------------------------------------------------------------------------------------
-
-
-async def test_every_change_of_policy_is_in_force_at_the_next_check(empty: Broker) -> None:
-    await expiring(empty, retention_ms=-1)
-    append(empty, 16)
-    await trio.sleep(121)
-    assert bases(empty) == [0, 4, 8, 12]
-    await alter(empty, retention_bytes=3 * 1024)
-    await trio.sleep(60)
-    assert bases(empty) == [4, 8, 12]
-    await alter(empty, cleanup_policy="compact", retention_ms=1, retention_bytes=0)
-    await trio.sleep(60)
-    assert bases(empty) == [4, 8, 12]
-    await alter(empty, cleanup_policy="")
-    await empty.truncate(messages.TruncateRequest([messages.TruncatePartition("t", 0, 9)]))
-    await trio.sleep(60)
-    assert bases(empty) == [8, 12], "what was deleted by request goes under any policy"
-    assert log_of(empty).log_start_offset == 9
-    await alter(empty, cleanup_policy="delete", retention_bytes=-1)
-    await trio.sleep(60)
-    assert bases(empty) == [16]
 
 
 async def test_the_delay_that_was_in_force_at_the_expiry_counts(fs: TimedDisk, empty: Broker) -> None:

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.expiry import ROLL_CHECK_SECONDS
 from seglog_broker.testing.forgetful import Fault
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, bases, living, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, bases, living, with_topic
 
 ONLY = ("rolls",)
 
@@ -41,20 +41,6 @@ async def test_the_first_check_comes_after_the_initial_delay(clock: LoopClock, f
         assert bases(broker) == [0, 1]
 
 
-async def test_restarts_do_not_postpone_a_roll(clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, tasks=ONLY) as broker:
-        await with_topic(broker, segment_ms=10_000)
-        append(broker)
-    for _ in range(3):
-        await trio.sleep(3)
-        async with living(fs, clock, tasks=ONLY) as broker:
-            assert bases(broker) == [0]
-    await trio.sleep(1.001)
-    async with living(fs, clock, tasks=ONLY) as broker:
-        await trio.sleep(0.001)
-        assert bases(broker) == [0, 1]
-
-
 async def test_a_roll_on_a_full_disk(fs: TimedDisk, broker: Broker) -> None:
     """A roll on a full disk is reported and made when there is room and other partitions are rolled."""
     await with_topic(broker, partitions=2, segment_ms=5000)
@@ -83,21 +69,3 @@ async def test_a_clock_that_is_set_back_delays_a_roll_by_its_segment_ms_at_most(
     assert bases(broker) == [0]
     await trio.sleep(1 + ROLL_CHECK_SECONDS)
     assert bases(broker) == [0, 1]
-
-
-async def test_an_altered_segment_ms_is_in_force_at_the_next_check(broker: Broker) -> None:
-    await with_topic(broker)
-    append(broker)
-    await trio.sleep(100)
-    assert bases(broker) == [0]
-    await alter(broker, segment_ms=1000)
-    await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
-    assert bases(broker) == [0, 1]
-
-
-async def test_a_read_only_partition_is_left_alone(broker: Broker) -> None:
-    await with_topic(broker, segment_ms=1000)
-    append(broker)
-    broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
-    await trio.sleep(100)
-    assert bases(broker) == [0]
