@@ -163,14 +163,6 @@ def test_topics_are_unknown_where_metadata_are_malformed_or_of_another_protocol_
     assert run.group.subscribed_topics is None
 
 
-def test_a_group_is_empty_since_its_last_member_went(run: Coordinator) -> None:
-    assert run.group.empty_since_ms is None
-    run.stable(None)
-    assert run.group.empty_since_ms is None
-    run.pass_time(SESSION_MS)
-    assert run.group.empty_since_ms == WALL_MS + SESSION_MS
-
-
 # --- Restarts and failed writes ---------------------------------------------------------------------------------------
 
 

@@ -187,22 +187,6 @@ async def test_members_that_read_very_many_topics(count: int) -> None:
 
 @pytest.mark.soak
 @judges_turns
-async def test_many_members_that_read_very_many_topics() -> None:
-    async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
-        await with_topic(broker)
-        await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
-        names = register_topics(broker, VERY_MANY)
-        with measured() as turns:
-            async with trio.open_nursery() as nursery:
-                for number in range(30):
-                    nursery.start_soon(broker.groups.consumer_heartbeat, "g", joins(f"m{number}", names))
-            await broker.groups.consumer_heartbeat("g", joins("another", names))
-        assert {len(member.target) for member in broker.groups.describe_consumer("g").members} == {645, 646}
-        judge_turn(turns.longest, turns.task)
-
-
-@pytest.mark.soak
-@judges_turns
 async def test_members_that_read_very_many_topics_each_others() -> None:
     async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
         await with_topic(broker)

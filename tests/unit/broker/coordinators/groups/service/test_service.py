@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
-from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
+from seglog_broker.coordinators.groups.membership import LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.partitions.recoveries import Recovery
@@ -49,7 +49,7 @@ from tests.unit.broker.coordinators.groups.service.running import (
 # --- Commits ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_committed_is_found_again_after_a_clean_stop() -> None:
+async def test_what_is_committed_is_found_again_after_a_stop_and_after_a_power_cut() -> None:
     fs = ForgetfulFileSystem()
     async with running(fs) as broker:
         await with_topic(broker)
@@ -61,18 +61,12 @@ async def test_what_is_committed_is_found_again_after_a_clean_stop() -> None:
             Committed("t", 0, 5, 0, "note", NOW, NOW + RETENTION_MS),
             Committed("t", 2, 7, -1, "", NOW, NOW + RETENTION_MS),
         ]
-    async with running(fs) as broker:
-        assert broker.groups.committed("g", None) == before
-        assert broker.groups.committed("g", [("t", 1), ("t", 2)]) == [Committed("t", 1), before[1]]
-        assert broker.groups.committed("other", None) == []
-
-
-async def test_a_commit_is_answered_when_it_is_on_the_disk_and_survives_a_power_cut(
-    fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    await commit(broker, "g", 5)
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        assert committed(again, "g") == 5
+        lost = fs.found_after(POWER_LOSS)
+    for found in (fs, lost):
+        async with running(found) as broker:
+            assert broker.groups.committed("g", None) == before
+            assert broker.groups.committed("g", [("t", 1), ("t", 2)]) == [Committed("t", 1), before[1]]
+            assert broker.groups.committed("other", None) == []
 
 
 async def test_the_log_names_commits_beyond_the_log_end_and_is_not_filled_by_them(broker: Broker) -> None:
@@ -101,26 +95,6 @@ async def test_what_could_not_be_written_is_an_error_and_the_former_commit_stays
     assert isinstance(failed, errors.CoordinatorNotAvailableError)
     assert failed.retriable
     assert committed(broker, "g") == 5
-
-
-async def test_many_commits_at_once_share_batches_and_keep_their_order(fs: ForgetfulFileSystem, broker: Broker) -> None:
-    await commit(broker, "first", 1)
-    log = broker.directory.logs[OFFSETS_TOPIC, 0]
-    before = log.log_end_offset
-    fs.operations.clear()
-    latest: dict[str, int] = {}
-
-    async def commit_one(number: int) -> None:
-        group = f"g{number % 10}"
-        latest[group] = number  # tasks begin in any order
-        await commit(broker, group, number)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(100):
-            nursery.start_soon(commit_one, number)
-    assert log.log_end_offset == before + 100
-    assert sum(operation.name == "pwritev" for operation in fs.operations) <= 3
-    assert {group: committed(broker, group) for group in latest} == latest
 
 
 @each_case(
@@ -174,14 +148,6 @@ async def test_committed_offsets_are_looked_up_in_turns() -> None:
     assert turns == 300 // OFFSETS_A_TURN + 400 // OFFSETS_A_TURN
 
 
-async def test_a_commit_of_thousands_of_partitions_is_stored_in_turns() -> None:
-    async with running(ForgetfulFileSystem(), None, "seglog.handles.max=50") as broker:
-        await broker.create_topic(CreateTopicRequest("t", 50))
-        offsets = [OffsetToCommit("t", number % 50, number) for number in range(1_000)]
-        assert await broker.groups.commit("g", Committer(), offsets) == [None] * 1_000
-        assert [found.offset for found in broker.groups.committed("g", [("t", 0), ("t", 49)])] == [950, 999]
-
-
 @each_case(
     ("call", "error"),
     [
@@ -217,63 +183,6 @@ async def test_members_are_members_again_after_a_restart_and_generations_do_not_
         with pytest.raises(errors.UnknownMemberError):
             again.groups.heartbeat("g", "another", 1)
         assert (await again.groups.join("g", join_request(member.member_id))).generation == 2
-
-
-async def test_a_generation_that_was_handed_out_is_on_the_disk(fs: ForgetfulFileSystem, broker: Broker) -> None:
-    first = await broker.groups.join("g", join_request())
-    result = await broker.groups.join("g", join_request(first.member_id))
-    assert result.generation == 1
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        refused = await again.groups.join("g", join_request(result.member_id))
-        assert isinstance(refused.error, errors.UnknownMemberError)
-        assert (await joined(again, "g")).generation == 2
-
-
-async def test_members_commit_in_their_generation_only(broker: Broker) -> None:
-    member = await joined(broker, "g")
-    offsets = [OffsetToCommit("t", 0, 3)]
-    assert await broker.groups.commit("g", Committer(member.member_id, 1), offsets) == [None]
-    for committer, error in (
-        (Committer(member.member_id, 0), errors.IllegalGenerationError),
-        (Committer(), errors.UnknownMemberError),
-    ):
-        with pytest.raises(error):
-            await broker.groups.commit("g", committer, offsets)
-
-
-async def test_a_thousand_members_join_and_die() -> None:
-    async with running(ForgetfulFileSystem(), None, "group.initial.rebalance.delay.ms=100") as broker:
-        other = await joined(broker, "other")
-
-        async def live() -> None:
-            first = await broker.groups.join("crowd", join_request(session_timeout_ms=6_000))
-            await broker.groups.join("crowd", join_request(first.member_id, session_timeout_ms=6_000))
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(1_000):
-                nursery.start_soon(live)
-        assert len(broker.groups.describe("crowd")[0].members) == 1_000
-        await trio.sleep(5)
-        broker.groups.heartbeat("other", other.member_id, 1)
-        await trio.sleep(60)
-        assert broker.groups.describe("crowd")[0].state == "Empty"
-
-
-async def test_members_that_wait_are_answered_when_the_broker_stops(broker: Broker) -> None:
-    first = await joined(broker, "g")
-    results: list[JoinResult] = []
-
-    async def join_second() -> None:
-        asked = await broker.groups.join("g", join_request())
-        results.append(await broker.groups.join("g", join_request(asked.member_id)))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(join_second)
-        await trio.sleep(1)
-        with pytest.raises(errors.RebalanceInProgressError):
-            broker.groups.heartbeat("g", first.member_id, 1)
-        broker.groups.end_waits()
-    assert isinstance(results[0].error, errors.CoordinatorNotAvailableError)
 
 
 async def test_a_join_that_is_refused_leaves_no_group_behind(broker: Broker) -> None:
@@ -406,20 +315,6 @@ async def test_a_commit_under_way_while_its_topic_is_deleted_is_not_one_of_the_n
     assert committed(broker, "g") == -1
     await trio.testing.wait_all_tasks_blocked()
     assert committed(broker, "g") == -1
-
-
-async def test_offsets_of_a_topic_made_again_under_its_name_do_not_count_after_a_crash() -> None:
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        await commit(broker, "g", 5)
-    fs = fs.crash(POWER_LOSS)
-    broker = open_broker(fs, ManualClock(NOW))  # without the tasks that write to the topic
-    await broker.delete_topic(DeleteTopicRequest("t"))
-    await with_topic(broker)
-    broker.close()
-    async with running(fs) as broker:
-        assert committed(broker, "g") == -1
 
 
 # --- After a crash ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.logs import ManualClock
 from tests.support import each_case
@@ -33,7 +33,6 @@ from tests.unit.broker.coordinators.transactions.service.running import (
     end,
     ended,
     ends,
-    init_again,
     until,
     with_orders,
 )
@@ -97,43 +96,6 @@ async def test_a_decided_commit_is_completed_after_a_power_cut_and_one_that_is_n
         assert ends(broker, 0) == (5, 5)
 
 
-async def test_a_commit_makes_durable_what_it_covers(fs: ForgetfulFileSystem, broker: Broker) -> None:
-    """With ack os the records would else be lost, of one partition perhaps, while the commit is not."""
-    producer = await begun(broker, 0, 1)
-    for partition in 0, 1:
-        await append(broker, producer, b"v", partition=partition, ack="os")
-    broker.transactions.markers.add = lambda *_: None  # type: ignore[method-assign]
-    await end(broker, producer)
-    async with coordinating(fs.found_after(POWER_LOSS)) as again:
-        await ended(again)
-        assert [ends(again, partition) for partition in (0, 1)] == [(2, 2), (2, 2)]
-
-
-async def test_after_a_start_a_partition_takes_batches_of_the_transaction_that_it_was_added_to(
-    fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    producer = await begun(broker, 1, version=2)
-    async with coordinating(fs.found_after(POWER_LOSS)) as again:
-        assert (await append(again, producer, b"v", partition=1)).error is None
-        assert isinstance((await append(again, producer, b"v")).error, errors.InvalidTransactionStateError)
-
-
-async def test_a_new_producer_ends_what_the_one_before_has_open_also_after_a_start(
-    fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    zombie = await begun(broker, 0)
-    await append(broker, zombie, b"v")
-    async with coordinating(fs.found_after(POWER_LOSS)) as again:
-        with pytest.raises(errors.ConcurrentTransactionsError):
-            await again.transactions.init_producer(KEY, 60_000)
-        producer = await init_again(again)
-        assert producer.epoch == 2
-        assert ends(again) == (2, 2)
-        with pytest.raises(errors.ProducerFencedError):
-            await add(again, zombie)
-        assert isinstance((await append(again, zombie, b"v", sequence=1)).error, errors.InvalidProducerEpochError)
-
-
 async def test_a_transaction_that_nobody_ends_is_aborted_at_its_timeout(broker: Broker) -> None:
     producer = await begun(broker, 0, timeout_ms=5_000)
     await append(broker, producer, b"v")
@@ -193,22 +155,6 @@ async def test_a_marker_among_offsets_waits_until_groups_are_loaded_and_no_other
         assert await ended(broker) is S.COMPLETE_COMMIT
         nursery.cancel_scope.cancel()
     broker.close()
-
-
-async def test_a_state_that_cannot_be_written_is_an_error_and_written_when_it_can(
-    fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    producer = await begun(broker, 0)
-    await append(broker, producer, b"v")
-    fs.inject(Fault("pwritev", f"{TRANSACTIONS_TOPIC}-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
-    with pytest.raises(errors.CoordinatorNotAvailableError):
-        await end(broker, producer)
-    await trio.sleep(5)
-    assert ends(broker) == (1, 0)
-    fs.heal()
-    await until(lambda: ends(broker) == (2, 2))
-    assert await ended(broker) is S.COMPLETE_COMMIT
-    await end(broker, producer)  # as it asks again
 
 
 async def test_a_deleted_topic_holds_up_no_end(broker: Broker) -> None:
