@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.partitions.checkpoint_writer import save_state
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.server import TASKS, compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
@@ -494,20 +493,6 @@ async def test_a_topic_is_deleted_after_its_cleaner_has_left(
         assert is_compacted(broker)
         assert latest(broker) == expected
         verify(fs, log_of(broker))
-
-
-async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(offload: CleaningOffload, broker: Broker) -> None:
-    fill(broker)
-    offload.hold()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(save_state, broker.partitions["t", 0], broker.offload)
-        await wait_all_tasks_blocked()
-        with trio.move_on_after(0.5) as scope:
-            await delete(broker)
-        assert scope.cancelled_caught
-        offload.let_go()
-    await trio.sleep(5)
-    assert is_compacted(broker)
 
 
 async def test_a_deletion_that_the_disk_refuses_leaves_the_topic_to_be_compacted(

@@ -10,8 +10,8 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.tasks.expiry import RETRY_SECONDS
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
+from seglog_protocol.errors import OutOfResourcesError, UnknownTopicError
 from seglog_protocol.messages import AlterTopicRequest
 from tests.unit.broker.tasks.living_broker import (
     HeldOffload,
@@ -246,20 +246,6 @@ async def test_a_topic_whose_directory_cannot_be_renamed(clock: LoopClock, fs: T
         assert directories(fs) == ["t-0 deleted"]
         await trio.sleep(61)
         assert directories(fs) == []
-
-
-async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_after_a_crash(
-    clock: LoopClock, fs: TimedDisk, broker: Broker
-) -> None:
-    """The new registry was in place when the sync failed: later appends must not be lost with it."""
-    fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
-    with pytest.raises(StorageError, match="could not be deleted"):
-        await delete(broker)
-    append(broker)
-    log_of(broker).flusher.flush()
-    for policy in (PROCESS_KILL, POWER_LOSS):
-        async with living(fs.found_after(policy), clock, tasks=ONLY) as after:
-            assert log_of(after).log_end_offset == 1
 
 
 # --- Failure, retry, restart ------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import errno
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import IN_LINE_BYTES, Broker
@@ -167,23 +166,6 @@ async def test_a_recovery_without_room_is_retried() -> None:
         fs.heal()
         await trio.sleep(RETRY_SECONDS + ROOM_SECONDS)
         assert append_error(broker) is None
-
-
-async def test_the_ballast_is_given_up_for_a_recovery() -> None:
-    fs = TimedDisk(LoopClock())
-    flags = (*NO_MARKS, "seglog.disk.ballast.bytes=70000")
-    async with living(fs, LoopClock(), *flags) as broker:
-        await with_topic(broker)
-        append(broker, COUNT)
-        await trio.sleep(10)
-        found = fs.found_after(PROCESS_KILL)
-    assert found.exists("/data/seglog-ballast")
-    found.limit_free_bytes(0)
-    with capture_logs() as logged:
-        async with living(found, LoopClock(), *flags) as broker:
-            await trio.sleep(2 * ROOM_SECONDS)
-            assert append_error(broker) is None
-    assert "partition_offline" not in [entry["event"] for entry in logged]
 
 
 async def operations_of_a_start() -> list[Operation]:

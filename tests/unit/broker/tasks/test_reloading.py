@@ -130,16 +130,6 @@ async def test_with_a_mistake_anywhere_nothing_changes_and_the_place_is_logged(
         assert list(broker.problems) == [], "it is mended"
 
 
-async def test_a_file_that_is_gone_changes_nothing(clock: LoopClock, fs: TimedDisk, tmp_path: Path) -> None:
-    async with living(fs, clock, FLAG, tasks=()) as broker:
-        before = broker.config
-        with capture_logs() as logged:
-            await reload(broker, ConfigSources(str(tmp_path / "gone")))
-        assert [entry["event"] for entry in logged] == ["configuration_not_reloaded"]
-        assert "cannot be read" in logged[0]["reason"]
-        assert broker.config is before
-
-
 @pytest.mark.parametrize("kind", ["pipe", "device", "too large"])
 async def test_what_is_no_configuration_file_any_more_is_not_waited_for(
     kind: str, clock: LoopClock, fs: TimedDisk, tmp_path: Path

@@ -52,13 +52,6 @@ async def test_sound_segments_are_unchanged_and_counted(clock: LoopClock, fs: Ti
     assert broker.hello().problems == []
 
 
-async def test_at_rate_0_nothing_is_read(clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, EVERY_HOUR, "seglog.scrub.bytes.per.second=0", tasks=ONLY) as broker:
-        await three_closed(broker)
-        await trio.sleep(10_000)
-        assert broker.metrics.scrub_passes == 0
-
-
 async def test_damage_is_reported_before_a_reader_finds_it_and_then_skipped(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)

@@ -1,13 +1,9 @@
 """Groups of the consumer protocol (KIP-848) on the forgetful disk: restarts, power cuts, the other protocol."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import cast
 
 import pytest
-import trio
-import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
@@ -18,14 +14,12 @@ from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.messages import AlterTopicRequest, AppendReply
+from seglog_protocol.messages import AlterTopicRequest
 from tests.unit.broker.coordinators.groups.service.running import (
-    TogetherClock,
     committed,
     join_request,
     joined,
     running,
-    with_topic,
 )
 from tests.unit.broker.coordinators.held_topic import FAILED
 
@@ -146,51 +140,6 @@ def failing_writes(broker: Broker) -> Iterator[None]:
     topic._append_batches = append
 
 
-class HeldAppend:
-    """Batches that are appended when ``released`` is set."""
-
-    is_written = False
-
-    def __init__(self, append: Callable[[], PendingAppends], released: trio.Event) -> None:
-        self._append = append
-        self._released = released
-
-    async def write_rest(self) -> None:
-        await self._released.wait()
-        self._pending = self._append()
-        await self._pending.write_rest()
-
-    async def wait(self) -> list[AppendReply | errors.SeglogError]:
-        return await self._pending.wait()
-
-
-async def test_a_group_made_while_its_predecessor_is_deleted_is_there_after_a_restart() -> None:
-    released = trio.Event()
-    fs = ForgetfulFileSystem()
-    async with running(fs, closes=False) as broker:
-        await with_topic(broker)
-        await with_empty_group(broker)
-        topic = broker.groups._topic
-        append = topic._append_batches
-        topic._append_batches = lambda *arguments, **options: cast(
-            "PendingAppends", HeldAppend(partial(append, *arguments, **options), released)
-        )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.groups.delete, ["g"])
-            await trio.testing.wait_all_tasks_blocked()
-            for member_id in ("m-2", "m-3"):
-                nursery.start_soon(broker.groups.consumer_heartbeat, "g", heartbeat(member_id, 0))
-                await trio.testing.wait_all_tasks_blocked()
-            released.set()
-        assert committed(broker, "g") == -1
-        before = broker.groups.describe_consumer("g")
-        assert sorted(member.member_id for member in before.members) == ["m-2", "m-3"]
-    async with running(fs.crash(POWER_LOSS)) as broker:
-        after = broker.groups.describe_consumer("g")
-        assert after.group_epoch == before.group_epoch
-        assert sorted(member.member_id for member in after.members) == ["m-2", "m-3"]
-
-
 async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
     fs: ForgetfulFileSystem, broker: Broker
 ) -> None:
@@ -204,21 +153,6 @@ async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
     assert isinstance(unknown, errors.UnknownGroupError)
     async with running(fs.found_after(POWER_LOSS)) as again:
         assert await again.groups.list_groups() == []
-
-
-async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_check() -> None:
-    fs = ForgetfulFileSystem()
-    clock = TogetherClock()
-    flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
-    async with running(fs, clock, *flags) as broker:
-        await with_topic(broker)
-        await with_empty_group(broker)
-        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        with failing_writes(broker):
-            await trio.sleep(61)
-        await trio.sleep(60)
-    async with running(fs, clock, *flags) as broker:
-        assert await broker.groups.list_groups() == []
 
 
 async def test_a_group_after_a_failed_deletion(fs: ForgetfulFileSystem, broker: Broker) -> None:

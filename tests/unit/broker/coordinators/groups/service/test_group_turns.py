@@ -16,7 +16,7 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_broker.coordinators.groups.consumer_records import topics_in
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.membership import JoinResult, LeavingMember, SyncRequest
+from seglog_broker.coordinators.groups.membership import JoinResult, SyncRequest
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import BYTES_OF_RECORD, RECORDS_A_TURN
 from seglog_broker.coordinators.topic import ENCODED_A_TURN
@@ -24,7 +24,6 @@ from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import MessageTooLargeError, RebalanceInProgressError
 from seglog_protocol.kafka import messages, write_message
-from seglog_protocol.messages import CreateTopicRequest
 from seglog_protocol.steps import ITEMS_A_STEP
 from tests.logs import ManualClock
 from tests.turns import judge_turn, judges_turns, measured
@@ -84,16 +83,6 @@ async def test_members_that_die_at_once() -> None:
 
 
 @judges_turns
-async def test_members_that_leave_at_once() -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        joined = await joined_together(broker, "g", 1_500, encode_subscription(["t"]))
-        with measured() as turns:
-            await broker.groups.leave("g", [LeavingMember(member.member_id) for member in joined])
-        judge_turn(turns.longest, turns.task)
-
-
-@judges_turns
 async def test_members_with_a_megabyte_each() -> None:
     """What they say is too large for one batch, which is known before it is encoded."""
     async with running(ForgetfulFileSystem()) as broker:
@@ -103,21 +92,6 @@ async def test_members_with_a_megabyte_each() -> None:
             [leader] = [member for member in joined if member.members]
             with pytest.raises(MessageTooLargeError):
                 await broker.groups.sync("g", SyncRequest(leader.member_id, 1, assignments={leader.member_id: b"some"}))
-        judge_turn(turns.longest, turns.task)
-
-
-@pytest.mark.soak
-@judges_turns
-async def test_very_many_groups() -> None:
-    async with running(ForgetfulFileSystem()) as broker:
-        await with_topic(broker)
-        with measured() as turns:
-            async with trio.open_nursery() as nursery:
-                for number in range(3_000):
-                    nursery.start_soon(broker.groups.consumer_heartbeat, f"g{number}", joins("m", ["t"]))
-            await broker.create_topic(CreateTopicRequest("new", 1))
-            assert len(await broker.groups.list_groups()) == 3_000
-            await trio.sleep(60)
         judge_turn(turns.longest, turns.task)
 
 
