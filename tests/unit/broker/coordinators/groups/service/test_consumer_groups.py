@@ -1,25 +1,36 @@
-"""Groups of the consumer protocol (KIP-848) on the forgetful disk: restarts, power cuts, the other protocol."""
+"""Groups of the consumer protocol (KIP-848) in a broker: restarts, power cuts, their settings, their expressions."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from time import thread_time
+from typing import Final
 
 import pytest
+import trio
+import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
+from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import LeavingMember
+from seglog_broker.coordinators.groups.service.topic_matching import PATTERNS_MAX
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.messages import AlterTopicRequest
+from seglog_protocol.messages import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest
 from tests.unit.broker.coordinators.groups.service.running import (
+    TogetherClock,
     committed,
     join_request,
     joined,
     running,
+    with_topic,
 )
 from tests.unit.broker.coordinators.held_topic import FAILED
 
@@ -184,3 +195,163 @@ async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_of
     async with running(fs.found_after(POWER_LOSS)) as again:
         assert again.groups.describe("g")[0].kind == "classic"
         assert (committed(again, "g", 0), committed(again, "g", 1)) == (5, 6)
+
+
+# --- Settings of single groups: their members of the consumer protocol get them, and those of other groups do not -----
+
+
+FLAGS: Final = ("group.consumer.min.session.timeout.ms=1000", "group.consumer.min.heartbeat.interval.ms=100")
+
+
+async def alter(broker: Broker, group: str, **settings: str | None) -> None:
+    """Set keys, with ``_`` for ``.``, or delete those that are None."""
+    changes = [
+        Alteration(key.replace("_", "."), Operation.DELETE if value is None else Operation.SET, value)
+        for key, value in settings.items()
+    ]
+    await broker.configs.alter(ResourceType.GROUP, group, changes)
+
+
+async def interval_of(broker: Broker, group: str, epoch: int = 0) -> int:
+    """The heartbeat interval that the one member of a group is told."""
+    return (await broker.groups.consumer_heartbeat(group, heartbeat("m", epoch))).heartbeat_interval_ms
+
+
+def members(broker: Broker, group: str) -> int:
+    return len(broker.groups.describe_consumer(group).members)
+
+
+async def test_members_are_told_the_interval_of_their_group_also_after_a_power_cut() -> None:
+    fs = ForgetfulFileSystem()
+    async with running(fs, None, *FLAGS, closes=False) as broker:
+        await with_topic(broker)
+        await alter(broker, "own", consumer_heartbeat_interval_ms="500")
+        assert await interval_of(broker, "own") == 500
+        assert await interval_of(broker, "other") == 5_000
+        await alter(broker, "own", consumer_heartbeat_interval_ms="700")
+        epoch = broker.groups.describe_consumer("own").members[0].epoch
+        assert await interval_of(broker, "own", epoch) == 700
+    async with running(fs.crash(POWER_LOSS), None, *FLAGS) as broker:
+        assert await interval_of(broker, "own", epoch) == 700
+        await alter(broker, "own", consumer_heartbeat_interval_ms=None)
+        assert await interval_of(broker, "own", epoch) == 5_000
+
+
+async def test_a_member_is_dead_after_the_session_timeout_of_its_group() -> None:
+    async with running(ForgetfulFileSystem(), TogetherClock(), *FLAGS) as broker:
+        await with_topic(broker)
+        await alter(broker, "own", consumer_session_timeout_ms="2s", consumer_heartbeat_interval_ms="500")
+        for group in ("own", "other"):
+            await interval_of(broker, group)
+        await trio.sleep(1.9)
+        assert (members(broker, "own"), members(broker, "other")) == (1, 1)
+        await trio.sleep(0.2)
+        assert (members(broker, "own"), members(broker, "other")) == (0, 1)
+        await trio.sleep(44)
+        assert (members(broker, "own"), members(broker, "other")) == (0, 0)
+
+
+async def test_a_longer_session_counts_from_the_next_heartbeat() -> None:
+    async with running(ForgetfulFileSystem(), TogetherClock(), *FLAGS) as broker:
+        await with_topic(broker)
+        await interval_of(broker, "own")
+        await alter(broker, "own", consumer_session_timeout_ms="60000")
+        epoch = broker.groups.describe_consumer("own").members[0].epoch
+        await interval_of(broker, "own", epoch)
+        await trio.sleep(50)
+        assert members(broker, "own") == 1
+        await trio.sleep(11)
+        assert members(broker, "own") == 0
+
+
+# --- Expressions of members against topics that come and go, in a broker: what is read, and in how many turns ---------
+
+
+def joins(regex: str, member_id: str = "a") -> ConsumerHeartbeat:
+    return heartbeat(member_id, 0, topics=[], regex=regex)
+
+
+async def make(broker: Broker, *names: str) -> None:
+    for name in names:
+        await broker.create_topic(CreateTopicRequest(name, 1))
+
+
+def read_by(broker: Broker, group: str, member_id: str = "a") -> list[str]:
+    members = broker.groups.describe_consumer(group).members
+    [member] = [member for member in members if member.member_id == member_id]
+    return sorted(item.topic for item in member.target)
+
+
+async def refreshed(broker: Broker, group: str, epoch: int, member_id: str = "a") -> list[str]:
+    """What a member reads with its heartbeat after the pause between two looks."""
+    await trio.sleep(11)
+    await broker.groups.consumer_heartbeat(group, ConsumerHeartbeat(member_id, epoch))
+    return read_by(broker, group, member_id)
+
+
+async def test_so_many_expressions_are_kept_as_they_were_read(broker: Broker) -> None:
+    matching = broker.groups._matching
+    for number in range(2 * PATTERNS_MAX):
+        await matching.match_all(f"t{number}.*")
+    assert matching._pattern.cache_info().currsize == PATTERNS_MAX
+
+
+async def test_topics_that_are_made_and_deleted_are_found(broker: Broker) -> None:
+    await make(broker, "fruit-1", "other")
+    joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*|__consumer.*"))
+    assert read_by(broker, "g") == ["fruit-1"]
+    await make(broker, "fruit-2")
+    assert await refreshed(broker, "g", joined.member_epoch) == ["__consumer_offsets", "fruit-1", "fruit-2"]
+    await broker.delete_topic(DeleteTopicRequest("fruit-1"))
+    assert await refreshed(broker, "g", joined.member_epoch + 1) == ["__consumer_offsets", "fruit-2"]
+
+
+async def test_an_expression_that_is_refused_leaves_no_group(broker: Broker) -> None:
+    with pytest.raises(errors.InvalidRegularExpressionError, match="RE2 says"):
+        await broker.groups.consumer_heartbeat("g", joins("("))
+    with pytest.raises(errors.UnknownGroupError):
+        broker.groups.describe_consumer("g")
+
+
+async def test_after_a_restart_topics_of_meanwhile_are_found(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    await make(broker, "fruit-1")
+    joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*"))
+    await make(broker, "fruit-2")
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert await refreshed(again, "g", joined.member_epoch) == ["fruit-1", "fruit-2"]
+
+
+async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(broker: Broker) -> None:
+    """However many expressions there are: one of them, and one name, in a turn of the loop."""
+    await make(broker, "fruit-1")
+    for member in range(30):
+        for group in ("g", "h"):
+            await broker.groups.consumer_heartbeat(group, joins(f"fruit-.*|x{member}", f"m{member}"))
+    await trio.sleep(3)
+    work: list[tuple[int, str]] = []
+    turns = 0
+
+    class Noted(ClientPattern):
+        def matching(
+            self, names: Iterable[str], processor_seconds: Callable[[], float] = thread_time
+        ) -> Iterator[str | None]:
+            names = list(names)
+            work.extend((turns, name) for name in names)
+            return super().matching(names, processor_seconds)
+
+    broker.groups._matching._pattern = lru_cache(PATTERNS_MAX)(Noted)
+    async with trio.open_nursery() as nursery:
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while turns < math.inf:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        nursery.start_soon(count_turns)
+        await make(broker, "fruit-2")
+        for _ in range(2_000):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert [name for _, name in work] == ["fruit-2"] * 30, "once for both groups"
+    assert len({turn for turn, _ in work}) == 30
