@@ -44,6 +44,10 @@ CHOSEN := $(addprefix tests/process/, \
   examples/test_programs.py::test_the_consumer_prints_every_record_and_the_gaps_between_them \
   clients/cli/test_round_trip.py::test_keyed_text_with_headers_and_tombstones_in_and_out)
 
+# Of the unit tests, those that are neither the broker's nor the clients', and as many of the broker's that lanes take as long.
+OTHERS := tests/unit/broker/tasks $(wildcard tests/unit/test_*.py) \
+  $(filter-out %/broker %/clients %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
+
 MISTAKES := tests/unit/simulation/test_durable_acks.py tests/unit/simulation/test_transactions.py
 
 # For a make that runs its targets at once, and prints the output of each when it is done, where make can hold that back
@@ -84,7 +88,7 @@ soak: $(STAMP) $(SPARK_STAMP)
 # Lanes in place of workers: each test file is collected once. Tests of clients wait as often as they compute, so two cores
 # have room for a third.
 unit-broker: $(STAMP)
-	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' tests/unit/broker)
+	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker/tasks tests/unit/broker)
 
 unit-clients: $(STAMP)
 	$(call lane,unit-clients,$(BIN)/pytest -m 'not soak' tests/unit/clients)
@@ -92,8 +96,7 @@ unit-clients: $(STAMP)
 unit-others: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker --ignore tests/unit/clients tests/unit \
-	  $(foreach one,$(CHOSEN),'$(one)'))
+	$(call lane,unit-others,$(BIN)/pytest -m 'not soak' $(OTHERS) $(foreach one,$(CHOSEN),'$(one)'))
 
 # What starts daemons and commands; they wait for each other more than they compute.
 process: $(STAMP)
