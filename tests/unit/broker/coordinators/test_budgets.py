@@ -84,7 +84,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "members with long names": lambda: consumers(NUMBER // 10, text=5_000),
     "topics of a member": lambda: consumers(1, topics=NAMES),
     "partitions of a member": lambda: consumers(1, topics=["large"]),
-    "expressions": lambda: consumers(NUMBER // 10, topics=[], regex=True),
+    "expressions": lambda: consumers(NUMBER // 40, topics=[], regex=True),
     "offsets of a group": lambda: offsets(1),
     "offsets of topics with long names": lambda: offsets(1, 60),
     "groups with an offset": lambda: offsets(NUMBER),
