@@ -1,5 +1,6 @@
 """A broker with topics, and with the task that wakes its fetches."""
 
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.session import Listener, Session
+from seglog_broker.listeners.transport import Transport
 from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
@@ -39,3 +42,10 @@ async def real_broker(
     broker.close()
     if isinstance(broker.fs, ForgetfulFileSystem):
         assert broker.fs.open_files == []
+
+
+def open_session(broker: Broker) -> Session:
+    """The session of a client of a listener that asks for nothing."""
+    with socket.socket() as closed:
+        pass
+    return Session(broker, Listener(), Transport(closed))

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
+from tests.unit.broker.listeners.kafka.group_requests import FakeGroups
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka
 
 

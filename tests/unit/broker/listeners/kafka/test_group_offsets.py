@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete in all their versions: what is asked of groups, and what is answered."""
+"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit in all versions: what is asked, and what answered."""
 
 from typing import Any
 
@@ -6,12 +6,19 @@ import pytest
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID
+from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
-from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.unit.broker.listeners.kafka.group_requests import ID_OF, Places, places_to_commit, serve, served_now
+from tests.unit.broker.listeners.kafka.group_requests import (
+    ID_OF,
+    FakeGroups,
+    Places,
+    places_to_commit,
+    serve,
+    served_now,
+)
 
 COMMIT_VERSIONS = range(2, 11)
 FETCH_VERSIONS = range(1, 11)
@@ -74,38 +81,24 @@ async def test_offsets_of_what_does_not_exist_are_refused_and_others_are_not(ver
     assert codes == [[(9, UNKNOWN), (0, 0)], [(0, ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else UNKNOWN)]]
 
 
-@each_case("version", COMMIT_VERSIONS)
-async def test_a_commit_of_nothing_asks_for_nothing(version: int) -> None:
-    groups = FakeGroups()
-    groups.error = NO_GROUP
-    assert (await serve(groups, commit_request(version, {}), version)).topics == []
-    assert groups.asked == []
-
-
-@each_case("version", COMMIT_VERSIONS)
+@each_case("version", [8, 9])
 @each_case(
     ("error", "code", "code_before_9"),
     [
-        (errors.IllegalGenerationError("stale"), ErrorCode.ILLEGAL_GENERATION, None),
-        (errors.UnknownMemberError("who"), ErrorCode.UNKNOWN_MEMBER_ID, None),
-        (errors.FencedInstanceError("fenced"), ErrorCode.FENCED_INSTANCE_ID, None),
-        (errors.RebalanceInProgressError("again"), ErrorCode.REBALANCE_IN_PROGRESS, None),
-        (errors.CoordinatorLoadingError("loading"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None),
-        (errors.DiskFullError("full"), ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
-        (errors.InvalidGroupIdError("empty"), ErrorCode.INVALID_GROUP_ID, None),
-        (errors.MessageTooLargeError("long"), ErrorCode.INVALID_COMMIT_OFFSET_SIZE, None),
+        (errors.MessageTooLargeError("long"), *[ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 2),
         (NO_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION),
         (STALE, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 async def test_an_error_of_the_group_is_one_of_every_offset(
-    error: errors.SeglogError, code: ErrorCode, code_before_9: ErrorCode | None, version: int
+    error: errors.SeglogError, code: ErrorCode, code_before_9: ErrorCode, version: int
 ) -> None:
     groups = FakeGroups()
     groups.error = error
+    assert (await serve(groups, commit_request(version, {}), version)).topics == []
+    assert groups.asked == [], "a commit of nothing asks for nothing"
     told = await serve(groups, commit_request(version, {"orders": [0, 1]}), version)
-    if version < 9 and code_before_9 is not None:
-        code = code_before_9
+    code = code if version >= 9 else code_before_9
     assert next(iter(committed_codes(told, version).values())) == [(0, code), (1, code)]
 
 
@@ -211,14 +204,10 @@ async def test_where_a_transaction_is_open_stable_offsets_are_not_to_be_had_yet(
     assert found["events"] == [(1, 7, -1, "", 0)]
 
 
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
-async def test_no_partitions_named_none_found(groups: FakeGroups, version: int) -> None:
-    assert fetched(await serve(groups, fetch_request(version, {}), version), version) == {}
-    assert groups.asked == [("committed", "g", [], None)], "but the group is looked at"
-
-
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@pytest.mark.parametrize("version", [1, 2, 8])
 async def test_an_error_of_the_group_stands_where_clients_look_for_it(groups: FakeGroups, version: int) -> None:
+    assert fetched(await serve(groups, fetch_request(version, {}), version), version) == {}
+    assert groups.asked == [("committed", "g", [], None)], "no partitions are named, but the group is looked at"
     groups.error = errors.CoordinatorLoadingError("loading")
     told = await serve(groups, fetch_request(version, {"orders": [0, 1]}), version)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -306,23 +295,12 @@ async def test_offsets_are_deleted_each_with_its_own_result() -> None:
     }
 
 
-@each_case(
-    ("error", "code"),
-    [
-        (NO_GROUP, ErrorCode.GROUP_ID_NOT_FOUND),
-        (errors.NonEmptyGroupError("read"), ErrorCode.NON_EMPTY_GROUP),
-        (errors.InvalidGroupIdError("empty"), ErrorCode.INVALID_GROUP_ID),
-        (errors.CoordinatorLoadingError("loading"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-    ],
-)
 @each_case("places", [{"orders": [0]}, {"lost": [0]}, {}])
-async def test_a_group_that_cannot_forget_has_one_error(
-    error: errors.SeglogError, code: ErrorCode, places: dict[str, list[int]]
-) -> None:
+async def test_a_group_that_cannot_forget_has_one_error(places: dict[str, list[int]]) -> None:
     groups = FakeGroups()
-    groups.error = error
+    groups.error = NO_GROUP
     told = await serve(groups, delete_request(places), 0)
-    assert (told.error_code, told.topics) == (code, [])
+    assert (told.error_code, told.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 # --- Many times, and too much -----------------------------------------------------------------------------------------
@@ -364,3 +342,88 @@ async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(gro
         ("g", 0, 1),
         ("h", ErrorCode.INVALID_REQUEST, 0),
     ]
+
+
+# --- TxnOffsetCommit in all its versions: what is asked of groups, and what is answered -------------------------------
+
+
+VERSIONS = range(7)
+
+
+def request_of(version: int, places: Places, group: str = "g") -> messages.TxnOffsetCommitRequest:
+    """A commit in a transaction."""
+    cls = messages.TxnOffsetCommitRequest
+    topic, partition = cls.TxnOffsetCommitRequestTopic, cls.TxnOffsetCommitRequestPartition
+    member: dict[str, Any] = {}
+    if version >= 3:
+        member = {"member_id": "m-1", "generation_id_or_member_epoch": 3, "group_instance_id": "i-1"}
+    topics = places_to_commit(topic, partition, places, by_id=version >= 6, has_epoch=version >= 2)
+    return cls(transactional_id="app", group_id=group, producer_id=7, producer_epoch=2, topics=topics, **member)
+
+
+def codes(told: Any) -> dict[str, list[tuple[int, int]]]:
+    names = {id_: name for name, id_ in ID_OF.items()}
+    return {
+        topic.name or names.get(topic.topic_id, "lost"): [(p.partition_index, p.error_code) for p in topic.partitions]
+        for topic in told.topics
+    }
+
+
+@each_case("version", VERSIONS)
+async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result(version: int) -> None:
+    groups = FakeGroups()
+    is_named = version < 6
+    lost = [OffsetToCommit("lost", 1, 11, 4 if version >= 2 else -1, "")] if is_named else []
+    groups.results = [None, errors.MetadataTooLargeError("long"), *[errors.UnknownTopicError("lost") for _ in lost]]
+    told = await serve(groups, request_of(version, {"orders": [0, 1], "lost": [1]}), version)
+    epoch = 4 if version >= 2 else -1
+    assert groups.asked == [
+        (
+            "commit",
+            "g",
+            Committer("m-1", 3, "i-1") if version >= 3 else Committer(),
+            [
+                OffsetToCommit("orders", 0, 10, epoch, "note"),
+                OffsetToCommit("orders", 1, 11, epoch, ""),
+                *lost,
+            ],
+            ProducerIdAndEpoch(7, 2),
+        )
+    ]
+    large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_named else ErrorCode.UNKNOWN_TOPIC_ID
+    assert codes(told) == {"orders": [(0, 0), (1, large)], "lost": [(1, unknown)]}
+
+
+async def test_a_commit_of_nothing_asks_for_nothing_and_a_group_without_a_name_is_refused(groups: FakeGroups) -> None:
+    assert (await serve(groups, request_of(6, {}), 6)).topics == []
+    assert groups.asked == []
+    told = await serve(groups, request_of(6, {"orders": [0]}, ""), 6)
+    assert codes(told) == {"orders": [(0, ErrorCode.INVALID_GROUP_ID)]}
+
+
+@each_case("version", VERSIONS)
+@each_case(
+    ("error", "code", "since", "code_before"),
+    [
+        (errors.InvalidTransactionStateError("x"), ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.INVALID_TXN_STATE),
+        (errors.InvalidProducerEpochError("x"), ErrorCode.INVALID_PRODUCER_EPOCH, 0, None),
+        (errors.StaleMemberEpochError("x"), ErrorCode.STALE_MEMBER_EPOCH, 6, ErrorCode.ILLEGAL_GENERATION),
+        (
+            errors.CoordinatorLoadingError("x"),
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            2,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ),
+        (errors.MessageTooLargeError("x"), ErrorCode.INVALID_COMMIT_OFFSET_SIZE, 0, None),
+    ],
+)
+async def test_an_error_is_one_of_every_offset_with_a_code_that_the_version_knows(
+    error: errors.SeglogError, code: ErrorCode, since: int, code_before: ErrorCode | None, version: int
+) -> None:
+    groups = FakeGroups()
+    groups.error = error
+    told = await serve(groups, request_of(version, {"orders": [0, 1]}), version)
+    if version < since and code_before is not None:
+        code = code_before
+    assert codes(told) == {"orders": [(0, code), (1, code)]}

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup in all their versions: what groups are asked, what clients are told."""
+"""Requests about groups and their members, in all versions: what groups are asked, what clients and admins are told."""
 
 from typing import Any
 
@@ -6,40 +6,64 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from seglog_broker.coordinators.groups.consumer_description import (
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    PartitionsOfTopic,
+)
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import (
+    GroupDescription,
     JoinedMember,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
+    MemberDescription,
     SyncRequest,
     SyncResult,
 )
 from seglog_broker.listeners.kafka.apis import APIS
+from seglog_broker.listeners.kafka.errors import group_failure
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
-from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
-from tests.unit.broker.listeners.kafka.group_requests import context_of, serve
+from tests.unit.broker.listeners.kafka.group_requests import ID_OF, FakeGroups, context_of, serve, served_now
 
-GROUP_ERRORS: list[tuple[errors.SeglogError, ErrorCode]] = [
-    (errors.CoordinatorLoadingError("loading"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-    (errors.CoordinatorNotAvailableError("no disk"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (errors.IllegalGenerationError("stale"), ErrorCode.ILLEGAL_GENERATION),
-    (errors.InconsistentGroupProtocolError("none in common"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    (errors.InvalidGroupIdError("empty"), ErrorCode.INVALID_GROUP_ID),
-    (errors.UnknownMemberError("who"), ErrorCode.UNKNOWN_MEMBER_ID),
-    (errors.InvalidSessionTimeoutError("short"), ErrorCode.INVALID_SESSION_TIMEOUT),
-    (errors.RebalanceInProgressError("again"), ErrorCode.REBALANCE_IN_PROGRESS),
-    (errors.MemberIdRequiredError("again"), ErrorCode.MEMBER_ID_REQUIRED),
-    (errors.GroupMaxSizeError("full"), ErrorCode.GROUP_MAX_SIZE_REACHED),
-    (errors.FencedInstanceError("fenced"), ErrorCode.FENCED_INSTANCE_ID),
-    (errors.BrokerStoppingError("stopping"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (errors.DiskFullError("full"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (errors.PartitionReadOnlyError("broken"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (errors.MessageTooLargeError("long"), ErrorCode.UNKNOWN_SERVER_ERROR),
-]
+UNKNOWN_MEMBER = errors.UnknownMemberError("who")
+
+
+@each_case(
+    ("error", "api", "code"),
+    [
+        (errors.CoordinatorLoadingError("loading"), "JoinGroup", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (errors.CoordinatorNotAvailableError("no disk"), "JoinGroup", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (errors.IllegalGenerationError("stale"), "JoinGroup", ErrorCode.ILLEGAL_GENERATION),
+        (errors.InconsistentGroupProtocolError("none in common"), "JoinGroup", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (errors.InvalidGroupIdError("empty"), "JoinGroup", ErrorCode.INVALID_GROUP_ID),
+        (errors.UnknownMemberError("who"), "JoinGroup", ErrorCode.UNKNOWN_MEMBER_ID),
+        (errors.InvalidSessionTimeoutError("short"), "JoinGroup", ErrorCode.INVALID_SESSION_TIMEOUT),
+        (errors.RebalanceInProgressError("again"), "JoinGroup", ErrorCode.REBALANCE_IN_PROGRESS),
+        (errors.MemberIdRequiredError("again"), "JoinGroup", ErrorCode.MEMBER_ID_REQUIRED),
+        (errors.GroupMaxSizeError("full"), "JoinGroup", ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (errors.FencedInstanceError("fenced"), "JoinGroup", ErrorCode.FENCED_INSTANCE_ID),
+        (errors.BrokerStoppingError("stopping"), "JoinGroup", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (errors.DiskFullError("full"), "JoinGroup", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (errors.PartitionReadOnlyError("broken"), "JoinGroup", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (errors.MessageTooLargeError("long"), "JoinGroup", ErrorCode.UNKNOWN_SERVER_ERROR),
+        (errors.FencedMemberEpochError("old"), "ConsumerGroupHeartbeat", ErrorCode.FENCED_MEMBER_EPOCH),
+        (errors.UnreleasedInstanceError("held"), "ConsumerGroupHeartbeat", ErrorCode.UNRELEASED_INSTANCE_ID),
+        (errors.UnsupportedAssignorError("which"), "ConsumerGroupHeartbeat", ErrorCode.UNSUPPORTED_ASSIGNOR),
+        (errors.InvalidRegularExpressionError("("), "ConsumerGroupHeartbeat", ErrorCode.INVALID_REGULAR_EXPRESSION),
+        (errors.MessageTooLargeError("long"), "OffsetCommit", ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (errors.MessageTooLargeError("long"), "TxnOffsetCommit", ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (errors.NonEmptyGroupError("read"), "OffsetDelete", ErrorCode.NON_EMPTY_GROUP),
+        (errors.UnknownGroupError("none"), "OffsetDelete", ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_errors_of_groups_have_kafkas_codes(error: errors.SeglogError, api: str, code: ErrorCode) -> None:
+    assert group_failure(error, api) == (code, error.message)
 
 
 def join_request(**more: Any) -> messages.JoinGroupRequest:
@@ -53,12 +77,15 @@ def join_request(**more: Any) -> messages.JoinGroupRequest:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_join_is_asked_as_its_version_means_it(groups: FakeGroups, version: int) -> None:
-    groups.joined = JoinResult("m-1", 1, "consumer", "range", "m-1")
+async def test_a_join_is_asked_as_its_version_means_it_and_the_leader_learns_of_the_members(
+    groups: FakeGroups, version: int
+) -> None:
+    members = [JoinedMember("m-1", "i-1", b"one"), JoinedMember("m-2", None, b"two")]
+    groups.joined = JoinResult("m-1", 7, "consumer", "range", "m-1", members, skip_assignment=True)
     more: dict[str, Any] = {"group_instance_id": "i-1"} if version >= 5 else {}
     if version >= 8:
         more["reason"] = "r" * 300
-    await serve(groups, join_request(**more), version)
+    told = await serve(groups, join_request(**more), version)
     assert groups.asked == [
         (
             "join",
@@ -78,20 +105,6 @@ async def test_a_join_is_asked_as_its_version_means_it(groups: FakeGroups, versi
             ),
         )
     ]
-
-
-@pytest.mark.parametrize("version", range(10))
-async def test_the_leader_learns_of_the_generation_and_its_members(groups: FakeGroups, version: int) -> None:
-    groups.joined = JoinResult(
-        "m-1",
-        7,
-        "consumer",
-        "range",
-        "m-1",
-        [JoinedMember("m-1", "i-1", b"one"), JoinedMember("m-2", None, b"two")],
-        skip_assignment=True,
-    )
-    told = await serve(groups, join_request(), version)
     assert (told.error_code, told.generation_id, told.protocol_name) == (0, 7, "range")
     assert (told.leader, told.member_id) == ("m-1", "m-1")
     assert told.protocol_type == ("consumer" if version >= 7 else None)
@@ -104,17 +117,16 @@ async def test_the_leader_learns_of_the_generation_and_its_members(groups: FakeG
 
 
 @each_case("version", [0, 6, 7, 9])
-@each_case(("error", "code"), GROUP_ERRORS)
-async def test_a_join_without_a_generation_has_kafkas_code_and_the_members_id(
-    groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
-) -> None:
-    groups.joined, groups.error = JoinResult("m-new", error=error), None
+async def test_a_join_without_a_generation_has_its_error_and_the_members_id(version: int) -> None:
+    groups = FakeGroups()
+    groups.joined = JoinResult("m-new", error=UNKNOWN_MEMBER)
     told = await serve(groups, join_request(member_id=""), version)
-    assert (told.error_code, told.generation_id, told.member_id, told.leader) == (code, -1, "m-new", "")
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert (told.error_code, told.generation_id, told.member_id, told.leader) == (unknown, -1, "m-new", "")
     assert told.protocol_name == (None if version >= 7 else "")
-    groups.error = error
+    groups.error = UNKNOWN_MEMBER
     told = await serve(groups, join_request(), version)
-    assert (told.error_code, told.generation_id, told.member_id) == (code, -1, "m-1")
+    assert (told.error_code, told.generation_id, told.member_id) == (unknown, -1, "m-1")
 
 
 async def test_a_client_without_an_id_has_an_empty_one(groups: FakeGroups) -> None:
@@ -157,16 +169,12 @@ async def test_a_sync_brings_assignments_and_gets_one(groups: FakeGroups, versio
     assert (told.protocol_type, told.protocol_name) == protocol
 
 
-@each_case("version", range(6))
-@each_case(("error", "code"), GROUP_ERRORS)
-async def test_a_sync_without_an_assignment_has_kafkas_code(
-    groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
-) -> None:
-    groups.synced, groups.error = SyncResult(error=error), None
-    told = await serve(groups, sync_request(version), version)
-    assert (told.error_code, bytes(told.assignment)) == (code, b"")
-    groups.error = error
-    assert (await serve(groups, sync_request(version), version)).error_code == code
+async def test_a_sync_without_an_assignment_has_its_error(groups: FakeGroups) -> None:
+    groups.synced = SyncResult(error=UNKNOWN_MEMBER)
+    told = await serve(groups, sync_request(5), 5)
+    assert (told.error_code, bytes(told.assignment)) == (ErrorCode.UNKNOWN_MEMBER_ID, b"")
+    groups.error = UNKNOWN_MEMBER
+    assert (await serve(groups, sync_request(5), 5)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
@@ -204,18 +212,12 @@ async def test_a_heartbeat_is_noted(groups: FakeGroups, version: int) -> None:
     assert groups.asked == [("heartbeat", "g", "m-1", 3, "i-1" if version >= 3 else None)]
 
 
-@each_case("version", range(5))
-@each_case(("error", "code"), GROUP_ERRORS[1:])
-async def test_a_heartbeat_tells_the_member_what_to_do(
-    groups: FakeGroups, error: errors.SeglogError, code: ErrorCode, version: int
-) -> None:
-    groups.error = error
-    assert (await serve(groups, heartbeat_request(version), version)).error_code == code
-
-
-async def test_while_groups_are_loaded_every_heartbeat_is_well(groups: FakeGroups) -> None:
-    groups.error = errors.CoordinatorLoadingError("loading")
-    assert (await serve(groups, heartbeat_request(4), 4)).error_code == ErrorCode.NONE
+async def test_a_heartbeat_has_its_error_and_while_groups_are_loaded_every_one_is_well(groups: FakeGroups) -> None:
+    for groups.error, code in (
+        (UNKNOWN_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID),
+        (errors.CoordinatorLoadingError("loading"), ErrorCode.NONE),
+    ):
+        assert (await serve(groups, heartbeat_request(4), 4)).error_code == code
 
 
 # --- LeaveGroup -------------------------------------------------------------------------------------------------------
@@ -249,32 +251,360 @@ async def test_members_leave_each_with_its_own_result(groups: FakeGroups, versio
     )
 
 
-@pytest.mark.parametrize("version", range(3))
-async def test_the_error_of_the_only_member_was_that_of_the_request(groups: FakeGroups, version: int) -> None:
-    groups.left = [LeaveResult("m-1", None, errors.UnknownMemberError("who"))]
-    assert (await serve(groups, leave_request(version), version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+async def test_the_error_of_the_only_member_was_that_of_the_request(groups: FakeGroups) -> None:
+    groups.left = [LeaveResult("m-1", None, UNKNOWN_MEMBER)]
+    assert (await serve(groups, leave_request(2), 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("version", range(6))
-@pytest.mark.parametrize("error", [errors.UnknownGroupError("none"), errors.UnknownMemberError("who")])
-async def test_an_unknown_group_has_none_of_the_members(
-    groups: FakeGroups, version: int, error: errors.SeglogError
-) -> None:
+@each_case("version", [2, 3, 5])
+@each_case("error", [errors.UnknownGroupError("none"), UNKNOWN_MEMBER])
+async def test_an_unknown_group_has_none_of_the_members(error: errors.SeglogError, version: int) -> None:
+    groups = FakeGroups()
     groups.error = error
     told = await serve(groups, leave_request(version), version)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    if version < 3:
-        assert told.error_code == unknown
-    else:
-        assert told.error_code == 0
-        assert [(m.member_id, m.group_instance_id, m.error_code) for m in told.members] == [
-            ("m-1", None, unknown),
-            ("", "i-2", unknown),
+    assert told.error_code == (unknown if version < 3 else 0)
+    assert [(m.member_id, m.group_instance_id, m.error_code) for m in told.members] == (
+        [("m-1", None, unknown), ("", "i-2", unknown)] if version >= 3 else []
+    )
+    groups.error = errors.CoordinatorLoadingError("loading")
+    told = await serve(groups, leave_request(version), version)
+    assert (told.error_code, told.members) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []), "of all of them"
+
+
+# --- ConsumerGroupHeartbeat and ConsumerGroupDescribe in their versions: what members of KIP-848 and admins are told --
+
+
+ORDERS = ID_OF["orders"]
+
+
+async def test_all_that_a_member_says_arrives_and_it_learns_what_it_is_to_have(groups: FakeGroups) -> None:
+    groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000, {ORDERS: frozenset({1, 0})})
+    owned = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
+    said: dict[str, Any] = {"member_id": "m-1", "member_epoch": 3, "instance_id": "i-1", "rack_id": "r-1"}
+    said["rebalance_timeout_ms"] = 60_000
+    request = messages.ConsumerGroupHeartbeatRequest(
+        **said,
+        group_id="readers",
+        subscribed_topic_names=["orders"],
+        subscribed_topic_regex="o.*",
+        server_assignor="range",
+        topic_partitions=[owned(topic_id=ORDERS, partitions=[0]), owned(topic_id=ORDERS, partitions=[1])],
+    )
+    told = await serve(groups, request, 1)
+    heard = {"topics": ["orders"], "regex": "o.*", "assignor": "range", "owned": {ORDERS: frozenset({0, 1})}}
+    heartbeat = ConsumerHeartbeat(**said, **heard, client_id="app", client_host="/192.0.2.7")  # type: ignore[arg-type]
+    assert groups.asked == [("consumer_heartbeat", "readers", heartbeat)]
+    assert (told.error_code, told.member_id, told.member_epoch, told.heartbeat_interval_ms) == (0, "m-1", 4, 5_000)
+    assert [(bytes(t.topic_id), t.partitions) for t in told.assignment.topic_partitions] == [(ORDERS, [0, 1])]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_what_a_member_leaves_out_is_left_out(groups: FakeGroups, version: int) -> None:
+    groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000)
+    request = messages.ConsumerGroupHeartbeatRequest(group_id="readers", member_id="m-1", member_epoch=4)
+    told = await serve(groups, request, version)
+    (_, _, heartbeat) = groups.asked[0]
+    assert heartbeat == ConsumerHeartbeat("m-1", 4, client_id="app", client_host="/192.0.2.7")
+    assert told.assignment is None
+
+
+async def test_since_version_1_members_make_their_ids(groups: FakeGroups) -> None:
+    groups.heartbeat_result = ConsumerHeartbeatResult("made", 1, 5_000, {})
+    request = messages.ConsumerGroupHeartbeatRequest(
+        group_id="readers", rebalance_timeout_ms=9, subscribed_topic_names=["t"], topic_partitions=[]
+    )
+    assert (await serve(groups, request, 0)).member_id == "made"
+    told = await serve(groups, request, 1)
+    assert told.error_code == ErrorCode.INVALID_REQUEST
+    assert "member_id" in told.error_message
+
+
+async def test_an_error_of_a_heartbeat_has_its_code_and_a_sentence(groups: FakeGroups) -> None:
+    groups.error = errors.FencedMemberEpochError("m")
+    told = await serve(groups, messages.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), 1)
+    fenced = ErrorCode.FENCED_MEMBER_EPOCH
+    assert (told.error_code, told.error_message, told.member_id, told.assignment) == (fenced, "m", None, None)
+
+
+def described() -> ConsumerGroupDescription:
+    assigned = [PartitionsOfTopic(ORDERS, "orders", [0])]
+    target = [PartitionsOfTopic(ORDERS, "orders", [0, 1])]
+    members = [
+        ConsumerMemberDescription(
+            "m-1", "i-1", "r-1", 3, "app", "/192.0.2.7", ["orders"], "o.*", assigned, target, False, 45_000, 5
+        ),
+        ConsumerMemberDescription("m-2", None, None, 4, "app", "/192.0.2.8", [], "", [], [], True, 10_000, 5),
+    ]
+    return ConsumerGroupDescription("readers", "Reconciling", 5, 4, "uniform", members)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_a_group_is_described_with_what_members_have_and_are_to_have(groups: FakeGroups, version: int) -> None:
+    groups.consumer_descriptions["readers"] = described()
+    request = messages.ConsumerGroupDescribeRequest(group_ids=["readers", "none"], include_authorized_operations=True)
+    told = await serve(groups, request, version)
+    found, missing = told.groups
+    none = ("none", ErrorCode.GROUP_ID_NOT_FOUND, "there is no group none")
+    assert (missing.group_id, missing.error_code, missing.error_message) == none
+    assert (found.group_id, found.group_state, found.assignor_name) == ("readers", "Reconciling", "uniform")
+    assert (found.group_epoch, found.assignment_epoch) == (5, 4)
+    assert found.authorized_operations == 0b1101_0100_1000
+    first, second = found.members
+    assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch) == ("m-1", "i-1", "r-1", 3)
+    assert (first.client_id, first.client_host) == ("app", "/192.0.2.7")
+    assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["orders"], "o.*")
+    assert second.subscribed_topic_regex == ""
+    (has,) = first.assignment.topic_partitions
+    (is_to_have,) = first.target_assignment.topic_partitions
+    assert (bytes(has.topic_id), has.topic_name) == (ORDERS, "orders")
+    assert (has.partitions, is_to_have.partitions) == ([0], [0, 1])
+    assert [member.member_type for member in found.members] == ([1, 0] if version else [-1, -1])
+
+
+async def test_groups_named_twice_and_groups_that_do_not_fit() -> None:
+    """A real Kafka describes it each time."""
+    groups = FakeGroups()
+    groups.consumer_descriptions = {"readers": described(), "others": described()}
+    request = messages.ConsumerGroupDescribeRequest(group_ids=["readers", "none", "others"] * 1_000)
+    told = await serve(groups, request, 1)
+    assert [(group.group_id, group.error_code, len(group.members)) for group in told.groups] == [
+        ("readers", 0, 2),
+        ("none", ErrorCode.GROUP_ID_NOT_FOUND, 0),
+        ("others", 0, 2),
+    ]
+    told = await serve(groups, request, 1, response_bytes_max=3_000)
+    assert [(group.error_code, len(group.members)) for group in told.groups] == [
+        (0, 2),
+        (ErrorCode.GROUP_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_REQUEST, 0),
+    ]
+
+
+# --- DescribeGroups, ListGroups and DeleteGroups in all their versions: what admins see of groups ---------------------
+
+
+MEMBER = MemberDescription("m-1", "i-1", "app", "/192.0.2.7", b"topics", b"partitions", 10_000, 5)
+ALL_GROUP_OPERATIONS = 0b1101_0100_1000
+
+
+def description(name: str, state: str, kind: str = "classic", *members: MemberDescription) -> GroupDescription:
+    return GroupDescription(name, kind, state, 3, "consumer", "range", "m-1", members)
+
+
+@pytest.fixture
+def groups() -> FakeGroups:
+    groups = FakeGroups()
+    for group in (
+        description("busy", "Stable", "classic", MEMBER),
+        description("moving", "PreparingRebalance", "classic", MEMBER),
+        description("quiet", "Empty"),
+        description("new", "Assigning", "consumer", MEMBER),
+    ):
+        groups.descriptions[group.group] = group
+    return groups
+
+
+# --- DescribeGroups ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_while_a_group_is_stable_its_members_have_what_they_read(groups: FakeGroups, version: int) -> None:
+    told = await serve(groups, messages.DescribeGroupsRequest(groups=["busy", "moving", "quiet"]), version)
+    busy, moving, quiet = told.groups
+    assert [(g.error_code, g.group_id, g.group_state, g.protocol_type, g.protocol_data) for g in told.groups] == [
+        (0, "busy", "Stable", "consumer", "range"),
+        (0, "moving", "PreparingRebalance", "consumer", ""),
+        (0, "quiet", "Empty", "consumer", ""),
+    ]
+    (member,) = busy.members
+    assert (member.member_id, member.client_id, member.client_host) == ("m-1", "app", "/192.0.2.7")
+    assert member.group_instance_id == ("i-1" if version >= 4 else None)
+    assert (bytes(member.member_metadata), bytes(member.member_assignment)) == (b"topics", b"partitions")
+    assert [(bytes(m.member_metadata), bytes(m.member_assignment)) for m in moving.members] == [(b"", b"partitions")]
+    assert (busy.authorized_operations, quiet.members) == (-(2**31), []), "not asked for"
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_an_unknown_group_is_dead(groups: FakeGroups, version: int) -> None:
+    request = messages.DescribeGroupsRequest(groups=["missing", "new", "busy"], **asking_for_operations(version))
+    told = await serve(groups, request, version)
+    operations = ALL_GROUP_OPERATIONS if version >= 3 else -(2**31)
+    code, none = (ErrorCode.GROUP_ID_NOT_FOUND, -(2**31)) if version >= 6 else (0, operations)
+    assert [(g.group_id, g.group_state, g.error_code, g.authorized_operations) for g in told.groups] == [
+        ("missing", "Dead", code, none),
+        ("new", "Dead", code, none),
+        ("busy", "Stable", 0, operations),
+    ]
+    if version >= 6:
+        assert [g.error_message for g in told.groups] == [
+            "there is no group missing",
+            "Group new is not a classic group.",
+            None,
         ]
 
 
-@pytest.mark.parametrize("version", range(6))
-async def test_an_error_of_the_group_is_one_of_all(groups: FakeGroups, version: int) -> None:
+def asking_for_operations(version: int) -> dict[str, Any]:
+    return {"include_authorized_operations": True} if version >= 3 else {}
+
+
+async def test_what_cannot_be_told_or_deleted_has_the_error_of_the_coordinator(groups: FakeGroups) -> None:
     groups.error = errors.CoordinatorLoadingError("loading")
-    told = await serve(groups, leave_request(version), version)
-    assert (told.error_code, told.members) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    told = await serve(groups, messages.DescribeGroupsRequest(groups=["busy", "b"]), 6)
+    assert [g.error_code for g in told.groups] == [loading] * 2
+    told = await serve(groups, messages.ListGroupsRequest(), 5)
+    assert (told.error_code, told.groups) == (loading, [])
+    told = await serve(groups, messages.DeleteGroupsRequest(groups_names=["a", "b"]), 3)
+    assert [result.error_code for result in told.results] == [loading] * 2
+
+
+# --- ListGroups -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_groups_are_listed(groups: FakeGroups, version: int) -> None:
+    told = await serve(groups, messages.ListGroupsRequest(), version)
+    assert told.error_code == 0
+    assert [(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in told.groups] == [
+        (name, "consumer", state if version >= 4 else "", kind if version >= 5 else "")
+        for name, state, kind in (
+            ("busy", "Stable", "classic"),
+            ("moving", "PreparingRebalance", "classic"),
+            ("new", "Assigning", "consumer"),
+            ("quiet", "Empty", "classic"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "names"),
+    [
+        (["Stable"], [], ["busy"]),
+        (["stable", " EMPTY "], [], ["busy", "quiet"]),
+        ([], ["Consumer"], ["new"]),
+        (["stable", "assigning"], ["consumer", "share"], ["new"]),
+        (["Dead"], [], []),
+        ([], ["unknown"], []),
+    ],
+)
+async def test_states_and_types_choose_groups(
+    groups: FakeGroups, states: list[str], types: list[str], names: list[str]
+) -> None:
+    told = await serve(groups, messages.ListGroupsRequest(states_filter=states, types_filter=types), 5)
+    assert [g.group_id for g in told.groups] == names
+    if not types:
+        told = await serve(groups, messages.ListGroupsRequest(states_filter=states), 4)
+        assert [g.group_id for g in told.groups] == names
+
+
+# --- DeleteGroups -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_groups_are_deleted_each_once_with_its_own_result(groups: FakeGroups, version: int) -> None:
+    groups.results = [None, errors.NonEmptyGroupError("read"), errors.UnknownGroupError("none")]
+    request = messages.DeleteGroupsRequest(groups_names=["quiet", "busy", "quiet", "missing"])
+    told = await serve(groups, request, version)
+    assert groups.asked == [("delete", ["quiet", "busy", "missing"])]
+    assert [(result.group_id, result.error_code) for result in told.results] == [
+        ("quiet", 0),
+        ("busy", ErrorCode.NON_EMPTY_GROUP),
+        ("missing", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+    assert [result.error_message for result in told.results] == ([None, "read", "none"] if version >= 3 else [None] * 3)
+
+
+# --- Many times, and too much -----------------------------------------------------------------------------------------
+
+
+async def test_a_group_that_is_named_many_times_is_described_once(groups: FakeGroups) -> None:
+    """A real Kafka describes it each time: so 4,000 names in a request made an answer of 3.5 GB."""
+    told = await serve(groups, messages.DescribeGroupsRequest(groups=["busy", "missing"] * 2_000), 6)
+    assert [group.group_id for group in told.groups] == ["busy", "missing"]
+    assert len(groups.asked) == 2
+
+
+async def test_groups_that_do_not_fit_a_response_are_refused_one_by_one(groups: FakeGroups) -> None:
+    large = MEMBER._replace(metadata=bytes(5_000))
+    groups.descriptions["large"] = description("large", "Stable", "classic", large)
+    asked = messages.DescribeGroupsRequest(groups=["busy", "large", "quiet"])
+    told = await serve(groups, asked, 6, response_bytes_max=5_000)
+    assert [(group.group_id, group.error_code, len(group.members)) for group in told.groups] == [
+        ("busy", 0, 1),
+        ("large", ErrorCode.INVALID_REQUEST, 0),
+        ("quiet", 0, 0),
+    ]
+    assert "ask for less" in told.groups[1].error_message
+    listed = await serve(groups, messages.ListGroupsRequest(), 5, response_bytes_max=200)
+    assert (listed.error_code, listed.groups) == (ErrorCode.INVALID_REQUEST, [])
+
+
+# --- FindCoordinator in every version: this node for groups, and for others an error that no client waits behind ------
+
+
+GROUP, SHARE = 0, 2
+VERSIONS = range(7)
+HERE = (1, "here", 9092)
+NOWHERE = (-1, "", -1)
+
+
+async def found(groups: FakeGroups, version: int, kind: int, key: str = "readers") -> tuple[Any, int, str | None]:
+    """The address and the error for a key, from where a client of this version looks for it."""
+    request = messages.FindCoordinatorRequest()
+    if version < 4:
+        request.key = key
+    else:
+        request.coordinator_keys = [key, "others"]
+    if version >= 1:
+        request.key_type = kind
+    response = await serve(groups, request, version)
+    answer = response
+    if version >= 4:
+        assert [each.key for each in response.coordinators] == [key, "others"]
+        answer = response.coordinators[0]
+    return (answer.node_id, answer.host, answer.port), answer.error_code, answer.error_message
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_this_node_coordinates_every_group(groups: FakeGroups, version: int) -> None:
+    assert await found(groups, version, GROUP) == (HERE, 0, "" if version == 0 else None)
+    names = ["readers", "others"] if version >= 4 else ["readers"]
+    assert groups.asked == [("check", name) for name in names]
+
+
+@each_case("version", VERSIONS)
+@each_case(
+    ("error", "key", "where", "code", "why"),
+    [
+        (None, "", NOWHERE, ErrorCode.INVALID_GROUP_ID, "the group id is empty"),
+        (errors.CoordinatorLoadingError("loading"), "readers", HERE, 0, None),
+        (errors.DiskFullError("no disk"), "readers", NOWHERE, ErrorCode.COORDINATOR_NOT_AVAILABLE, "no disk"),
+    ],
+)
+async def test_groups_without_a_name_and_those_that_cannot_be_written_have_no_coordinator(
+    error: Exception | None, key: str, where: object, code: int, why: str | None, version: int
+) -> None:
+    groups = FakeGroups()
+    groups.error = error
+    assert await found(groups, version, GROUP, key) == (where, code, why if version else "")
+
+
+@each_case("version", VERSIONS[1:])
+async def test_nobody_waits_for_a_coordinator_that_there_is_not(version: int) -> None:
+    where, given, why = await found(FakeGroups(), version, SHARE)
+    assert (where, given) == (NOWHERE, ErrorCode.INVALID_REQUEST)
+    assert "seglog has no" in (why or "")
+
+
+async def test_very_many_groups_are_looked_up_in_turns(groups: FakeGroups) -> None:
+    request = messages.FindCoordinatorRequest(coordinator_keys=[f"g-{number}" for number in range(1201)])
+    assert served_now(groups, request, 6) is None
+    assert groups.asked == []
+    response = await serve(groups, request, 6)
+    assert [(each.key, each.port) for each in response.coordinators] == [(f"g-{n}", 9092) for n in range(1201)]
+
+
+async def test_version_0_is_offered_for_old_librdkafka() -> None:
+    """Its version 0 is offered without which old librdkafka do not compress with lz4."""
+    assert APIS[10].versions == range(7)

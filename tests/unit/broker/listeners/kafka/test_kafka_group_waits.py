@@ -11,7 +11,7 @@ from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
-from tests.unit.broker.listeners.kafka.fake_groups import FakeGroups
+from tests.unit.broker.listeners.kafka.group_requests import FakeGroups
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, kafka, latest
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)

@@ -14,7 +14,7 @@ from seglog_broker.listeners.kafka.templates import MISSES_A_TEMPLATE, SHARED_BY
 from seglog_protocol.kafka import RequestHeaderReader, messages, read_request, write_request
 from tests.logs import batch
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, produce
-from tests.unit.broker.listeners.sessions import open_session
+from tests.unit.broker.listeners.real_broker import open_session
 
 RECORDS: Final = batch(b"value")
 

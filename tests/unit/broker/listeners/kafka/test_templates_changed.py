@@ -23,9 +23,9 @@ from seglog_protocol.kafka.frames import PRODUCE
 from tests.process.faults.hostile_kafka_peer import change
 from tests.support import examples
 from tests.unit.broker.listeners.kafka.kafka_peer import NOW, KafkaPeer, KafkaServed, kafka, produce
+from tests.unit.broker.listeners.kafka.test_group_offsets import request_of
 from tests.unit.broker.listeners.kafka.test_kafka_served_together import TOPIC_IDS, replaced
 from tests.unit.broker.listeners.kafka.test_templates import COUNT, commit, heartbeat, look_up, poll
-from tests.unit.broker.listeners.kafka.test_transaction_offsets import request_of
 from tests.unit.broker.listeners.test_served_together import SEEDS, files_of
 from tests.unit.protocol.kafka.mutations import mutated
 
