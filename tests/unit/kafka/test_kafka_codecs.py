@@ -1,14 +1,35 @@
-"""Logs that Kafka wrote, from its own and other clients' batches: read and written as Kafka does it."""
+"""Logs that Kafka wrote, from its own and other clients' batches: read, written and compacted as Kafka does it."""
 
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
+import pytest
+
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.producers.producer_snapshots import ReplayedBatch
+from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_protocol import segment_files as names
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
+from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import BatchHeader, iter_batches, parse_header, verify_crc
 from seglog_protocol.records import decode_records
+from seglog_protocol.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file_name
+from seglog_protocol.transaction_files import (
+    AbortedTransaction,
+    ProducerEntry,
+    decode_end_marker,
+    decode_snapshot,
+    encode_aborted_transaction,
+    encode_snapshot,
+)
+from tests.cleaning import Log
+from tests.interop.golden import AS_KAFKA_LEFT_THEM, INDEX_INTERVAL, load_case, packed_bytes, packed_names, unpack
 from tests.support import each_case, shared_data
 
 CASES = ["codecs", "append-time", "compacted", "transactions"]
@@ -118,3 +139,157 @@ def test_compressed_batches_hold_the_same_records_after_our_own_compression() ->
             again = compacted_batch(header, records)
             assert parse_header(again).codec is header.codec
             assert decode_records(parse_header(again), again) == records, name
+
+
+# --- Producer snapshots and transaction indexes that Kafka 4.3.1 wrote, against what seglog makes of the same batches -
+
+
+NEVER_MS: Final = 1 << 60
+"""An expiration that keeps everyone: the records are from 2011."""
+
+Files: TypeAlias = dict[str, dict[int, bytes]]
+"""The files of a partition: suffix -> base offset -> bytes."""
+
+
+def partitions(name: str) -> dict[str, Files]:
+    """Those in the archive that have snapshots."""
+    archive = load_case(name).archive
+    found: dict[str, Files] = {}
+    for path in packed_names(archive):
+        partition, _, file = path.rpartition("/")
+        parsed = parse_segment_file_name(file)
+        if parsed is not None and parsed[1] in {LOG_SUFFIX, SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX}:
+            found.setdefault(partition, {}).setdefault(parsed[1], {})[parsed[0]] = packed_bytes(archive, path)
+    return {partition: files for partition, files in found.items() if SNAPSHOT_SUFFIX in files}
+
+
+def batches_of(files: Files) -> Iterator[ReplayedBatch]:
+    """Every batch of the partition."""
+    for _, content in sorted(files[LOG_SUFFIX].items()):
+        with suppress(CorruptRecordError):  # the zeros at the end of a pre-allocated log
+            for header, view in iter_batches(content):
+                marker = None
+                if header.is_control:
+                    for record in decode_records(header, view):  # one, or none after compaction
+                        marker = decode_end_marker(record.key, record.value)
+                yield ReplayedBatch(header, marker)
+
+
+class Replayed:
+    """What seglog makes of a partition, by its batches alone.
+
+    Where the first segments are gone, of what Kafka's oldest snapshot says and the batches behind it.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.state = ProducerState(expiration_ms=NEVER_MS)
+        self.aborted: list[AbortedTransaction] = []
+        self.snapshots: dict[int, list[ProducerEntry]] = {}
+        due = sorted(files[SNAPSHOT_SUFFIX])
+        if min(files[LOG_SUFFIX]) > 0:
+            self.state.restart(due[0], decode_snapshot(files[SNAPSHOT_SUFFIX][due[0]]))
+        for header, marker in batches_of(files):
+            while due and due[0] <= header.base_offset:
+                self.snapshots[due.pop(0)] = sorted(self.state.entries())
+            if header.base_offset >= self.state.end_offset:
+                aborted = self.state.apply_replayed(header, marker)
+                if aborted is not None:
+                    self.aborted.append(aborted)
+        self.snapshots |= dict.fromkeys(due, sorted(self.state.entries()))
+
+
+@each_case("name", AS_KAFKA_LEFT_THEM)
+def test_every_snapshot_of_kafka_says_what_its_batches_say(name: str) -> None:
+    for partition, files in partitions(name).items():
+        snapshots = Replayed(files).snapshots
+        for offset, content in files[SNAPSHOT_SUFFIX].items():
+            assert sorted(decode_snapshot(content)) == snapshots[offset], f"{partition} at {offset}"
+
+
+@each_case("name", AS_KAFKA_LEFT_THEM)
+def test_every_snapshot_of_kafka_that_is_read_is_written_again_byte_for_byte(name: str) -> None:
+    for files in partitions(name).values():
+        for offset, content in files[SNAPSHOT_SUFFIX].items():
+            state = ProducerState(expiration_ms=NEVER_MS)
+            state.restart(offset, decode_snapshot(content))
+            assert encode_snapshot(state.entries()) == content
+
+
+@pytest.mark.parametrize("name", ["transactions", "groups"])
+def test_aborted_transactions_are_those_of_kafkas_index_byte_for_byte(name: str) -> None:
+    """Not so in a compacted log: the records of the aborted transaction are gone, and its beginning with them."""
+    count = 0
+    for files in partitions(name).values():
+        index = b"".join(content for _, content in sorted(files.get(TXN_INDEX_SUFFIX, {}).items()))
+        aborted = Replayed(files).aborted
+        assert b"".join(map(encode_aborted_transaction, aborted)) == index
+        count += len(aborted)
+    assert count > 0
+
+
+@each_case("name", AS_KAFKA_LEFT_THEM)
+def test_the_active_producers_are_those_that_kafka_described(name: str) -> None:
+    case = load_case(name)
+    for partition, files in partitions(name).items():
+        described = case.answered.get(partition, {}).get("producers")
+        if described is None:
+            continue
+        ours = [
+            {
+                "id": entry.producer_id,
+                "epoch": entry.producer_epoch,
+                "last_sequence": entry.last_sequence,
+                "last_timestamp": entry.timestamp,
+                "coordinator_epoch": entry.coordinator_epoch,
+                "transaction_start": entry.current_txn_first_offset,
+            }
+            for entry in sorted(Replayed(files).state.entries())
+        ]
+        assert sorted(described, key=lambda producer: producer["id"]) == ours, partition
+
+
+# --- What Kafka compacted, compacted once more by seglog: nothing changes for whoever reads it ------------------------
+
+
+_NEVER = 1 << 60  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("compacted")
+    unpack(load_case("compacted"), directory)
+    return directory
+
+
+def _cleaned_by_kafka(directory: Path) -> dict[str, int]:
+    """The first dirty offset of each partition, as Kafka left it."""
+    lines = (directory / "cleaner-offset-checkpoint").read_text(encoding="utf-8").splitlines()[2:]
+    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in map(str.split, lines)}
+
+
+def test_what_kafka_cleaned_reads_the_same_after_we_cleaned_it_again(unpacked: Path, tmp_path: Path) -> None:
+    cleaned = {name: offset for name, offset in _cleaned_by_kafka(unpacked).items() if offset}
+    assert len(cleaned) > 3
+    some_were_merged = False
+    for name, first_dirty in cleaned.items():
+        shutil.copytree(unpacked / name, tmp_path / name)
+        log = Log(PosixFileSystem(), str(tmp_path / name))
+        found = (names.parse_segment_file_name(path.name) for path in (tmp_path / name).iterdir())
+        log.bases = sorted(base for base, suffix in filter(None, found) if suffix == names.LOG_SUFFIX)
+        upper_bound = max((base for base in log.bases if base <= first_dirty), default=0)
+        if upper_bound == log.bases[0]:
+            continue
+        before, batches = log.records(), log.batches()
+        # Long before any horizon: a tombstone that Kafka still shows must stay.
+        result = log.clean(
+            upper_bound=upper_bound,
+            now_ms=0,
+            delete_retention_ms=_NEVER,
+            producer_id_expiration_ms=_NEVER,
+            index_interval_bytes=INDEX_INTERVAL,
+        )
+        assert log.records() == before, name
+        assert {header for header, _ in log.batches()} <= {header for header, _ in batches}, name
+        assert sum(loss.records for loss in result.losses) == 0
+        some_were_merged |= any(len(group.sources) > 1 for group in result.groups)
+    assert some_were_merged

@@ -18,7 +18,7 @@ from seglog_protocol.frames import decode_map
 from seglog_protocol.messages.headers import MAP_BYTES_MAX
 from tests.support import each_case, examples, memory_taken
 from tests.unit.protocol.test_messages import ANY, HEADERS, REPLIES, comparable, decoded_codes, of_type
-from tests.unit.protocol.test_plain_requests import Name, Numbers, OwnList
+from tests.unit.protocol.test_refusals import Name, Numbers, OwnList
 
 IDS: Final = st.integers(0, messages.INT64_MAX)
 

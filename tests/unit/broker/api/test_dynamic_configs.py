@@ -1,4 +1,4 @@
-"""Settings that clients make at run time: checked, kept, in force, and refused where nothing would read them."""
+"""Settings that clients make at run time: checked, kept, in force, refused where nothing would read them, and told."""
 
 import dataclasses
 import errno
@@ -10,17 +10,24 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from seglog_broker.api import describe_broker
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.configs import GROUP_BYTES_MAX, GROUPS_MAX
+from seglog_broker.api.describe_broker import WARNINGS_MAX, BrokerDescriber
+from seglog_broker.config import load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, VALUE_CHARACTERS_MAX, DynamicConfig
 from seglog_broker.config.kafka_configs import Alteration, ConfigSource, Operation, ResourceType
 from seglog_broker.config.keys import Change, Effect
 from seglog_broker.config.topic_config import TOPIC_KEYS
+from seglog_broker.config.values import HIDDEN, Secret
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
-from seglog_protocol.messages import CreateTopicRequest
+from seglog_protocol.frames import HEADER_BYTES_MAX, encode_value
+from seglog_protocol.messages import CreateTopicRequest, DescribeBrokerReply
 from seglog_protocol.steps import ITEMS_A_STEP
 from tests.logs import ManualClock
 from tests.unit.broker.brokers import open_broker
@@ -313,3 +320,38 @@ async def test_the_name_of_a_group_with_settings_has_a_bounded_length(broker: Br
     await alter_group(broker, "g" * GROUP_BYTES_MAX, (SESSION, "50000"))
     with pytest.raises(errors.InvalidRequestError, match="at most 255 bytes"):
         await alter_group(broker, "ä" * (GROUP_BYTES_MAX // 2 + 1), (SESSION, "50000"))
+
+
+# --- What a broker tells about its configuration, listeners and process; no secret is among it ------------------------
+
+
+async def described(*flags: str) -> DescribeBrokerReply:
+    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
+    return await BrokerDescriber(LiveConfig(config, DynamicConfig()), ManualClock(), InlineOffload()).describe()
+
+
+async def test_no_secret_is_told() -> None:
+    """Every key of a secret, set, is described without its value."""
+    secrets = [name for name, key in BROKER_KEYS.items() if isinstance(key.kind, Secret)]
+    assert "ssl.key.password" in secrets
+    reply = await described(*(f"{name}=planted-{name}" for name in secrets))
+    assert all(reply.config[name].value == HIDDEN for name in secrets)
+    assert b"planted-" not in bytes(encode_value(reply.to_wire()))
+
+
+async def test_what_is_left_open_is_a_warning() -> None:
+    reply = await described("seglog.listen=0.0.0.0:9192", "seglog.open.to.everyone=true")
+    assert any("open to everyone" in warning for warning in reply.warnings)
+
+
+@pytest.mark.parametrize(
+    ("key", "item", "separator"),
+    [("super.users", "User:{:030}", ";"), ("advertised.listeners", "PLAINTEXT://h{}:9092", ",")],
+)
+async def test_long_values_leave_room_in_the_header(key: str, item: str, separator: str) -> None:
+    reply = await described(f"{key}={separator.join(map(item.format, range(20_000)))}")
+    assert len(reply.config[key].value) == describe_broker.VALUE_CHARACTERS_MAX + len("...")
+    entries = len(reply.config) + WARNINGS_MAX
+    assert (
+        len(encode_value(reply.to_wire())) < entries * (describe_broker.VALUE_CHARACTERS_MAX + 300) < HEADER_BYTES_MAX
+    )

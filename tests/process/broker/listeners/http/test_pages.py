@@ -106,7 +106,7 @@ def test_metrics_are_what_prometheus_reads_in_both_of_its_formats(served: Daemon
 
 
 def test_metrics_are_compressed_for_whoever_takes_it_and_for_nobody_else(served: Daemon) -> None:
-    """Who takes it: ``tests/unit/broker/listeners/http/test_coding.py``."""
+    """Who takes it: ``tests/unit/broker/listeners/http/test_exposition.py``."""
     accepting = {"Accept-Encoding": "gzip"}
     plain, page = get(served.http_port, "/metrics"), get(served.http_port, "/metrics", **accepting)
     assert "content-encoding" not in plain.headers

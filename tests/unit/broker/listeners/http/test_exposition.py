@@ -1,6 +1,8 @@
 """What is written for Prometheus is what its own library would write, whatever is in names and values."""
 
+import gzip
 import math
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,7 +17,9 @@ from prometheus_client.registry import Collector
 
 from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
 from seglog_broker.api.monitoring.samples import Buckets, Column, Sample, Slice
+from seglog_broker.listeners.http.coding import Gzip, coding_of
 from seglog_broker.listeners.http.exposition import Exposition, Format
+from tests.support import each_case
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63), st.floats())
 WORDS = st.text(st.one_of(st.sampled_from('\\"\n{},= '), st.characters(exclude_categories=["Cs"])), max_size=20)
@@ -90,3 +94,37 @@ def test_a_histogram_has_its_buckets_in_sum_and_its_head_once() -> None:
     [found] = text_string_to_metric_families(text.decode())
     values = [(sample.labels.get("le"), sample.value) for sample in found.samples]
     assert values == [("0.1", 1), ("1.0", 3), ("+Inf", 6), (None, 6), (None, 9.5)]
+
+
+# --- A page that is compressed as it is made is what was put in, whole ------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=3_000) | st.just(b"seglog_topics 1\n" * 3_000), max_size=20), st.binary(max_size=9))
+def test_what_comes_out_is_what_was_put_in(parts: list[bytes], last: bytes) -> None:
+    coding = Gzip()
+    sent = b"".join(map(coding.add, parts))
+    assert gzip.decompress(sent + coding.end(last)) == b"".join(parts) + last
+
+
+def test_a_page_that_breaks_off_is_no_gzip() -> None:
+    coding = Gzip()
+    with pytest.raises((EOFError, zlib.error)):
+        gzip.decompress(b"".join(coding.add(b"%d" % number) for number in range(100_000)))
+
+
+@each_case(
+    ("header", "name"),
+    [
+        ("", None),
+        ("identity", None),
+        ("gzip", "gzip"),
+        ("GZip ; Q=0.1", "gzip"),
+        ("deflate,gzip, br", "gzip"),
+        ("zstd;q=1.0,gzip;q=0", None),
+        ("gzip;q=nan", None),
+        ("*", None),
+        (";;,=q", None),
+    ],
+)
+def test_it_is_gzip_for_those_who_name_it(header: str, name: str | None) -> None:
+    assert coding_of(header).name == name

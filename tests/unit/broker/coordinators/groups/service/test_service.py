@@ -31,7 +31,7 @@ from seglog_protocol.messages import (
 from tests.appends import append_batch
 from tests.logs import ManualClock, batch
 from tests.support import each_case
-from tests.unit.broker.api.monitoring.test_service import samples, value
+from tests.unit.broker.api.monitoring.test_topic_sources import samples, value
 from tests.unit.broker.coordinators.groups.service.running import (
     MINUTE_MS,
     NOW,
