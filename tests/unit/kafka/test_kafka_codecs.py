@@ -1,8 +1,6 @@
 """Logs that Kafka wrote, from its own and other clients' batches: read, written and compacted as Kafka does it."""
 
-import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,23 +28,32 @@ from seglog_protocol.transaction_files import (
 )
 from tests.cleaning import Log
 from tests.interop.golden import AS_KAFKA_LEFT_THEM, INDEX_INTERVAL, load_case, packed_bytes, packed_names, unpack
-from tests.support import each_case, shared_data
+from tests.support import each_case
 
 CASES = ["codecs", "append-time", "compacted", "transactions"]
 
 
+Files: TypeAlias = dict[str, dict[int, bytes]]
+"""The files of a partition: suffix -> base offset -> bytes."""
+
+
+def partitions(name: str, suffix: str = SNAPSHOT_SUFFIX) -> dict[str, Files]:
+    """Those in the archive that have files with ``suffix``."""
+    archive = load_case(name).archive
+    found: dict[str, Files] = {}
+    for path in packed_names(archive):
+        partition, _, file = path.rpartition("/")
+        parsed = parse_segment_file_name(file)
+        if parsed is not None and parsed[1] in {LOG_SUFFIX, SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX}:
+            found.setdefault(partition, {}).setdefault(parsed[1], {})[parsed[0]] = packed_bytes(archive, path)
+    return {partition: files for partition, files in found.items() if suffix in files}
+
+
 def logs(case: str) -> Iterator[tuple[str, dict[str, Any], list[tuple[int, bytes]]]]:
     """Every partition of a case: its name, Kafka's facts about it, and (base offset, bytes) of its segments."""
-    facts = json.loads(shared_data("kafka-golden", f"{case}.json").read_bytes())["partitions"]
-    segments: dict[str, dict[int, bytes]] = {name: {} for name in facts}
-    with tarfile.open(shared_data("kafka-golden", f"{case}.tar.gz")) as archive:
-        for member in archive:
-            partition, _, name = member.name.removeprefix("./").partition("/")
-            content = archive.extractfile(member)
-            if name.endswith(".log") and content is not None:
-                segments[partition][int(name.removesuffix(".log"))] = content.read()
-    for name, fact in facts.items():
-        yield name, fact, sorted(segments[name].items())
+    files = partitions(case, LOG_SUFFIX)
+    for name, facts in load_case(case).partitions.items():
+        yield name, facts, sorted(files[name][LOG_SUFFIX].items())
 
 
 def batches(segments: list[tuple[int, bytes]]) -> Iterator[tuple[BatchHeader, bytes]]:
@@ -146,21 +153,6 @@ def test_compressed_batches_hold_the_same_records_after_our_own_compression() ->
 
 NEVER_MS: Final = 1 << 60
 """An expiration that keeps everyone: the records are from 2011."""
-
-Files: TypeAlias = dict[str, dict[int, bytes]]
-"""The files of a partition: suffix -> base offset -> bytes."""
-
-
-def partitions(name: str) -> dict[str, Files]:
-    """Those in the archive that have snapshots."""
-    archive = load_case(name).archive
-    found: dict[str, Files] = {}
-    for path in packed_names(archive):
-        partition, _, file = path.rpartition("/")
-        parsed = parse_segment_file_name(file)
-        if parsed is not None and parsed[1] in {LOG_SUFFIX, SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX}:
-            found.setdefault(partition, {}).setdefault(parsed[1], {})[parsed[0]] = packed_bytes(archive, path)
-    return {partition: files for partition, files in found.items() if SNAPSHOT_SUFFIX in files}
 
 
 def batches_of(files: Files) -> Iterator[ReplayedBatch]:

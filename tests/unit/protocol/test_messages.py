@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -362,15 +362,6 @@ ANY: Final = st.recursive(
     max_leaves=15,
 )
 HEADERS: Final = st.dictionaries(NAMES, ANY, max_size=6)
-
-
-def test_messages_compare_by_value_and_show_their_fields() -> None:
-    if TYPE_CHECKING:  # an ignore that is not needed is an error, so mypy does refuse this
-        messages.OffsetsRequest([]).partitions = []  # type: ignore[misc]
-    assert repr(messages.AppendPartition("t", 0, size=1)) == "AppendPartition(topic='t', partition=0, size=1)"
-    assert messages.HelloRequest("seglog") == messages.HelloRequest("seglog")
-    alike: list[messages.Message] = [messages.AppendPartition("t", 0, 1), messages.FetchResult("t", 0, 1)]
-    assert alike[0] != alike[1]
 
 
 # --- Packed in parts --------------------------------------------------------------------------------------------------

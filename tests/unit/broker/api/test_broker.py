@@ -55,23 +55,6 @@ def _records(answer: FetchAnswer) -> list[Any]:
     return records
 
 
-async def test_a_first_segment_that_is_gone_is_one_problem() -> None:
-    fs = ForgetfulFileSystem()
-    broker = open_broker(fs)
-    await with_topic(broker, segment_bytes=1024)
-    for number in range(40):
-        await append(broker, batch(b"%d" % number))
-    second = broker.partitions["t", 0].log.segments.bases[1]
-    broker.close()
-    fs.unlink("/data/t-0/00000000000000000000.log")
-    for _ in range(2):
-        broker = open_broker(fs)
-        [problem] = broker.hello().problems
-        assert problem.startswith(f"t-0: the records 0 to {second - 1} are missing")
-        assert problem.endswith("stop the broker and accept the loss with `seglogd check --repair /data`")
-        broker.close()
-
-
 # --- What an ack has reached ------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from seglog_broker.server import compaction_of, scrub_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
-from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import iter_batches
@@ -152,14 +151,3 @@ async def test_no_marker_is_written_into_a_topic_that_was_deleted(broker: Broker
     await broker.delete_topic(messages.DeleteTopicRequest("t"))
     with pytest.raises(errors.UnknownTopicError):
         partition.append_marker(TransactionEnd(PRODUCER, 0, 0, False, 1))
-
-
-async def test_a_marker_that_finds_no_room_names_its_partition(broker: Broker, fs: ForgetfulFileSystem) -> None:
-    await begin(broker, PRODUCER, b"v")
-    fs.inject(Fault("pwritev", ".log", error=28))
-    with pytest.raises(errors.DiskFullError) as caught:
-        end(broker, PRODUCER, commit=False)
-    assert (caught.value.facts["topic"], caught.value.facts["partition"]) == ("t", 0)
-    assert broker.partitions["t", 0].log.last_stable_offset == 0
-    end(broker, PRODUCER, commit=False)
-    assert broker.partitions["t", 0].log.last_stable_offset == 2

@@ -1,5 +1,6 @@
 """A broker without a log, and a peer without a client: the two ends that a test puts around the native listener."""
 
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.directory.accounts import AccountStore
-from seglog_broker.storage.io.filesystem import Buffer, File, PosixFileSystem
+from seglog_broker.storage.io.filesystem import File
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
@@ -41,8 +42,6 @@ from seglog_protocol.messages import (
     AppendResult,
     CreateTopicReply,
     CreateTopicRequest,
-    DeleteTopicReply,
-    DeleteTopicRequest,
     FetchPartition,
     FetchReply,
     FetchRequest,
@@ -72,12 +71,6 @@ class FakePending:
     outcome: list[AppendReply | SeglogError] | Exception | None = None
     is_written: bool = True
     spent: float = 0
-
-    def keep_payloads(self) -> int:
-        raise NotImplementedError
-
-    async def write_rest(self) -> None:
-        raise NotImplementedError
 
     def listen(self, listener: Callable[[], None]) -> bool:
         return False
@@ -124,61 +117,33 @@ class FakeAnswer:
 
     def close(self) -> None:
         self.closed += 1
+        for piece in self.slices:
+            piece.file.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-@dataclass
-class FakeFile(File):
-    """A file in memory; with ``real`` it also has the descriptor of that file."""
+class StoredFile(File):
+    """A real file, for sendfile, which notes how it is read and is in memory if the test says so."""
 
-    data: bytes
-    cached: bool = True
-    real: File | None = None
-    path: str = "fake/00000000000000000000.log"
-    reads: list[tuple[int, int]] = field(default_factory=list)
-    brought_in: list[tuple[int, int]] = field(default_factory=list)
-
-    def fileno(self) -> int:
-        if self.real is None:
-            raise OSError("a file in memory has no descriptor")
-        return self.real.fileno()
-
-    def size(self) -> int:
-        return len(self.data)
+    def __init__(self, folder: Path, content: bytes, cached: bool = True) -> None:
+        path = folder / "00000000000000000000.log"
+        path.write_bytes(content)
+        super().__init__(str(path), os.open(path, os.O_RDONLY))
+        self.cached = cached
+        self.reads: list[tuple[int, int]] = []
+        self.brought_in: list[tuple[int, int]] = []
 
     def pread(self, size: int, position: int) -> bytes:
         self.reads.append((position, size))
-        return self.data[position : position + size]
+        return super().pread(size, position)
 
     def is_cached(self, position: int, size: int) -> bool:
         return self.cached
 
-    def no_readahead(self) -> None:
-        raise NotImplementedError
-
     def bring_in(self, position: int, size: int) -> None:
         self.brought_in.append((position, size))
-
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        raise NotImplementedError
-
-    def truncate(self, size: int) -> None:
-        raise NotImplementedError
-
-    def fdatasync(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-
-def stored(folder: Path, content: bytes) -> File:
-    """A real file, for sendfile."""
-    path = folder / "00000000000000000000.log"
-    path.write_bytes(content)
-    return PosixFileSystem().open(str(path))
 
 
 def answer_of(*slices: FakeSlice) -> FakeAnswer:
@@ -221,9 +186,6 @@ class FakeBroker:
 
     def missing_topics(self, _request: AppendRequest) -> list[str]:
         return []
-
-    async def create_missing(self, request: AppendRequest) -> dict[str, SeglogError]:
-        raise NotImplementedError
 
     def sync_now(self) -> None:
         pass
@@ -302,9 +264,6 @@ class FakeBroker:
             case CreateTopicRequest():
                 await trio.lowlevel.checkpoint()
                 return CreateTopicReply(request.topic, "A" * 22, request.partitions or 1), b""
-            case DeleteTopicRequest():
-                await trio.lowlevel.checkpoint()
-                return DeleteTopicReply(request.topic), b""
         raise NotImplementedError(request.api)
 
 
@@ -386,11 +345,12 @@ class Served:
 
 
 class Listening(Served):
-    """A listener whose connections can be looked at."""
+    """A listener in front of ``broker`` whose connections can be looked at."""
 
-    def __init__(self, address: str, scope: trio.CancelScope, ready: ReadySockets) -> None:
+    def __init__(self, address: str, scope: trio.CancelScope, ready: ReadySockets, broker: Any) -> None:
         super().__init__(address, scope)
         self.ready = ready
+        self.broker = broker
 
     async def connection_of(self, stream: trio.SocketStream) -> Connection:
         """The broker's side of a connection, when it waits for requests."""
@@ -416,7 +376,7 @@ async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_nat
             class Started:
                 def started(self, addresses: list[str]) -> None:
                     nonlocal served
-                    served = Listening(addresses[0], scope, ready)
+                    served = Listening(addresses[0], scope, ready, broker)
                     task_status.started(served)
 
             with scope:

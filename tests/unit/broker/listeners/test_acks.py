@@ -32,26 +32,35 @@ from tests.support import each_case
 
 
 class Recorder(Transport):
-    """A transport that records the replies of each send; while it is full, a send has to wait."""
+    """A transport that takes ``at_a_time`` bytes and records each send; while it is full, a send has to wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_a_time: int = 1 << 30) -> None:
         super().__init__(socket.socket())
         self.close()
+        self.taken = b""
         self.sends: list[list[int]] = []
-        self.takes_at_once = True
-        self._is_writable = False
+        """The ids of the replies in each."""
+        self.is_more_to_come = False
+        self.takes_at_once = at_a_time == 1 << 30
+        self._at_a_time = at_a_time
+        self._is_writable = not self.takes_at_once
 
     @property
     def sent(self) -> list[int]:
         return [number for send in self.sends for number in send]
 
     def send(self, data: Buffer, *, more: bool = False) -> int:
-        assert not more
         if not (self.takes_at_once or self._is_writable):
             raise BlockingIOError
         self._is_writable = False
-        self.sends.append(_request_ids(bytes(data)))
-        return len(data)
+        sent = bytes(data)[: self._at_a_time]
+        self.taken += sent
+        if sent:
+            self.is_more_to_come = more
+        if self._at_a_time == 1 << 30:
+            assert not more
+            self.sends.append(_request_ids(sent))
+        return len(sent)
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -305,36 +314,10 @@ async def test_an_append_that_listens_when_the_queue_is_finished_is_answered_onc
 # --- Frames in parts: the system is told that more follows only where something does, as it would keep the rest back --
 
 
-class Taking(Transport):
-    """A transport that takes ``at_a_time`` bytes, and after each time nothing until it was waited for."""
-
-    def __init__(self, at_a_time: int) -> None:
-        super().__init__(socket.socket())
-        self.close()
-        self.taken = b""
-        self.is_more_to_come = False
-        self._at_a_time = at_a_time
-        self._is_writable = True
-
-    def send(self, data: Buffer, *, more: bool = False) -> int:
-        if not self._is_writable:
-            raise BlockingIOError
-        self._is_writable = False
-        sent = bytes(data)[: self._at_a_time]
-        self.taken += sent
-        if sent:
-            self.is_more_to_come = more
-        return len(sent)
-
-    async def wait_writable(self) -> None:
-        await trio.lowlevel.checkpoint()
-        self._is_writable = True
-
-
 @each_case("at_a_time", [1, 3, 100])
 @each_case("chunks", [[b"head", b""], [b"head", b"payload"], [b"", b"head", b"", b"payload", b"", b""]])
 async def test_behind_the_last_byte_of_a_frame_no_more_is_announced(at_a_time: int, chunks: Sequence[bytes]) -> None:
-    transport = Taking(at_a_time)
+    transport = Recorder(at_a_time)
     await send_frame(Sender(transport, InlineOffload(), Transfers(), 60), chunks)
     assert transport.taken == b"".join(chunks)
     assert not transport.is_more_to_come

@@ -34,6 +34,10 @@ class HeldSyncs(InlineOffload):
         await self.go.wait()
         return await super().commit(fs, flushes)
 
+    async def until_waiting(self) -> None:
+        while not self.waiting:
+            await wait_all_tasks_blocked()
+
 
 def of_kind(kind: str, responses: Sequence[Response]) -> list[Response]:
     return [response for response in responses if response.kind == kind]
@@ -57,8 +61,7 @@ async def test_on_an_ordered_wire_every_response_has_its_place_and_on_others_app
         async with trio.open_nursery() as nursery:
 
             async def let_go() -> None:
-                while not offload.waiting:
-                    await wait_all_tasks_blocked()
+                await offload.until_waiting()
                 await wait_all_tasks_blocked()
                 offload.go.set()
 
@@ -137,8 +140,7 @@ async def test_a_stop_waits_for_acks_that_are_due(kit: WireKit) -> None:
     async with serving_wire(kit, offload=offload) as served:
         peer = await served.connect()
         await peer.send(peer.append(), peer.append())
-        while not offload.waiting:
-            await wait_all_tasks_blocked()
+        await offload.until_waiting()
         served.stop()
         await wait_all_tasks_blocked()
         offload.go.set()
@@ -170,8 +172,7 @@ async def test_a_peer_that_has_finished_sending_gets_its_answers(kit: WireKit) -
         peer = await served.connect()
         await peer.send(peer.append(), peer.append("os"), peer.append())
         await peer.stream.send_eof()
-        while not offload.waiting:
-            await wait_all_tasks_blocked()
+        await offload.until_waiting()
         offload.go.set()
         assert [response.value for response in await peer.receive_all(3)] == [0, 1, 2]
         assert await peer.rest() == b""

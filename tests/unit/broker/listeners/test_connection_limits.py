@@ -9,38 +9,32 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.api.monitoring.families import FAMILIES
-from seglog_broker.api.monitoring.samples import Sample
-from seglog_broker.api.monitoring.service import Monitoring
 from seglog_broker.listeners import acceptor
 from seglog_broker.runtime.response_memory import LARGE_MAX
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
-from seglog_protocol.frames import FrameReader, encode_frame
+from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
     DeletedGroup,
     DeleteGroupsReply,
     DeleteGroupsRequest,
     Message,
     Request,
-    SamplesRequest,
     TopicsReply,
     TopicsRequest,
-    decode_samples,
     request_header,
 )
 from tests.unit.broker.listeners.fake_broker import (
     OFFSETS,
     WITH_FAKES,
     FakeBroker,
-    FakeFile,
     FakeSlice,
     Peer,
     Served,
+    StoredFile,
     answer_of,
     append_of,
     fetch_of,
     serving,
-    stored,
 )
 
 MIB = 1024 * 1024
@@ -142,20 +136,6 @@ async def test_a_slow_sender_that_holds_memory_others_wait_for_is_cut(autojump_c
             nursery.cancel_scope.cancel()
 
 
-async def test_a_peer_that_closes_in_the_middle_of_a_large_request_releases_its_memory() -> None:
-    broker = FakeBroker(seglog_request_memory_max=2 * MIB)
-    async with serving(broker) as served:
-        leaving, _ = await filled(served, 3)
-        waiting = await served.greeted()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(waiting.stream.send_all, large(2, 700_000))
-            await wait_all_tasks_blocked()
-            assert broker.request_memory.waiting
-            for peer in leaving:
-                await peer.stream.aclose()
-        assert await waiting.receive_ids(1) == [2]
-
-
 async def test_a_request_larger_than_half_the_memory_is_refused_and_nothing_of_it_is_read() -> None:
     broker = FakeBroker(seglog_request_memory_max=MIB)
     async with serving(broker) as served:
@@ -200,9 +180,9 @@ async def test_with_minus_one_no_connection_is_closed_for_idleness(autojump_cloc
 @WITH_FAKES
 async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path: Path, autojump_clock: object) -> None:
     content = bytes(range(256)) * 128 * 1024  # 32 MiB
-    real = stored(tmp_path, content)
+    file = StoredFile(tmp_path, content)
     broker = FakeBroker(seglog_connections_max_stall_ms=10_000)
-    broker.answers.append(answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content))))
+    broker.answers.append(answer_of(FakeSlice(file, 0, len(content))))
     async with serving(broker) as served:
         peer = await served.greeted()
         await peer.send(1, fetch_of())
@@ -218,7 +198,6 @@ async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path:
                 # The frame begins with a header, whose size is nobody's business here.
                 whole = len(taken) > len(content) and taken.endswith(content[-1000:])
         assert not broker.metrics.connections_ended
-    real.close()
 
 
 @WITH_FAKES
@@ -226,9 +205,9 @@ async def test_a_reader_of_a_removed_file_is_cut_when_its_space_is_needed(
     tmp_path: Path, autojump_clock: object
 ) -> None:
     content = bytes(32 * MIB)
-    real = stored(tmp_path, content)
     broker = FakeBroker()
-    answers = [answer_of(FakeSlice(FakeFile(content, True, real), 0, len(content), gone)) for gone in (True, False)]
+    slices = [FakeSlice(StoredFile(tmp_path, content), 0, len(content), gone) for gone in (True, False)]
+    answers = [answer_of(each) for each in slices]
     async with serving(broker) as served:
         reading = [await served.greeted() for _ in answers]
         for peer, answer in zip(reading, answers, strict=True):
@@ -242,48 +221,9 @@ async def test_a_reader_of_a_removed_file_is_cut_when_its_space_is_needed(
                 await trio.sleep(1)
         assert events(logged) == ["connection_cut"]
         assert [answer.closed for answer in answers] == [1, 0]
-    real.close()
 
 
 # --- Long replies of the native protocol: their memory is that of all large responses together ------------------------
-
-
-FAMILY = FAMILIES[-1].name
-SAMPLES = 10_000
-LARGE = [Sample((f"group-{number}", "topic" * 40, "0"), number) for number in range(SAMPLES)]
-
-
-class SamplesBroker(FakeBroker):
-    """With one family, of a page of megabytes."""
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__(**config)
-        self.monitoring = Monitoring({FAMILY: lambda: LARGE})
-
-
-async def asked(peer: Peer) -> Peer:
-    peer.reader = FrameReader(64 * 1024 * 1024)
-    await peer.send(1, SamplesRequest())
-    return peer
-
-
-async def test_pages_of_metrics_that_nobody_reads_are_few_and_give_way_to_one_who_reads(
-    mock_clock: MockClock,
-) -> None:
-    broker = SamplesBroker(socket_send_buffer_bytes=65_536)
-    memory = broker.response_memory
-    async with serving(broker) as served:
-        for _ in range(2 * LARGE_MAX):
-            await asked(await served.greeted())
-        # Until those that have a place have made a mebibyte each. Time stands still: nobody is too slow.
-        while memory.waiting < LARGE_MAX or memory.used <= LARGE_MAX * 1024 * 1024:
-            await trio.lowlevel.checkpoint()
-        mock_clock.autojump_threshold = 0.05
-        reader = await asked(await served.greeted())
-        reply = await reader.receive()
-        assert sum(len(part.samples) for part in decode_samples(bytes(reply.payload))) == SAMPLES
-        assert broker.metrics.connections_ended["slow_reader"] > 0
-    assert memory.used == 0
 
 
 class ListBroker(FakeBroker):

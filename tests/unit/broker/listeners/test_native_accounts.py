@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-import scramp
 import trio
 import trio.testing
 
@@ -33,42 +32,31 @@ from seglog_protocol.messages import (
 )
 from tests.logs import batch
 from tests.support import each_case
-from tests.unit.broker.listeners.fake_broker import Peer
-from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, kafka
+from tests.unit.broker.listeners.fake_broker import Listening, Peer
+from tests.unit.broker.listeners.kafka.kafka_peer import kafka
 from tests.unit.broker.listeners.kafka.test_sasl import PASSWORDS, credential
 
 ACCOUNTS: Final = Listener("", "SASL_PLAINTEXT")
 HELLO: Final = HelloRequest(PROTOCOL_NAME)
 
 
-class Served:
-    """A broker with accounts, of which ``admin`` administers."""
-
-    def __init__(self, served: KafkaServed) -> None:
-        self.broker = served.broker
-        self._served = served
-
-    async def connect(self) -> Peer:
-        return Peer((await self._served.connect()).stream)
-
-
 @asynccontextmanager
-async def accounts(*flags: str, kind: Listener = ACCOUNTS) -> AsyncIterator[Served]:
+async def accounts(*flags: str, kind: Listener = ACCOUNTS) -> AsyncIterator[Listening]:
     serve = partial(serve_native, kind=kind)
     async with kafka("super.users=User:admin", *flags, serve=serve) as served:
         store = served.broker.directory.accounts
         store.change(Change(name, "SCRAM-SHA-256", credential(word)) for name, word in PASSWORDS.items())
-        yield Served(served)
+        yield served._served
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
+async def served() -> AsyncIterator[Listening]:
     async with accounts() as served:
         yield served
 
 
 @pytest.fixture
-async def peer(served: Served) -> Peer:
+async def peer(served: Listening) -> Peer:
     return await served.connect()
 
 
@@ -81,7 +69,7 @@ async def plain(peer: Peer, user: str, password: str | None = None) -> Mapping[s
     return await peer.ask(1, AuthenticateRequest("PLAIN", token))
 
 
-async def logged_in(served: Served, user: str) -> Peer:
+async def logged_in(served: Listening, user: str) -> Peer:
     peer = await served.connect()
     assert (await plain(peer, user))["principal"] == f"User:{user}"
     assert (await peer.ask(1, HELLO))["principal"] == f"User:{user}"
@@ -94,32 +82,6 @@ async def test_hello_before_the_login_is_refused_with_the_mechanisms(peer: Peer)
     assert refused["error"]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
     assert (await plain(peer, "alice"))["is_done"]
     assert (await peer.ask(1, HELLO))["principal"] == "User:alice"
-
-
-async def test_an_unknown_mechanism_may_be_followed_by_another(peer: Peer) -> None:
-    refused = await peer.ask(1, AuthenticateRequest("", b""))
-    assert code(refused) == "UNSUPPORTED_SASL_MECHANISM"
-    assert "SCRAM-SHA-256" in refused["error"]["mechanisms"]
-    assert (await plain(peer, "alice"))["is_done"]
-
-
-async def test_scram_takes_two_steps_and_proves_both_sides(peer: Peer) -> None:
-    client = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORDS["alice"])
-    first = await peer.ask(1, AuthenticateRequest("SCRAM-SHA-256", client.get_client_first().encode()))
-    assert not first["is_done"]
-    client.set_server_first(first["token"].decode())
-    final = await peer.ask(1, AuthenticateRequest("SCRAM-SHA-256", client.get_client_final().encode()))
-    assert (final["is_done"], final["principal"]) == (True, "User:alice")
-    client.set_server_final(final["token"].decode())
-
-
-@each_case(("user", "password"), [("alice", "wrong"), ("nobody", "wonderland"), ("", ""), ("a", "b\0c")])
-async def test_a_failed_login_is_told_alike_and_ends_the_connection(user: str, password: str) -> None:
-    async with accounts() as served:
-        peer = await served.connect()
-        refused = await plain(peer, user, password)
-        assert code(refused) == "SASL_AUTHENTICATION_FAILED"
-        assert await peer.rest() == b""
 
 
 async def test_other_requests_before_the_login_are_refused(peer: Peer) -> None:
@@ -165,20 +127,13 @@ async def test_administrators_alone_change_what_is_not_theirs(request_: Request,
         assert "error" not in await admin.ask(1, request_)
 
 
-async def test_an_append_creates_a_topic_for_administrators_alone(served: Served) -> None:
+async def test_an_append_creates_a_topic_for_administrators_alone(served: Listening) -> None:
     record = batch(b"x")
     append = AppendRequest([AppendPartition("fresh", 0, len(record))], "os", create=True)
     refused = await (await logged_in(served, "alice")).ask(1, append, record)
     assert refused["partitions"][0]["error"]["code"] == "TOPIC_AUTHORIZATION_FAILED"
     accepted = await (await logged_in(served, "admin")).ask(1, append, record)
     assert "error" not in accepted["partitions"][0]
-
-
-async def test_a_listener_that_asks_nobody_says_so() -> None:
-    async with accounts(kind=Listener()) as served:
-        peer = await served.connect()
-        assert code(await plain(peer, "alice")) == "ILLEGAL_SASL_STATE"
-        assert "principal" not in await peer.ask(1, HELLO)
 
 
 def test_every_request_is_for_everyone_or_for_administrators() -> None:
@@ -192,7 +147,7 @@ def test_every_request_is_for_everyone_or_for_administrators() -> None:
     assert not everyone & CHANGED.keys()
 
 
-async def test_logins_and_refusals_are_counted(served: Served) -> None:
+async def test_logins_and_refusals_are_counted(served: Listening) -> None:
     metrics, counts = served.broker.metrics, served.broker.metrics.listener("native")
     alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
     assert counts.authentications == {"PLAIN": 2}

@@ -28,8 +28,6 @@ from seglog_protocol.messages import (
     ExplainRequest,
     FetchPartition,
     FetchRequest,
-    FlushPartition,
-    FlushRequest,
     HelloRequest,
     OffsetsPartition,
     OffsetsRequest,
@@ -41,40 +39,28 @@ from seglog_protocol.messages import (
 from seglog_protocol.record_batch import HEADER_SIZE
 from tests.logs import batch, read_all
 from tests.support import each_case
-from tests.unit.broker.listeners.fake_broker import OFFSETS, FakeBroker, Peer, Served, fetch_of, serving
+from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, fetch_of, serving
 from tests.unit.broker.listeners.real_broker import real_broker
 
 V = batch(b"v")
 
 
-class Real(Served):
-    """A running listener in front of ``broker``."""
-
-    def __init__(self, served: Served, broker: Broker) -> None:
-        super().__init__(served.address, served.scope)
-        self.broker = broker
-
-
 @asynccontextmanager
-async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> AsyncIterator[Real]:
+async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> AsyncIterator[Listening]:
     """A broker, by default with a topic ``commits``; on the forgetful disk or on a real one."""
     topics = [CreateTopicRequest("commits", 1)] if topic else []
-    async with real_broker(*flags, topics=topics, folder=folder) as broker, serving(broker) as listening:
-        served = Real(listening, broker)
-        try:
-            yield served
-        finally:
-            await served.close_peers()
+    async with real_broker(*flags, topics=topics, folder=folder) as broker, serving(broker) as served:
+        yield served
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Real]:
+async def served() -> AsyncIterator[Listening]:
     async with real() as served:
         yield served
 
 
 @pytest.fixture
-async def peer(served: Real) -> Peer:
+async def peer(served: Listening) -> Peer:
     return await served.greeted()
 
 
@@ -102,7 +88,7 @@ async def waiting(broker: Broker, count: int) -> None:
 # --- cancel -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_waiting_fetch_that_is_cancelled_is_answered_so_and_others_wait_on(served: Real) -> None:
+async def test_a_waiting_fetch_that_is_cancelled_is_answered_so_and_others_wait_on(served: Listening) -> None:
     peer, other = await served.greeted(), await served.greeted()
     await peer.send(1, fetch_of())
     await peer.send(2, fetch_of())
@@ -120,7 +106,7 @@ async def test_a_waiting_fetch_that_is_cancelled_is_answered_so_and_others_wait_
     assert await other.receive_ids(1) == [1]
 
 
-async def test_a_request_that_does_not_wait_cannot_be_cancelled(served: Real) -> None:
+async def test_a_request_that_does_not_wait_cannot_be_cancelled(served: Listening) -> None:
     peer, other = await served.greeted(), await served.greeted()
     await other.send(7, fetch_of())
     await waiting(served.broker, 1)
@@ -136,7 +122,7 @@ async def test_a_request_that_does_not_wait_cannot_be_cancelled(served: Real) ->
 
 
 async def test_a_second_fetch_under_an_id_that_waits_is_refused_and_the_first_waits_on(
-    served: Real, peer: Peer
+    served: Listening, peer: Peer
 ) -> None:
     await peer.send(1, fetch_of())
     await waiting(served.broker, 1)
@@ -154,7 +140,9 @@ async def test_a_fetch_and_its_cancel_in_one_packet(peer: Peer) -> None:
     assert (answered[2]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
 
 
-async def test_records_and_a_cancel_in_one_packet_are_answered_as_the_cancel_said(served: Real, peer: Peer) -> None:
+async def test_records_and_a_cancel_in_one_packet_are_answered_as_the_cancel_said(
+    served: Listening, peer: Peer
+) -> None:
     """The append wakes the fetch before the cancel is read, but the fetch ends as the reply to the cancel says."""
     await peer.send(1, fetch_of())
     await waiting(served.broker, 1)
@@ -165,19 +153,6 @@ async def test_records_and_a_cancel_in_one_packet_are_answered_as_the_cancel_sai
     assert (answered[3]["cancelled"], code_of(answered[1])) == (True, "REQUEST_CANCELLED")
     await peer.send(1, fetch_of())
     assert (await replies(peer, 1))[1]["partitions"][0]["size"] == len(V), "nothing is left of the cancel"
-
-
-async def test_cancel_in_front_of_a_fake_broker_ends_just_that_fetch() -> None:
-    broker = FakeBroker()
-    async with serving(broker) as served:
-        peer = await served.greeted()
-        for number in (1, 2, 3):
-            await peer.send(number, fetch_of())
-        await wait_all_tasks_blocked()
-        assert broker.fetches_waiting == 3
-        await peer.send(9, CancelRequest(2))
-        assert code_of((await replies(peer, 2))[2]) == "REQUEST_CANCELLED"
-        assert broker.fetches_waiting == 2
 
 
 # --- Woken fetches ----------------------------------------------------------------------------------------------------
@@ -234,7 +209,7 @@ async def test_an_append_to_an_unknown_topic_creates_it_with_the_default_partiti
         assert result["error"]["code"] == "UNKNOWN_PARTITION"
 
 
-async def test_pipelined_appends_around_a_creation_keep_their_order(served: Real, peer: Peer) -> None:
+async def test_pipelined_appends_around_a_creation_keep_their_order(served: Listening, peer: Peer) -> None:
     frames, expected = [], []
     for number in range(40):
         topic = ("commits", "new", "newer")[number % 3]
@@ -248,23 +223,6 @@ async def test_pipelined_appends_around_a_creation_keep_their_order(served: Real
     for first, topic in enumerate(("commits", "new", "newer")):
         records = read_all(served.broker.partitions[topic, 0].log)
         assert [record.value for record in records] == [b"%d" % number for number in range(first, 40, 3)]
-
-
-async def test_an_unanswered_append_creates_too() -> None:
-    async with real(topic=False) as served:
-        peer = await served.greeted()
-        await peer.send(1, append_of(V, "quiet", "none"), V)
-        await peer.send(2, FetchRequest([FetchPartition("quiet", 0, 0)]))
-        assert (await replies(peer, 1))[2]["partitions"][0]["size"] == len(V)
-
-
-async def test_two_connections_that_create_one_topic_at_once_both_append() -> None:
-    async with real(topic=False) as served:
-        peers = [await served.greeted() for _ in range(2)]
-        for peer in peers:
-            await peer.send(1, append_of(V, "shared"), V)
-        offsets = {(await peer.receive()).header["partitions"][0]["base_offset"] for peer in peers}
-        assert offsets == {0, 1}
 
 
 async def test_without_auto_creation_an_append_to_an_unknown_topic_gets_the_nearest_name() -> None:
@@ -289,7 +247,7 @@ async def test_an_append_that_would_create_an_invalid_topic_is_refused(name: str
         assert await peer.receive_ids(1) == [2]
 
 
-async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(served: Real, peer: Peer) -> None:
+async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(served: Listening, peer: Peer) -> None:
     async def broken(request: AppendRequest) -> dict[str, SeglogError]:
         await trio.lowlevel.checkpoint()
         raise ZeroDivisionError("oops")
@@ -323,7 +281,7 @@ async def test_nothing_but_an_append_creates_a_topic() -> None:
 # --- hello ------------------------------------------------------------------------------------------------------------
 
 
-async def test_hello_may_be_corrected_only_so_often(served: Real) -> None:
+async def test_hello_may_be_corrected_only_so_often(served: Listening) -> None:
     peer = await served.connect()
     for number in range(TRIES_MAX):
         await peer.send_header(id=number, api="hello", v=2, protocol=PROTOCOL_NAME)
@@ -339,7 +297,7 @@ async def test_hello_may_be_corrected_only_so_often(served: Real) -> None:
     await last.greet()
 
 
-async def test_two_hellos_in_one_packet_are_both_answered(served: Real) -> None:
+async def test_two_hellos_in_one_packet_are_both_answered(served: Listening) -> None:
     good = [encode_frame(request_header(number, HelloRequest(PROTOCOL_NAME))) for number in (1, 2)]
     wrong = encode_frame({"id": 0, "api": "hello", "v": 9})
     for frames, ids in ((good, [1, 2]), ([wrong, *good], [0, 1, 2])):
@@ -350,47 +308,3 @@ async def test_two_hellos_in_one_packet_are_both_answered(served: Real) -> None:
 
 
 # --- Errors are counted -----------------------------------------------------------------------------------------------
-
-
-async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
-    async with real("auto.create.topics.enable=false") as served:
-        peer = await served.greeted()
-        metrics = served.broker.metrics
-        await peer.send_header(id=1, api="frobnicate", v=1)
-        await peer.send(2, append_of(V, "nope"), V)
-        await peer.send(3, fetch_of(5))
-        await peer.send(4, OffsetsRequest([OffsetsPartition("commits", 0), OffsetsPartition("commits", 3)]))
-        await peer.send(5, TopicsRequest(["nope", "commits"]))
-        await peer.send(6, TruncateRequest([TruncatePartition("commits", 0, 7)]))
-        await peer.send(7, ExplainRequest("nope", 0, 0))
-        await peer.send(11, FlushRequest([FlushPartition("commits", 0), FlushPartition("commits", 3)]))
-        await peer.receive_ids(8)
-        await peer.send(8, fetch_of())
-        await waiting(served.broker, 1)
-        await peer.send(9, CancelRequest(8))
-        await peer.receive_ids(2)
-        await peer.send(10, append_of(V, "nope", "none"), V)
-        assert await peer.hung_up()
-        last = await served.greeted()
-        await last.stream.send_all(b"\xff\xff\xff\xff\x00\x00\x00\x01")
-        assert code_of((await last.receive()).header) == "FRAME_TOO_LARGE"
-        assert metrics.request_errors == {
-            "UNSUPPORTED_API": 1,
-            "UNKNOWN_TOPIC": 4,
-            "OFFSET_OUT_OF_RANGE": 2,
-            "UNKNOWN_PARTITION": 2,
-            "REQUEST_CANCELLED": 1,
-            "FRAME_TOO_LARGE": 1,
-        }
-        assert {
-            api: dict(counts.errors) for api, counts in metrics.listeners["native"].apis.items() if counts.errors
-        } == {
-            "unknown": {"UNSUPPORTED_API": 1},
-            "append": {"UNKNOWN_TOPIC": 2},
-            "fetch": {"OFFSET_OUT_OF_RANGE": 1, "REQUEST_CANCELLED": 1},
-            "offsets": {"UNKNOWN_PARTITION": 1},
-            "topics": {"UNKNOWN_TOPIC": 1},
-            "truncate": {"OFFSET_OUT_OF_RANGE": 1},
-            "explain": {"UNKNOWN_TOPIC": 1},
-            "flush": {"UNKNOWN_PARTITION": 1},
-        }

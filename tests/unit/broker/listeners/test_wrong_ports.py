@@ -126,15 +126,6 @@ async def test_a_client_of_http_gets_a_response_in_words_and_a_close(method: str
     assert b"(seglog.http.listen)" in body
 
 
-@pytest.mark.parametrize("first", [b"GXT ", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"GE"])
-async def test_other_bytes_that_are_no_request_get_no_answer(first: bytes) -> None:
-    async with serving_wire(KAFKA._replace(serve=partial(serve_kafka, native_port=9192))) as served:
-        peer = await served.connect()
-        await peer.stream.send_all(first)
-        await peer.stream.send_eof()
-        assert await peer.rest() == b""
-
-
 def test_what_a_client_without_tls_begins_with_is_looked_at_too() -> None:
     error = TlsRequiredError("this port speaks TLS")
     assert answer_to_http(error, b"GET / HTTP/1.1").startswith(b"HTTP/1.0 400 ")

@@ -207,23 +207,6 @@ async def test_a_scraper_that_reads_nothing_costs_a_slice_and_holds_up_nobody(au
         assert len(broker.transfers) == 0
 
 
-async def test_scrapers_that_read_nothing_keep_no_place_from_others(autojump_clock: MockClock) -> None:
-    broker = HttpBroker(slices=2_000, socket_send_buffer_bytes=65_536)
-    async with serving(broker, serve) as served:
-        silent = [await served.connect() for _ in range(SCRAPES_MAX)]
-        for peer in silent:
-            await peer.stream.send_all(request("/metrics"))
-        await trio.sleep(0.5)
-        broker.slices = 1
-        began = trio.current_time()
-        peer = await served.connect()
-        await peer.stream.send_all(request("/metrics", "Connection: close"))
-        answer = await peer.rest()
-        assert answer.endswith(b"0\r\n\r\n")
-        assert answer.count(b"\nseglog_group_lag{") == SLICE_SAMPLES_MAX
-        assert trio.current_time() - began < PATIENCE_SECONDS + 1
-
-
 async def test_so_many_pages_are_made_at_a_time_and_the_next_waits(autojump_clock: MockClock) -> None:
     scrapes = Scrapes(CONNECTIONS_MAX)
     most = 0

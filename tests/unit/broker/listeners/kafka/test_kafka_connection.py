@@ -73,25 +73,6 @@ def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 
-@each_case("size", [1, 70_000])  # in the shared buffer, and in one of its own
-@each_case("acks", [-1, 0, 1])
-async def test_a_request_for_very_many_partitions_is_written_in_parts_and_answered_once(size: int, acks: int) -> None:
-    async with kafka() as served:
-        peer = await served.connect()
-        data = batch(bytes(size))
-        count = 300 if size == 1 else 70
-        wanted = [("plain", number % 3, data) for number in range(count - 1)]
-        await peer.send(produce(*wanted, acks=acks), 9, silent=acks == 0)
-        await peer.send(latest("plain", 0, 1, 2), 5)
-        if acks:
-            told = results(await peer.receive(PRODUCED))
-            assert max(told) == (0, (count + 1) // 3 - 1)
-            assert len(told) == count - 1
-        ends = [item.offset for topic in (await peer.receive(LISTED)).topics for item in topic.partitions]
-        assert sum(ends) == count - 1
-        assert found(await peer.ask(fetch(("plain", 0, 0)), 12))[0][2] >= len(data)
-
-
 # --- ApiVersions, and what is not known -------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 Sources: Kafka's ProduceRequest.validateRecords, LogValidator, ReplicaManager and KafkaApis.
 """
 
-import struct
 from typing import Any
 
 import pytest
@@ -44,13 +43,6 @@ FETCHED = messages.FetchResponse
 PRODUCE_VERSIONS = [3, 5, 7, 8, 9, 12, 13]
 
 
-def old_format(magic: int) -> bytes:
-    """A message set as Kafka wrote it before 0.11: offset, size, checksum, magic, attributes, key, value."""
-    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW) if magic else b"") + struct.pack(">ii", -1, 5)
-    body += b"value"
-    return struct.pack(">qiI", 0, len(body) + 4, 0) + body
-
-
 def changed(data: bytes, at: int, value: int) -> bytes:
     return data[:at] + bytes([value]) + data[at + 1 :]
 
@@ -58,12 +50,8 @@ def changed(data: bytes, at: int, value: int) -> bytes:
 BAD: dict[str, tuple[str, Any, ErrorCode]] = {
     "wrong checksum": ("plain", BATCH[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
     "two batches": ("plain", BATCH * 2, ErrorCode.INVALID_RECORD),
-    "bytes behind the batch": ("plain", BATCH + b"!", ErrorCode.INVALID_RECORD),
-    "no batch": ("plain", b"", ErrorCode.INVALID_RECORD),
     "null": ("plain", None, ErrorCode.INVALID_RECORD),
     "a part of a header": ("plain", BATCH[:40], ErrorCode.INVALID_RECORD),
-    "magic 0": ("plain", old_format(0), ErrorCode.INVALID_RECORD),
-    "magic 1": ("plain", old_format(1), ErrorCode.INVALID_RECORD),
     "magic 3": ("plain", changed(BATCH, 16, 3), ErrorCode.INVALID_RECORD),
     "a batch that is cut off": ("plain", BATCH[:-3], ErrorCode.CORRUPT_MESSAGE),
     "too large for the topic": ("small", batch(bytes(500)), ErrorCode.MESSAGE_TOO_LARGE),
@@ -90,17 +78,6 @@ async def test_a_batch_that_cannot_be_appended_has_an_error_and_those_beside_it_
     assert served.broker.directory.registry.topics.keys() == {"plain", "keyed", "small", "stamped"}
     await peer.send(produce(("plain", 0, BATCH)), 9)
     assert results(await peer.receive(PRODUCED)) == [(0, before + 1)], "the connection is as good as before"
-
-
-@each_case("version", PRODUCE_VERSIONS)
-@each_case("partition", [-1, 3, 2**31 - 1])
-async def test_an_unknown_partition_has_an_error(
-    served: KafkaServed, peer: KafkaPeer, partition: int, version: int
-) -> None:
-    await peer.send(produce(("plain", partition, BATCH), served=served), version)
-    [result] = (await peer.receive(PRODUCED)).responses[0].partition_responses
-    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (result.base_offset, result.log_append_time_ms, result.log_start_offset) == (-1, -1, -1)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -197,25 +174,6 @@ async def test_with_acks_0_there_is_no_response(
     assert [entry["event"] for entry in logged if entry["log_level"] == "warning"] == ["append_failed"]
     ends = [served.broker.partitions["plain", number].log.log_end_offset for number in range(2)]
     assert ends == [2, 0], "what was good is appended, as in Kafka; what came behind it is not"
-
-
-async def test_sequences_and_epochs_of_producers(peer: KafkaPeer) -> None:
-    def numbered(sequence: int, epoch: int = 1) -> bytes:
-        return encode_batch([(NOW, b"key", b"value", ())], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
-
-    steps = [(0, 1), (1, 1), (1, 1), (0, 1), (5, 1), (2, 0), (2, 1), (0, 2)]
-    for sequence, epoch in steps:
-        await peer.send(produce(("plain", 0, numbered(sequence, epoch))), 9)
-    assert [results(await peer.receive(PRODUCED))[0] for _ in steps] == [
-        (0, 0),
-        (0, 1),
-        (0, 1),  # it came again
-        (0, 0),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, -1),
-        (0, 2),
-        (0, 3),
-    ]
 
 
 async def test_the_time_of_an_append_is_told_only_where_it_is_stamped(peer: KafkaPeer) -> None:

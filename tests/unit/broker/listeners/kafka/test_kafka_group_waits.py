@@ -2,17 +2,15 @@
 
 from typing import Any, cast
 
-import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.group_requests import FakeGroups
-from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, kafka, latest
+from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, kafka
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
 WAITING: list[tuple[Any, int, type[Any]]] = [
@@ -69,35 +67,3 @@ async def test_a_member_that_waits_when_the_broker_stops_is_told_to_look_again(
         await served.ended.wait()
         assert groups.cancelled == 1
         assert len(groups.asked) == 2, "the second one was not asked"
-
-
-async def test_a_wait_holds_up_what_follows_on_its_connection_and_no_other(served: KafkaServed) -> None:
-    groups = with_fakes(served)
-    peer, other = await served.connect(), await served.connect()
-    await peer.send(messages.JoinGroupRequest(group_id="g", member_id="m"), 9)
-    await peer.send(HEARTBEAT, 4)
-    await peer.send(latest("plain", 0), 5)
-    await groups.is_waiting.wait()
-    await wait_all_tasks_blocked()
-    assert peer.held == b""
-    assert len(groups.asked) == 1
-    assert (await other.ask(HEARTBEAT, 4)).error_code == 0
-
-
-async def test_a_member_that_waits_is_not_idle(autojump_clock: MockClock) -> None:
-    ready = trio.Event()
-
-    class Joining(FakeGroups):
-        async def join(self, group: str, request: JoinRequest, /) -> JoinResult:
-            await ready.wait()
-            return JoinResult("m", 1, "consumer", "range", "m")
-
-    async with kafka("connections.max.idle.ms=10000") as served:
-        with_fakes(served, Joining())
-        idle, peer = await served.connect(), await served.connect()
-        await peer.send(messages.JoinGroupRequest(group_id="g", member_id="m"), 9)
-        assert await idle.rest() == b""
-        await trio.sleep(600)
-        ready.set()
-        told = await peer.receive(messages.JoinGroupResponse)
-        assert (told.error_code, told.generation_id) == (0, 1)

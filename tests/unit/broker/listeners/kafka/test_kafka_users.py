@@ -70,18 +70,14 @@ async def test_what_kafka_refuses_is_refused_in_its_words_and_the_rest_is_done(p
         peer,
         gone("nobody"),
         up("few", iterations=4095),
-        up("none", iterations=-1),
         up("zero", mechanism=0),
-        up(""),
         up("twice", 1),
         up("twice", 2),
         up("good"),
     ) == {
         "nobody": (91, "Attempt to delete a user credential that does not exist"),
         "few": (93, "Too few iterations"),
-        "none": (93, "Too few iterations"),
         "zero": (33, "Unknown SCRAM mechanism"),
-        "": (93, "Username must not be empty"),
         "twice": (92, TWICE),
         "good": (0, None),
     }

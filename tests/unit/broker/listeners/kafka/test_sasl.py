@@ -222,15 +222,6 @@ async def test_an_open_connection_keeps_its_account(autojump_clock: trio.testing
         assert await peer.rest() == b""
 
 
-async def test_nothing_else_is_served_while_a_client_authenticates_again() -> None:
-    async with accounts("connections.max.reauth.ms=60000") as served:
-        peer = await served.connect()
-        await log_in(peer)
-        await handshake(peer)
-        assert (await peer.ask(messages.ListGroupsRequest(), 4)).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert await peer.rest() == b""
-
-
 async def test_a_session_without_end_needs_no_other_login(peer: KafkaPeer) -> None:
     await log_in(peer)
     answered = await handshake(peer)
