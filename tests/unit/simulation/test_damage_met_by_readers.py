@@ -8,7 +8,6 @@ import os
 import random
 import struct
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 import pytest
@@ -20,8 +19,8 @@ from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest
-from seglog_protocol.record_batch import HEADER_SIZE, parse_header
+from seglog_protocol.messages import CreateTopicRequest
+from seglog_protocol.record_batch import HEADER_SIZE
 from tests.appends import append_batch
 from tests.logs import ManualClock, contents, flip_bit
 from tests.support import soak_scaled
@@ -184,35 +183,6 @@ async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:
                     assert reader.found == due, what
                     assert reader.told == lost, what
                     broker.close()
-
-
-@pytest.mark.soak
-async def test_a_fetch_near_damage_is_told_where_to_continue() -> None:
-    """At any offset near it."""
-    written = await _written()
-    end = len(written.records)
-    for number in (3, 9):
-        path, position, first, behind = written.places[number]
-        for place, bit in islice(_flips(position), number, None, 4):
-            fs = ForgetfulFileSystem()
-            fs.load(written.files)
-            broker = open_broker(fs)
-            flip_bit(fs, path, place, bit)
-            for offset in range(max(0, first - 2), min(end, behind + 2)):
-                asked = FetchRequest([FetchPartition("t", 0, offset, max_bytes=1, verify=True)], max_wait_ms=0)
-                with await broker.fetch(asked) as answer:
-                    result = answer.reply.partitions[0]
-                    if result.error is None:
-                        assert not first <= offset < behind
-                        found = answer.slices[0]
-                        header = parse_header(found.file.pread(HEADER_SIZE, found.position))
-                        assert header.base_offset <= offset < header.next_offset
-                    else:
-                        assert isinstance(result.error, CorruptRecordError)
-                        assert (result.error.start_offset, result.error.next_offset) == (first, behind)
-                        assert first <= offset < behind
-            assert broker.hello().problems == [f"t-0: offsets {first} to {behind - 1} are damaged"]
-            broker.close()
 
 
 def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) -> set[int]:

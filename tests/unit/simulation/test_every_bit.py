@@ -403,13 +403,6 @@ async def test_every_flipped_bit_of_a_log_directory_is_harmless_or_reported(clea
     assert not failures, "\n".join(failures[:50])
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-async def test_a_sample_of_flipped_bits_of_a_log_directory_is_harmless_or_reported(clean: bool) -> None:
-    _, failures = await _run(await _written(clean=clean), every=101, seed=0)
-    assert not failures, "\n".join(failures[:50])
-
-
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @SOME_OR_ALL
 async def test_no_bit_of_a_transaction_index_shows_an_aborted_record_or_hides_a_committed_one(
@@ -497,17 +490,3 @@ async def test_no_bit_of_the_log_start_checkpoint_does_harm(clean: bool, truncat
     written = await _written(clean=clean, truncated=truncated)
     _, failures = await _run(written, every=step, seed=0, only=_LOG_STARTS)
     assert not failures, "\n".join(failures[:50])
-
-
-@pytest.mark.parametrize("has_state", [True, False], ids=["state", "no state"])
-async def test_a_log_start_beyond_the_end_removes_no_segment(has_state: bool) -> None:
-    """Also without a log start in a file of seglog, as in a directory that Kafka wrote."""
-    written = await _written(clean=False, truncated=False)
-    fs = ForgetfulFileSystem()
-    fs.load(written.files | {_LOG_STARTS: b"0\n1\nt 0 99\n"})
-    if not has_state:
-        fs.unlink(f"/data/t-0/{PARTITION_STATE_FILE}")
-    broker = _open(fs)
-    assert any(problem.startswith("t-0: log-start-offset-checkpoint says 99, ") for problem in broker.hello().problems)
-    found, told = await _read(broker, 0, broker.partitions["t", 0].log.log_end_offset)
-    assert (found, told) == (written.records, set())

@@ -24,7 +24,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fa
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
-from tests.logs import add_bytes, append_one, batch, cut_file, flip_bit, read_all
+from tests.logs import add_bytes, append_one, batch, cut_file, read_all
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, findings
 from tests.unit.broker.storage.directory.directories import opened, put
@@ -446,16 +446,6 @@ def test_topics_without_descriptors(
     assert set(directory.topics.take_half_made()) == set(again.report.deleted_directories)
     assert directory.topics.half_made == []
     assert again.report.problems == []
-
-
-def test_deletion_writes_the_registry_before_anything_goes() -> None:
-    fs, directory = _with_topic()
-    fs.operations.clear()
-    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
-    names = [operation.path for operation in fs.operations if operation.name == "rename"]
-    assert names == ["/data/seglog-topics.json.tmp", "/data/orders-0", "/data/orders-1"]
-    assert all(path.endswith("-delete") for path in doomed)
-    assert directory.logs == {}
 
 
 def _crashes(fs: ForgetfulFileSystem, promises: list[str]) -> list[tuple[ForgetfulFileSystem, bool]]:
@@ -1028,18 +1018,6 @@ def test_a_partition_whose_recovery_point_moved_is_not_clean() -> None:
     fs.unlink("/data/recovery-point-offset-checkpoint")
     again = opened(fs.crash(PROCESS_KILL))
     assert again.logs["orders", 0].leader_epoch == 1
-
-
-def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean() -> None:
-    fs = _stopped()
-    path = "/data/orders-0/00000000000000000000.log"
-    flip_bit(fs, path, 4 * (len(fs.snapshot()[path]) // 5) + 5, 3)
-    again = opened(fs)
-    log = again.logs["orders", 0]
-    assert (log.log_end_offset, [(d.start_offset, d.end_offset) for d in log.state.damaged]) == (5, [(4, 5)])
-    assert _append(log).base_offset == 5
-    assert again.close() == []
-    assert _MARKER in fs.snapshot()
 
 
 @pytest.mark.parametrize("said", [b"0", b"9", b"7"])

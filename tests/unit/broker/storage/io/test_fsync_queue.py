@@ -94,13 +94,6 @@ def test_a_queue_that_other_threads_have_taken_is_not_missed(tmp_path: Path) -> 
         assert sync_in_kernel(descriptors) in ([0, 0], [None, None])
 
 
-@pytest.mark.usefixtures("queue")
-def test_directories_can_be_synced_by_it(tmp_path: Path) -> None:
-    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    assert sync_in_kernel([descriptor], data_only=False) == [0]
-    os.close(descriptor)
-
-
 @each_case("sync", [sync_in_kernel, on_a_loop])
 @pytest.mark.usefixtures("queue")
 def test_what_the_kernel_does_not_take_is_left_for_the_ordinary_way_and_never_called_synced(

@@ -1,14 +1,12 @@
 """Leases: leased files stay open, the number of idle ones is limited, forgotten ones are opened again."""
 
 import errno
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
+from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.io.handle_pool import EXCESS_MAX, HandlePool
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 
@@ -111,15 +109,6 @@ def test_after_forgetting_the_next_lease_finds_the_file_that_is_there_now() -> N
             assert old.pread(1, 0) == b"a"
 
 
-def test_a_lease_is_given_back_when_its_block_raises() -> None:
-    fs = _disk()
-    pool = HandlePool(fs)
-    with pytest.raises(ZeroDivisionError), pool.lease("/d/a"):
-        raise ZeroDivisionError
-    pool.close()
-    assert fs.open_files == []
-
-
 def test_a_writable_lease_replaces_a_file_opened_for_reading_and_then_serves_readers() -> None:
     fs = _disk()
     pool = HandlePool(fs)
@@ -174,26 +163,6 @@ def test_a_file_that_cannot_be_opened_leaves_no_trace() -> None:
     assert pool.open_count == 0
     with pool.lease("/d/b") as file:
         assert file.pread(1, 0) == b"b"
-
-
-def test_an_eviction_during_a_transfer(tmp_path: Path) -> None:
-    """An eviction between two steps of a transfer never lends its descriptor to another file."""
-    for name in "abcdefgh":
-        (tmp_path / name).write_bytes(name.encode() * 100)
-    pool = HandlePool(PosixFileSystem(), 1)
-    with pool.lease(str(tmp_path / "a")) as file:
-        descriptor = file.fileno()
-        sent = os.pread(descriptor, 50, 0)
-        for name in "bcdefgh":  # each would reuse the number, had the pool closed it
-            with pool.lease(str(tmp_path / name)) as other:
-                assert other.fileno() != descriptor
-        pool.forget(str(tmp_path / "a"))
-        (tmp_path / "a").unlink()
-        with pool.lease(str(tmp_path / "b")) as other:
-            assert other.fileno() != descriptor
-        sent += os.pread(descriptor, 50, 50)
-    assert sent == b"a" * 100
-    pool.close()
 
 
 @given(

@@ -1,6 +1,5 @@
 """The overlay shows a file system with changes, and does not change the one below."""
 
-import contextlib
 import errno
 from collections.abc import Callable
 from typing import Any
@@ -87,19 +86,6 @@ def test_it_shows_all_changes_and_the_file_system_below_is_unchanged(done: list[
         assert seen(overlay) == seen(changed)
     assert below.snapshot() == CONTENT
     assert not below.open_files
-
-
-def test_a_file_that_is_cut_is_sent_from_where_it_is() -> None:
-    fs = disk()
-    overlay = Overlay(fs)
-    file = overlay.open("/d/a", writable=True)
-    file.truncate(4)
-    assert (file.size(), file.pread(10, 0), file.pread(10, 4)) == (4, b"0123", b"")
-    with contextlib.suppress(OSError):  # the double has no descriptors
-        file.fileno()
-    file.close()
-    cut(overlay, "/d/a", 6)
-    assert read_file(overlay, "/d/a") == b"0123\0\0"
 
 
 def test_it_writes_nothing_where_nothing_can_be_written() -> None:

@@ -8,7 +8,7 @@ from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from tests.logs import DIRECTORY, LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
+from tests.logs import LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
 from tests.unit.broker.storage.directory.directories import opened
 
 SMALL = TopicConfig(segment_bytes=1024, retention_ms=-1)
@@ -125,17 +125,6 @@ def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
     looked_at = {read.path.rpartition("/")[2].partition(".")[0] for read in fs.reads if "/data/t-0/000" in read.path}
     assert looked_at == {f"{38:020d}", f"{40:020d}"}, "the active segment, and the producers' snapshot at the log's end"
     assert not again.close()
-
-
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_closed_segments_that_lack_an_index_file_are_made_and_have_it_rebuilt(suffix: str) -> None:
-    disk = with_segments(20)
-    disk.log.close()
-    disk.fs.unlink(f"{DIRECTORY}/{8:020d}{suffix}")
-    disk._open(clean=True, recovery_point=disk.log.log_end_offset)
-    assert disk.report.rebuilt_indexes == 1
-    assert made(disk.log) == [8, 38]
-    verify(disk.fs, disk.log)
 
 
 def test_a_round_of_compaction_is_planned_without_making_the_segments_it_reads() -> None:

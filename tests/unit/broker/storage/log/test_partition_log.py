@@ -16,7 +16,6 @@ from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
-from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
@@ -129,17 +128,6 @@ def test_a_batch_as_large_as_a_segment_fits_and_a_larger_one_is_refused() -> Non
     assert (caught.value.size, caught.value.limit) == (301, 300)
     assert logs.contents(disk.fs) == before
     assert disk.append_batch(logs.batch_of_size(300)) == Appended(1, 1, RollReason.SIZE)
-
-
-def test_the_reference_is_of_the_first_batch() -> None:
-    """The reference is the largest timestamp of the first batch also after a restart, whatever the wall clock says."""
-    disk = logs.LogOnDisk(_AGED)
-    disk.append_batch(encode_batch([(500, None, b"a", ()), (5000, None, b"b", ()), (700, None, b"c", ())]))
-    disk.clock.now += 10**9
-    assert disk.append(b"larger", timestamp=5900).rolled is None
-    disk.reopen()
-    assert disk.append(b"equal", timestamp=6000).rolled is None
-    assert disk.append(b"beyond", timestamp=6001).rolled is RollReason.TIME
 
 
 def test_without_timestamps_the_wall_clock_rolls() -> None:
@@ -414,32 +402,10 @@ def test_what_is_known_of_compaction_never_goes_beyond_the_end_of_the_log() -> N
         assert disk.reopen(first_dirty_offset=told).state.compacted_before == 30
 
 
-def test_every_limit_gives_whole_batches_and_at_most_that_many_bytes() -> None:
-    disk = _filled(30)
-    for log in _lives(disk):
-        for offset in (0, 3, 9, 10, 19, 25, 29):
-            left = (10 - offset % 10) * 100
-            for limit in range(1, 1200, 49):
-                start, position, size = piece_at(log, offset, limit)
-                assert (start, position) == (offset, offset % 10 * 100)
-                assert size % 100 == 0
-                assert size == 100 if limit < 200 else size <= limit
-                assert size == left or size > limit - 400, "no further back than one index entry"
-
-
 def test_without_min_one_a_batch_that_does_not_fit_is_not_read() -> None:
     disk = _filled(5)
     assert disk.log.read(2, 0, min_one=False) is disk.log.read(2, 99, min_one=False) is None
     assert piece_at(disk.log, 2, 100, min_one=False) == piece_at(disk.log, 2, 0) == (2, 200, 100)
-
-
-def test_a_gap_at_the_end_of_a_segment_leads_to_the_next_segment() -> None:
-    disk = _filled(30)
-    disk.log.close()
-    logs.cut_file(disk.fs, _log_path(10), 500)  # offsets 15 to 19
-    log = disk._open(clean=True)
-    assert piece_at(log, 17, 150)[:2] == (20, 0)
-    assert [record.offset for record in logs.read_all(log)] == [*range(15), *range(20, 30)]
 
 
 def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
@@ -454,19 +420,6 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
         disk.log.release()
         assert disk.double.open_files == []
         disk._open(clean=True)
-
-
-def test_damage_elsewhere_does_not_affect_a_reader() -> None:
-    disk = _filled(30, interval=100_000)
-    disk.log.close()
-    logs.flip_bit(disk.fs, _log_path(10), 416)  # the magic of offset 14
-    for offset in (10, 13, 15, 19):
-        log = disk._open(clean=True)
-        start, _, size = piece_at(log, offset, 600)
-        assert (start, size) == (offset, ((14 if offset < 14 else 20) - offset) * 100)
-        assert log.state.damaged == [DamagedRange(14, 15, 10, 400, 500)]
-        log.release()
-        disk.fs.unlink(f"{logs.DIRECTORY}/seglog-partition.json")
 
 
 def test_reading_damage_is_an_error_that_names_it_and_says_where_to_go_on() -> None:

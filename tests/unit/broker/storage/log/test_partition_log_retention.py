@@ -6,7 +6,7 @@ import pytest
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import AgeSource, DeletionRule, Kept
+from seglog_broker.storage.log.retention import AgeSource, DeletionRule
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
@@ -138,16 +138,6 @@ def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
     set_time(disk, disk.clock.now + 1001)
     disk.log.truncation.drop_oldest(2)
     assert [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries] == [(1, 10), (2, 15)]
-
-
-def test_judging_segments_is_lazy() -> None:
-    disk = a_log(50, batches=1, retention_ms=1000)
-    disk.reopen()
-    disk.double.reads.clear()
-    segment, verdict = next(disk.log.retention.judge_segments())
-    assert (segment.base_offset, verdict.kept) == (0, Kept.AGE)
-    touched = {read.path for read in disk.double.reads}
-    assert touched <= {f"{DIRECTORY}/{0:020d}{suffix}" for suffix in (".timeindex", ".index", ".log")}
 
 
 # --- What a reader sees -----------------------------------------------------------------------------------------------

@@ -127,20 +127,6 @@ def test_a_log_start_that_moves_during_a_write_is_proven_by_the_one_that_follows
     assert disk.log.state_file.prepare() is None
 
 
-@each_case(
-    "name",
-    [
-        *("log_start_offset", "log_end_offset", "durable_end_offset", "start_is_proven", "state"),
-        "cleaning.first_dirty_offset",
-    ],
-)
-def test_facts_of_a_log_cannot_be_set_from_outside(name: str) -> None:
-    log = a_log().log
-    owner, _, fact = name.rpartition(".")
-    with pytest.raises(AttributeError):
-        setattr(getattr(log, owner) if owner else log, fact, 7)
-
-
 def test_without_a_write_in_progress_an_urgent_save_is_on_the_disk_at_once() -> None:
     disk = a_log()
     disk.log.state_file.mark_read_only("an fsync failed")

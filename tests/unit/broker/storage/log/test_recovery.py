@@ -592,14 +592,6 @@ def test_a_crash_at_any_step_of_a_recovery_is_recovered_from_and_forgets_nothing
 # --- Start points -----------------------------------------------------------------------------------------------------
 
 
-def test_after_a_clean_stop_everything_up_to_the_end_is_durable() -> None:
-    disk = _filled(5)
-    disk.append(b"not flushed by hand")
-    disk.reopen()
-    assert disk.log.durable_end_offset == 6
-    assert disk.double.found_after(POWER_LOSS).snapshot()[_path(0)] == contents(disk.fs)[_path(0)]
-
-
 def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None:
     disk = _filled(5)
     for _ in range(10):
@@ -947,16 +939,6 @@ def test_epochs_are_found_in_the_batches_when_the_file_is_empty_or_lost(content:
     assert disk.log.epochs.entries == (before if clean else [*before, (3, 9)])
     disk.append(b"more")
     assert disk.log.epochs.latest == disk.log.leader_epoch == (2 if clean else 3)
-
-
-def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
-    disk = _filled(5)
-    disk.log.close()
-    put(disk.double, _EPOCHS, b"0\n7\nnonsense\n")
-    log = disk._open(clean=True)
-    [problem] = disk.report.problems
-    assert problem.startswith("leader-epoch-checkpoint is ignored: ")
-    assert (log.log_end_offset, log.leader_epoch) == (5, 0)
 
 
 def test_after_deleting_records_the_epoch_that_covers_the_start_is_kept() -> None:

@@ -181,29 +181,10 @@ def test_interrupted_anywhere_it_is_simply_done_again(policy: CrashPolicy) -> No
         assert _but_for_epochs(again) == _but_for_epochs(undisturbed)
 
 
-def test_done_twice_it_changes_nothing_but_the_epoch() -> None:
-    fs = _crashed()
-    flip_bit(fs, _path(10), 480)
-    _recovered(fs)
-    first, epochs = _but_for_epochs(fs), contents(fs)[_EPOCHS]
-    assert [(d.start_offset, d.end_offset) for d in _recovered(fs).damaged] == [(14, 15)]
-    assert _but_for_epochs(fs) == first
-    assert contents(fs)[_EPOCHS] != epochs
-
-
 def test_a_recovered_log_survives_a_power_cut_once_the_job_returns() -> None:
     fs = _crashed(25, synced=10)
     _recovered(fs)
     assert fs.found_after(POWER_LOSS).snapshot() == fs.snapshot()
-
-
-def test_what_was_kept_is_synced_before_the_outcome_is_there() -> None:
-    fs = _crashed(25)
-    fs.operations.clear()
-    _recovered(fs, recovery_point=10)
-    synced = {operation.path for operation in fs.operations if operation.name == "fdatasync"}
-    assert {_path(10), _path(20)} <= synced
-    assert _path(0) not in synced
 
 
 @each_case(("point", "unread"), [(0, 2_500_000), (10, 1_500_000), (15, 1_500_000), (20, 500_000)])

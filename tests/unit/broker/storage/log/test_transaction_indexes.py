@@ -196,18 +196,6 @@ def index_files(log: Transactional) -> dict[str, bytes]:
     return {path: content for path, content in contents(log.disk.fs).items() if path.endswith(".txnindex")}
 
 
-def test_a_lost_transaction_index_comes_back_with_the_other_indexes_of_its_segment() -> None:
-    log = with_transactions()
-    before = index_files(log)
-    assert before
-    for path in before:
-        for suffix in (".txnindex", ".index"):
-            log.disk.fs.unlink(path.replace(".txnindex", suffix))
-    log.disk._open(clean=True)
-    assert index_files(log) == before
-    log.check()
-
-
 def with_bit(number: int) -> Callable[[bytes, bytes], bytes | None]:
     return lambda content, _: (int.from_bytes(content, "little") ^ 1 << number).to_bytes(len(content), "little")
 

@@ -254,30 +254,6 @@ def test_an_aborted_transaction_is_entered_in_the_index_of_the_segment_with_its_
     assert len(index_file(disk)) == 2 * 34
 
 
-@pytest.mark.parametrize("marker", ["ABORT", "COMMIT"])
-def test_a_marker_that_ends_nothing_is_written_and_not_entered(marker: str) -> None:
-    """A coordinator that does not know whether its marker was written writes it again."""
-    disk = opened()
-    append_in_transaction(disk.log, PRODUCER)
-    end_transaction(disk.log, PRODUCER, marker)
-    entered = index_file(disk)
-    end_transaction(disk.log, PRODUCER, marker)
-    end_transaction(disk.log, OTHER, marker)
-    assert disk.log.log_end_offset == 4
-    assert index_file(disk) == entered
-
-
-def test_a_marker_may_begin_a_segment() -> None:
-    disk = opened(TopicConfig(segment_bytes=100))
-    append_in_transaction(disk.log, PRODUCER)
-    end_transaction(disk.log, PRODUCER, "ABORT")
-    assert list(disk.log.segments.bases) == [0, 1]
-    assert len(index_file(disk, base=1)) == 34
-    assert committed(disk) == []
-    disk.reopen()
-    assert committed(disk) == []
-
-
 # --- A disk that fails or forgets -------------------------------------------------------------------------------------
 
 

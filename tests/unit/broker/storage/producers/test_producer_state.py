@@ -254,14 +254,6 @@ def test_an_open_transaction_keeps_its_producer() -> None:
     assert state.expire(NOW) == 1
 
 
-def test_beyond_the_limit_those_that_appended_the_longest_ago_are_forgotten() -> None:
-    state = state_of(data(0, 0), data(1, 0), data(2, 0), data(0, 1), producers_max=3)
-    append(state, data(3, 0))
-    assert unknown(state) == [1, 4, 5, 6, 7, 8, 9]
-    append(state, data(1, 5))
-    assert unknown(state) == [2, 4, 5, 6, 7, 8, 9]
-
-
 def test_open_transactions_do_not_count_and_are_not_forgotten() -> None:
     state = ProducerState(expiration_ms=DAY, producers_max=2)
     for producer_id in range(4):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
-from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX, SparseIndex
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, SparseIndex
 from seglog_broker.storage.segment.time_index import TimeIndex
 from seglog_broker.storage.segment.traced_steps import POSITIONS_MAX, IndexLookup, SeekTrace
 from seglog_broker.texts import time_text
@@ -199,27 +199,6 @@ def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(e
         assert moment.record_offset == offset
 
 
-@pytest.mark.soak
-def test_every_offset_of_a_large_index_takes_few_probes_and_a_short_scan() -> None:
-    """More entries than are kept in memory, so that both halves are searched, and a closed segment before them."""
-    disk = LogOnDisk(config(index_interval_bytes=0, segment_bytes=1 << 20))
-    encoded = batch(b"v", timestamp=1000)
-    entries_in_memory = TAIL_BYTES_MAX // OFFSET_ENTRY.size
-    count = (1 << 20) // len(encoded) + entries_in_memory + 1_000
-    for _ in range(count):
-        disk.append_batch(encoded)
-    closed, active = disk.log.segments
-    assert active.offset_index.count > entries_in_memory
-    seen = set()
-    for offset in range(count):
-        trace, _ = traced(disk, offset)
-        [lookup] = trace.lookups
-        assert lookup.probes <= most_probes(lookup.entries)
-        assert trace.scanned_bytes <= len(encoded)
-        seen.add((trace.segment, lookup.in_file))
-    assert seen == {(closed.base_offset, True), (active.base_offset, True), (active.base_offset, False)}
-
-
 def test_a_seek_reads_once_from_the_place_that_the_index_names() -> None:
     """Whatever it looks at there: the header that is looked at before it is believed, and those behind it."""
     disk = full_log(100)
@@ -317,22 +296,6 @@ def test_an_index_that_leads_astray_is_rebuilt_and_the_trace_says_so() -> None:
     assert TIME_INDEX in trace.files, "both are made anew"
     again, _ = traced(disk, wanted)
     assert not again.rebuilt_indexes
-    verify(disk.fs, disk.log)
-
-
-@pytest.mark.parametrize("path", [INDEX, TIME_INDEX])
-def test_a_half_entry_at_the_end_of_an_index_is_met_by_the_first_seek_that_needs_it(path: str) -> None:
-    disk = full_log(200, segment_bytes=4096)
-    disk.log.close()
-    cut_file(disk.fs, path, -3)
-    disk.restart_unclean(recovery_point=200)
-    trace, seam = SeekTrace(), Seam(disk)
-    disk.log.traced(trace).find_timestamp(1001)
-    assert trace.rebuilt_indexes
-    assert trace.read_bytes == seam.log_bytes
-    assert seam.files <= set(trace.files)
-    by_offset, _ = traced(disk, 1)
-    assert not by_offset.rebuilt_indexes
     verify(disk.fs, disk.log)
 
 

@@ -1,20 +1,18 @@
 """One segment: its running state across a stop, its searches, what it does about indexes that lie."""
 
-import errno
 from collections.abc import Callable
 
 import pytest
 
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import BEHIND_READS_MAX, Segment
-from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
-from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry, offset_entries, time_entries
+from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry, offset_entries
 from tests.logs import batch, batch_of_size, flip_bit
 from tests.support import each_case
 
@@ -108,13 +106,6 @@ def test_an_entry_is_due_when_more_than_the_interval_was_written_since_the_last(
     assert list(offset_entries(disk.segment.offset_index.read())) == expected
 
 
-def test_an_entry_names_the_last_offset_of_the_batch_that_begins_there() -> None:
-    disk = OnDisk(interval=0)
-    disk.append(batch(b"a", b"b", b"c"))
-    position = disk.append(batch(b"d", b"e"))
-    assert list(offset_entries(disk.segment.offset_index.read())) == [(4, position)]
-
-
 def test_every_offset_is_found_in_its_batch_and_gaps_lead_to_the_next() -> None:
     disk = OnDisk()
     for base in range(_BASE, _BASE + 300, 10):  # five offsets there, five not
@@ -181,20 +172,6 @@ def test_no_offset_index_whatever_is_in_it_hides_a_record(index: bytes, handles_
     segment = disk.closed()
     for offset in (7, 3, 19, 0, 12, 4, 18):
         assert place(segment, _BASE + offset)[0] == offset * 100
-
-
-def test_an_implausible_entry_met_by_a_seek_rebuilds_the_index() -> None:
-    disk = OnDisk()
-    disk.fill(20)
-    disk.closed()
-    sound = disk.file(".index")
-    flip_bit(disk.fs, f"{_STEM}.index", 8 * 3 + 6, 2)  # the position of the fourth entry, by 1024
-    segment = disk.closed()
-    assert disk.file(".index") != sound
-    assert segment.find(_BASE + 2) is not None
-    assert disk.file(".index") != sound, "nothing has met it yet"
-    assert place(segment, _BASE + 13)[1] == _BASE + 13
-    assert disk.file(".index") == sound
 
 
 @each_case(
@@ -411,35 +388,6 @@ def test_indexes_of_a_log_with_a_wrong_offset() -> None:
         flip_bit(disk.fs, f"{_STEM}.log", 700 + 4, bit)
 
 
-@pytest.mark.parametrize("short", [0, 1, 50])
-def test_a_failed_write_is_cut_back(short: int) -> None:
-    disk = OnDisk()
-    disk.fill(3)
-    before = disk.fs.snapshot()
-    disk.fs.inject(Fault("pwritev", ".log", short=short))
-    disk.fs.inject(Fault("pwritev", ".log", error=errno.ENOSPC, nth=2))
-    with pytest.raises(OSError, match=r"ENOSPC|no byte"):
-        disk.append(batch_of_size(100))
-    disk.segment.log.cut_back()
-    assert disk.fs.snapshot() == before
-    disk.fs.heal()
-    disk.next_offset = _BASE + 3
-    assert disk.append(batch_of_size(100)) == 300
-
-
-def test_a_close_that_fails_keeps_the_entries_for_the_next_try() -> None:
-    disk = OnDisk(interval=0)
-    disk.fill(5, timestamps=[1, 2, 3, 4, 5])
-    disk.fs.inject(Fault("pwritev", "index", error=errno.ENOSPC))
-    with pytest.raises(OSError, match="ENOSPC"):
-        disk.segment.close()
-    assert not disk.segment.log.is_active
-    assert disk.segment.find(_BASE + 4) is not None
-    disk.segment.indexes.writer.save()
-    assert list(offset_entries(disk.file(".index"))) == [(number, 100 * number) for number in range(1, 5)]
-    assert list(time_entries(disk.file(".timeindex"))) == [(number + 1, number) for number in range(1, 5)]
-
-
 def test_a_tail_that_is_no_batch_is_not_appended_to() -> None:
     disk = OnDisk()
     disk.fill(5)
@@ -475,24 +423,3 @@ def test_a_segment_that_is_cut_is_as_if_no_more_had_been_appended(size: int) -> 
     assert disk.segment.time_index.read() == straight.segment.time_index.read()
     assert disk.segment.max_timestamp == straight.segment.max_timestamp
     assert disk.segment.first_timestamp == straight.segment.first_timestamp
-
-
-def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:
-    disk = OnDisk()
-    disk.fill(5)
-    segment = disk.closed()
-    segment.find(_BASE)
-    lease = segment.log.lease()
-    segment.forget()
-    doomed = DeletedSegments(disk.fs, "/p-0", [segment.base_offset])
-    doomed.set_aside()
-    assert sorted(disk.fs.snapshot()) == [
-        f"{_STEM}.index.deleted",
-        f"{_STEM}.log.deleted",
-        f"{_STEM}.timeindex.deleted",
-    ]
-    doomed.remove()
-    assert disk.fs.snapshot() == {"/p-0/": b""}
-    assert len(lease.resource.pread(1000, 0)) == 500
-    lease.release()
-    assert disk.fs.open_files == []

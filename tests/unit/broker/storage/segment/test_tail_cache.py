@@ -10,8 +10,8 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault
-from seglog_protocol.errors import CorruptRecordError, StorageError
-from tests.logs import LogOnDisk, flip_bit
+from seglog_protocol.errors import StorageError
+from tests.logs import LogOnDisk
 from tests.unit.broker.storage.steps import piece_at
 
 LOG = "/topic-0/00000000000000000000.log"
@@ -112,28 +112,4 @@ def test_a_batch_that_could_not_be_written_is_not_remembered() -> None:
     assert disk.log.active.tail.find(1, 1000) is None
     disk.append(b"b")
     near, plain = near_and_plain(disk.log, 1)
-    assert near == plain
-
-
-def test_after_a_roll_the_closed_segment_is_read_the_ordinary_way() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
-    while len(disk.log.segments) < 3:
-        disk.append(b"x" * 20)
-    assert [len(segment.tail) for segment in disk.log.segments[:-1]] == [0, 0]
-    assert len(disk.log.active.tail) == 1
-    for offset in range(disk.log.log_end_offset):
-        near, plain = near_and_plain(disk.log, offset)
-        assert near == plain
-
-
-def test_damage_at_the_end_is_met_all_the_same() -> None:
-    disk = LogOnDisk(TopicConfig())
-    for value in (b"a", b"b", b"c"):
-        disk.append(value)
-    flip_bit(disk.fs, LOG, place(disk.log, 1)[1] + 16)
-    assert place(disk.log, 0) == (0, 0)
-    with pytest.raises(CorruptRecordError):
-        disk.log.read(1, 1)
-    assert len(disk.log.active.tail) == 0
-    near, plain = near_and_plain(disk.log, 2)
     assert near == plain

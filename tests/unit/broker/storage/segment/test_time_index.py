@@ -16,7 +16,6 @@ from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import DIRECTORY, LogOnDisk, contents, flip_bit
-from tests.support import each_case
 from tests.unit.broker.storage.segment.indexes import Indexes
 
 _PATH = "/p-0/00000000000000000000.timeindex"
@@ -24,13 +23,6 @@ _PATH = "/p-0/00000000000000000000.timeindex"
 
 def indexes_of(base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> Indexes[TimeIndex]:
     return Indexes(TimeIndex, _PATH, base, bytes_max=bytes_max, handles_max=handles_max)
-
-
-def test_an_empty_index_answers_no_timestamp_and_the_base() -> None:
-    index = indexes_of(base=70).new()
-    assert index.lookup(5) == (-1, 70)
-    assert index.last == (-1, 70)
-    assert index.count == 0
 
 
 def test_one_slot_is_kept_for_the_closing_entry() -> None:
@@ -46,13 +38,6 @@ def test_one_slot_is_kept_for_the_closing_entry() -> None:
     assert index.last == (1000, 50)
 
 
-def test_an_index_with_room_for_one_entry_is_full_at_once() -> None:
-    index = indexes_of(bytes_max=12).new()
-    assert index.is_full
-    index.offer(5, 5, closing=True)
-    assert index.lookup(6) == (5, 5)
-
-
 @pytest.mark.parametrize("closing", [False, True])
 def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
     index = indexes_of().new()
@@ -62,32 +47,6 @@ def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
     with pytest.raises(IndexOrderError, match="timestamp 99 is below"):
         index.offer(99, 11, closing=closing)
     assert index.last == (100, 10)
-
-
-@each_case("count", [1, 2, 341, 342, 343, 681, 682, 683, 684, 5461, 5462, 5470])
-def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
-    """Around what is written at a time (342 entries), Kafka's warm section (682), and what memory holds (5462)."""
-    indexes = indexes_of()
-    index = indexes.new()
-    for number in range(count):
-        index.offer(1000 + 2 * number, number)
-    targets = [999, 1000, 1001, 1000 + count, 998 + 2 * count, 10**15]
-    answers = [index.lookup(target) for target in targets]
-    assert answers[0] == (-1, 0)
-    assert answers[1] == answers[2] == (1000, 0)
-    assert answers[4] == answers[5] == (998 + 2 * count, count - 1)
-    index.trim()
-    assert len(indexes.file) == 12 * count
-    reopened = indexes.reopened()
-    assert [reopened.lookup(target) for target in targets] == answers
-    assert reopened.last == (998 + 2 * count, count - 1)
-    assert reopened.problem() is None
-
-
-def test_an_odd_length_fails_the_check() -> None:
-    indexes = indexes_of()
-    indexes.fs.load({_PATH: bytes(13)})
-    assert indexes.reopened().problem() == "it ends with 1 bytes of half an entry"
 
 
 @pytest.mark.parametrize("handles_max", [1, 512])
