@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.compaction.cleaned_segment import SegmentSwap, discard_cleaned
@@ -18,7 +19,7 @@ from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.damage import BatchVerifier
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful import CrashPolicy, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, SeglogError
 from seglog_protocol.header_scan import LocatedBatch
@@ -101,14 +102,23 @@ class LogOnDisk:
         self.log.release()
         return self._open(clean=False, recovery_point=recovery_point)
 
+    def crash(self, policy: CrashPolicy, **how: Any) -> PartitionLog:
+        """The process is gone, or the machine; start again on what is left of the disk."""
+        self.log.release()
+        self.fs = self.double.crash(policy)
+        return self._open(clean=False, **how)
+
+    def set_time(self, now: int) -> None:
+        """By the clock, and by the modification times that the file system gives."""
+        self.clock.now = self.double.now_ms = now
+
     def append(self, *values: bytes, timestamp: int = -1, key: bytes | None = None) -> Appended:
         """One batch with a record for each value."""
         return self.append_batch(batch(*values, timestamp=timestamp, key=key))
 
     def append_batch(self, encoded: bytes) -> Appended:
         """One ready batch."""
-        view = memoryview(bytearray(encoded))
-        return append_one(self.log, view)
+        return append_one(self.log, encoded)
 
 
 def append_one(log: PartitionLog, sent: bytes | memoryview) -> Appended:

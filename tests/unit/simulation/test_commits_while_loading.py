@@ -23,7 +23,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fo
 from seglog_protocol import errors, messages
 from tests.appends import append_request
 from tests.logs import ManualClock, batch
-from tests.support import soak_scaled, soak_seed, some_seeds
+from tests.support import soak_scaled, soak_seed
 from tests.unit.broker.coordinators.groups.service.running import NOW, open_broker
 
 GROUPS = [f"g-{number}" for number in range(6)]
@@ -203,22 +203,12 @@ class Simulation:
             self.answered.add((group, topic))
 
 
-@pytest.mark.parametrize("seed", some_seeds(20, quick=6))
-async def test_what_is_answered_while_groups_load_stays(autojump_clock: object, seed: int) -> None:
-    del autojump_clock
-    await Simulation(seed).run()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("part", range(10))
-async def test_what_is_answered_while_groups_load_stays_for_many_seeds(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch, part: int
+@pytest.mark.parametrize("part", [None, *(pytest.param(part, marks=pytest.mark.soak) for part in range(10))])
+async def test_what_is_answered_while_groups_load_stays(
+    autojump_clock: object, subtests: pytest.Subtests, part: int | None
 ) -> None:
     del autojump_clock
-    begin = soak_seed() * 1_000 + 100 * part
-    for seed in range(begin, begin + soak_scaled(100)):
-        try:
+    begin = 0 if part is None else soak_seed() * 1_000 + 100 * part
+    for seed in range(begin, begin + (6 if part is None else soak_scaled(100))):
+        with subtests.test(seed=seed):
             await Simulation(seed).run()
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise

@@ -24,6 +24,7 @@ from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit, read_around, verify
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
+from tests.unit.broker.storage.steps import save_state
 from tests.unit.simulation.crashes import crash_points
 
 _TOPIC_CONFIG = {
@@ -61,8 +62,7 @@ def _fill(log: PartitionLog, written: Written, seed: int, count: int) -> None:
             key = b"key %d" % chance.randrange(12)
             value = None if chance.random() < 0.1 else b"%d" % chance.randrange(10**6) + b"." * chance.randrange(40)
             records.append((_NOW, key, value, ()))
-        view = memoryview(bytearray(encode_batch(records)))
-        base = append_one(log, view).base_offset
+        base = append_one(log, encode_batch(records)).base_offset
         written |= {base + number: (key, value) for number, (_, key, value, _) in enumerate(records)}
     log.flusher.flush()
 
@@ -75,10 +75,7 @@ def _compact(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory, log: Pa
         Throttle(None, time.monotonic, time.sleep),
     )
     log.cleaning.note_compacted(result.first_dirty)
-    state = log.state_file.prepare()
-    assert state is not None
-    state.run()
-    log.state_file.finish(written=True)
+    save_state(log)
     doomed = []
     for group in result.groups:
         if not group.unchanged:
@@ -191,8 +188,7 @@ def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() ->
     fs = forgetful.ForgetfulFileSystem()
     _, log = _open(fs)
     for number in range(12):
-        view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % number, b"v", ())])))
-        append_one(log, view)
+        append_one(log, encode_batch([(_NOW, b"key %d" % number, b"v", ())]))
         if number % 3 == 2:
             log.roller.roll(log.log_end_offset, RollReason.SIZE)
     log.flusher.flush()

@@ -22,6 +22,7 @@ from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import DIRECTORY, LogOnDisk, install_cleaned, read_around, verify
 from tests.support import examples
+from tests.unit.broker.storage.steps import save_state
 
 _DELETE_RETENTION_MS = 5000
 _POLICIES = st.one_of(
@@ -122,9 +123,7 @@ class CompactionModel(RuleBasedStateMachine):
     def expire_the_oldest(self) -> None:
         log = self.disk.log
         doomed = log.truncation.drop_oldest(1)
-        if (write := log.state_file.prepare()) is not None:
-            write.run()
-            log.state_file.finish(written=True)
+        save_state(log)
         self.start = log.log_start_offset
         doomed.set_aside()
         self.fs.sync_directory(DIRECTORY)
@@ -145,17 +144,11 @@ class CompactionModel(RuleBasedStateMachine):
             log.flusher.flush()
             self.durable = self.end
         log.cleaning.note_compacted(result.first_dirty)
-        self._save_state()
+        save_state(log)
         install_cleaned(fs, log, result)
         log.cleaning.finish_cleaning(result)
-        self._save_state()
+        save_state(log)
         self.checkpoint = result.first_dirty
-
-    def _save_state(self) -> None:
-        write = self.disk.log.state_file.prepare()
-        if write is not None:
-            write.run()
-            self.disk.log.state_file.finish(written=True)
 
     def _crash(self, policy: forgetful.CrashPolicy) -> None:
         promised = self.durable

@@ -5,7 +5,8 @@ this point would leave it, and a new broker's log directory is opened on the cop
 far: after a kill everything appended (``os``), after a power cut everything flushed (``disk``), except what may have
 expired. The log must be sound, have a possible start, take further appends, and leave no stray file.
 
-`make test` visits every eighth or ninth of these points, `make soak` each.
+Behind that, partitions are recovered one by one as worker processes do it, and taken into service; the next crash comes
+at each file operation of that. `make test` visits every eighth or so of these points, `make soak` each.
 """
 
 from collections.abc import Callable
@@ -23,11 +24,13 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery import SET_ASIDE_SUFFIX
+from seglog_broker.storage.log.recovery_job import recover_partition
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
 from tests.logs import ManualClock, append_one, batch, read_around, verify
 from tests.soundness import assert_directory_sound
+from tests.unit.broker.storage.steps import save_state
 from tests.unit.simulation.crashes import crash_points
 
 _TOPIC_CONFIG = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
@@ -101,8 +104,7 @@ class Scenario:
 
     def append(self, directory: LogDirectory, key: Key, number: int) -> None:
         value = f"value {number}".encode() + b"." * (number % 5 * 20)
-        view = memoryview(bytearray(batch(value, timestamp=1000 + number)))
-        appended = append_one(directory.logs[key], view)
+        appended = append_one(directory.logs[key], batch(value, timestamp=1000 + number))
         self.promises.written[key].append((appended.base_offset, value))
 
     def flush(self, log: PartitionLog, key: Key) -> None:
@@ -144,7 +146,7 @@ class Shortening(Scenario):
         early = self.drop(directory, {first: 1, second: 1})
         for number in range(36, 44):
             self.append(directory, second, number)
-        self.save_state(directory.logs[second])
+        save_state(directory.logs[second])
         self.truncate_before(directory, second, 13)
         clock.now += 10**9 + 1
         for key in (first, second):
@@ -190,7 +192,7 @@ class Shortening(Scenario):
             self.promises.starts[key] = (low, max(low, follows))
             doomed[key] = log.truncation.drop_oldest(count)
             write_checkpoints(self.fs, directory)  # as another task may at any moment
-            self.save_state(log)
+            save_state(log)
             assert log.log_end_offset == end
         write_checkpoints(self.fs, directory)
         for key in counts:
@@ -213,13 +215,6 @@ class Shortening(Scenario):
         write_checkpoints(self.fs, directory)
         self.promises.starts[key] = (offset, offset)
 
-    def save_state(self, log: PartitionLog) -> None:
-        write = log.state_file.prepare()
-        if write is None:
-            return
-        write.run()
-        log.state_file.finish(written=True)
-
 
 def _drop_below_start(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory) -> list[DeletedSegments]:
     doomed = []
@@ -227,21 +222,16 @@ def _drop_below_start(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory
         below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.retention.judge_segments())
         if below:
             doomed.append(log.truncation.drop_oldest(below))
-            write = log.state_file.prepare()
-            assert write is not None
-            write.run()
-            log.state_file.finish(written=True)
+            save_state(log)
     write_checkpoints(fs, directory)
     for segments in doomed:
         segments.set_aside()
     return doomed
 
 
-def check(
-    found: forgetful.ForgetfulFileSystem, promises: Promises, *, kept: bool, opened: Opened | None = None
-) -> None:
+def check(found: forgetful.ForgetfulFileSystem, promises: Promises, *, kept: bool, opened: Opened) -> None:
     """Open the files after a crash and compare them with the promises; ``kept``: all written bytes survived."""
-    directory = (opened or _open)(found)
+    directory = opened(found)
     assert directory.report.offline == {}
     # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
     assert [p for p in directory.report.problems if kept or ".log is missing, its index files exist" not in p] == []
@@ -277,8 +267,7 @@ def check(
         assert len(log.segments) == 1 or log.segments[1].base_offset > log.log_start_offset
     for log in directory.logs.values():
         before = log.log_end_offset
-        view = memoryview(bytearray(batch(b"after the crash")))
-        assert append_one(log, view).base_offset == before
+        assert append_one(log, batch(b"after the crash")).base_offset == before
     ends = {key: log.log_end_offset for key, log in directory.logs.items()}
     assert directory.close() == []
     assert_directory_sound(found, "/data", config())
@@ -326,25 +315,103 @@ def _check_no_stray_files(fs: forgetful.ForgetfulFileSystem, directory: LogDirec
         assert found - expected <= allowed
 
 
+def _opened_behind(fs: forgetful.ForgetfulFileSystem) -> LogDirectory:
+    """Open the directory, and recover and serve its partitions as worker processes would."""
+    directory = open_log_directory(fs, ManualClock(), config(), "/data", in_line_bytes=0)
+    for key, job in list(directory.recovering.items()):
+        directory.finish_recovery(key, recover_partition(fs, ManualClock(), job))
+        write_checkpoints(fs, directory)
+    return directory
+
+
 @pytest.mark.parametrize(
-    ("policy", "kept", "every"),
+    ("opened", "policy", "every"),
     [
-        pytest.param(forgetful.PROCESS_KILL, True, 9, id="process kill, every ninth"),
-        pytest.param(forgetful.POWER_LOSS, False, 8, id="power loss, every eighth"),
-        pytest.param(forgetful.PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.soak),
-        pytest.param(forgetful.POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.soak),
+        pytest.param(_open, forgetful.PROCESS_KILL, 9, id="process kill, every ninth"),
+        pytest.param(_open, forgetful.POWER_LOSS, 8, id="power loss, every eighth"),
+        pytest.param(_opened_behind, forgetful.POWER_LOSS, 11, id="power loss, behind, every eleventh"),
         *(
-            pytest.param(forgetful.RANDOM(seed), False, 1, id=f"random {seed}", marks=pytest.mark.soak)
-            for seed in range(5)
+            pytest.param(opened, policy, 1, id=f"{policy}, {opened.__name__}", marks=pytest.mark.soak)
+            for opened, seeds in ((_open, range(5)), (_opened_behind, [7]))
+            for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *map(forgetful.RANDOM, seeds))
         ),
     ],
 )
 @pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.soak)])
 def test_a_crash_before_any_operation_loses_nothing_promised(
-    kind: type[Scenario], policy: forgetful.CrashPolicy, kept: bool, every: int
+    kind: type[Scenario], opened: Opened, policy: forgetful.CrashPolicy, every: int
 ) -> None:
+    """Also where the partitions are recovered behind the start, as worker processes do it."""
     fs = forgetful.ForgetfulFileSystem()
-    scenario = kind(fs)
-    with crash_points(fs, lambda: check(fs.found_after(policy), scenario.promises, kept=kept), every) as points:
+    scenario, kept = kind(fs), policy is forgetful.PROCESS_KILL
+    unclean = 0
+
+    def opened_here(found: forgetful.ForgetfulFileSystem) -> LogDirectory:
+        nonlocal unclean
+        directory = opened(found)
+        unclean += not directory.report.clean
+        return directory
+
+    with crash_points(
+        fs, lambda: check(fs.found_after(policy), scenario.promises, kept=kept, opened=opened_here), every
+    ) as points:
         scenario.run()
     assert points.visited > 200
+    assert unclean > 100 // every
+
+
+class _ComeFarEnoughError(Exception):
+    """Ends the scenario at the wanted step."""
+
+
+def _left_by(kind: type[Scenario], after: int) -> tuple[forgetful.ForgetfulFileSystem, Promises]:
+    """The disk after a kill before operation ``after``, with unsynced bytes still unsynced."""
+    fs = forgetful.ForgetfulFileSystem()
+    scenario = kind(fs)
+
+    def stop_here(operation: forgetful.Operation) -> None:
+        if operation.number >= after:
+            raise _ComeFarEnoughError
+
+    fs.on_operation = stop_here
+    with pytest.raises(_ComeFarEnoughError):
+        scenario.run()
+    fs.on_operation = None
+    return fs.found_after(forgetful.PROCESS_KILL), scenario.promises
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [forgetful.PROCESS_KILL, forgetful.POWER_LOSS, forgetful.RANDOM(3)],
+    ids=["process kill", "power loss", "random"],
+)
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("after", [120, 190])
+def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
+    after: int, every: int, policy: forgetful.CrashPolicy
+) -> None:
+    fs, promises = _left_by(Scenario, after)
+    kept = policy is forgetful.PROCESS_KILL
+    with crash_points(
+        fs, lambda: check(fs.found_after(policy), promises, kept=kept, opened=_opened_behind), every
+    ) as points:
+        directory = _opened_behind(fs)
+    assert points.visited > 30
+    for key, log in directory.logs.items():
+        promises.durable[key] = log.log_end_offset  # what is served is on the disk
+    check(fs.found_after(forgetful.POWER_LOSS), promises, kept=False, opened=_opened_behind)
+    directory.abandon()
+
+
+def test_a_disk_ack_after_a_recovery_includes_the_recovered_records() -> None:
+    fs, promises = _left_by(Scenario, 190)
+    directory = _opened_behind(fs)
+    ends = {}
+    for key, log in directory.logs.items():
+        append_one(log, batch(b"after the recovery"))
+        log.flusher.flush()
+        ends[key] = log.log_end_offset
+    found = _opened_behind(fs.found_after(forgetful.POWER_LOSS))
+    assert {key: log.log_end_offset for key, log in found.logs.items()} == ends
+    assert all(log.state.damaged == [] for log in found.logs.values())
+    assert promises.topics

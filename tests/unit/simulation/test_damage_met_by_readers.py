@@ -132,15 +132,8 @@ def _flips(position: int) -> Iterator[tuple[int, int]]:
     yield position + HEADER_SIZE + 3, 2
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(1, marks=pytest.mark.soak),
-        pytest.param(3, marks=pytest.mark.soak),
-        pytest.param(6, marks=pytest.mark.soak),
-        pytest.param(9, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [1, 3, 6, 9])
 async def test_a_flipped_bit_costs_readers_that_batch_and_no_other(number: int) -> None:
     """Within a segment, at its end, and in the one that is appended to; flipped under a broker that serves it."""
     written = await _written()

@@ -37,7 +37,6 @@ from seglog_broker.storage.io.filenames import (
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -48,15 +47,8 @@ from seglog_protocol.messages import AppendResult, CreateTopicRequest
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_batch
-from tests.logs import ManualClock, append_one, batch, contents, flip_bit
+from tests.logs import ManualClock, contents, flip_bit
 from tests.support import SOME_OR_ALL, soak_seed, soak_step
-from tests.unit.broker.storage.log.transactions import (
-    Batch,
-    Model,
-    append_in_transaction,
-    end_transaction,
-    read_committed,
-)
 
 _EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY") or soak_step())
 _SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED") or soak_seed() % _EVERY)
@@ -403,83 +395,32 @@ async def test_every_flipped_bit_of_a_log_directory_is_harmless_or_reported(clea
     assert not failures, "\n".join(failures[:50])
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("file", "clean"),
+    [
+        (CLEANER_CHECKPOINT, True),
+        (CLEANER_CHECKPOINT, False),
+        (CLEAN_PARTITIONS_FILE, True),
+        pytest.param(CREATION_FILE, True, marks=pytest.mark.soak),
+        pytest.param(CREATION_FILE, False, marks=pytest.mark.soak),
+    ],
+)
 @SOME_OR_ALL
-async def test_no_bit_of_a_transaction_index_shows_an_aborted_record_or_hides_a_committed_one(
-    clean: bool, step: int
-) -> None:
-    """Of three producers, in two closed segments and the active one; some end in the segment after their records.
-
-    After a kill, the index of the active segment is built again without a look at it.
-    """
-    fs, model = ForgetfulFileSystem(), Model()
-    broker = _open(fs, ManualClock(5_000))  # as the records, so that no marker begins a segment by its age
-    await broker.create_topic(CreateTopicRequest("x", 1, {}))
-    log = broker.partitions["x", 0].log
-    for markers in (("ABORT", "COMMIT", "ABORT"), ("COMMIT", "ABORT", "ABORT"), ("ABORT", "ABORT", "COMMIT")):
-        model.batches += [append_in_transaction(log, producer_id, 2) for producer_id in range(3)]
-        model.batches += [end_transaction(log, *ending) for ending in enumerate(markers[:2])]
-        if len(log.segments) < 3:
-            log.roller.roll(log.log_end_offset, RollReason.SIZE)
-        model.batches.append(end_transaction(log, 2, markers[2]))
-    broker.close()
-    if not clean:
-        log = _open(fs, ManualClock(5_000)).partitions["x", 0].log
-        model.batches.append(Batch(append_one(log, memoryview(bytearray(batch(b"v")))).base_offset, 1))
-        fs = fs.crash(PROCESS_KILL)
-    files, committed = contents(fs), model.committed_offsets(0, model.batches[-1].next_offset)
-    paths = [path for path in files if path.endswith(".txnindex")]
-    assert len(paths) == 3
-    for path in paths:
-        is_looked_at = clean or str(log.active.base_offset) not in path
-        for number in range(0, 8 * len(files[path]), step):
-            fs = ForgetfulFileSystem()
-            fs.load(files)
-            flip_bit(fs, path, *divmod(number, 8))
-            assert not (is_looked_at and _checked(fs).is_sound), (path, number)
-            with capture_logs():
-                broker = _open(fs)
-            read = read_committed(broker.partitions["x", 0].log, 1 << 20)
-            assert [record.offset for record, _ in read] == committed, (path, number)
-            is_named = any(path.rpartition("/")[2] in problem for problem in broker.hello().problems)
-            assert is_named == is_looked_at, (path, number)
-            assert contents(fs)[path] == files[path]
-
-
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-@SOME_OR_ALL
-async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool, step: int) -> None:
-    """In a log in which compaction has nothing to drop."""
+async def test_no_bit_of_a_file_that_is_not_always_there_does_harm(file: str, clean: bool, step: int) -> None:
+    """Where compaction had nothing to drop, another partition was not closed cleanly, one had just been created."""
     written = await _written(clean=clean)
-    written.files[f"/data/{CLEANER_CHECKPOINT}"] = b"0\n1\nt 0 6\n"
-    counts, failures = await _run(written, every=step, seed=0, only=CLEANER_CHECKPOINT)
+    if file == CREATION_FILE:
+        fs = ForgetfulFileSystem()
+        fs.load(written.files)
+        PendingCreation({_open(fs).directory.registry.topics["t"].id: 0}).save(fs, "/data")
+        written.files[f"/data/{file}"] = contents(fs)[f"/data/{file}"]
+    else:
+        written.files[f"/data/{file}"] = b"0\n1\nt 0 %d\n" % (6 if file == CLEANER_CHECKPOINT else 18)
+    if file == CLEAN_PARTITIONS_FILE:
+        del written.files[f"/data/{CLEAN_SHUTDOWN_FILE}"]
+    counts, failures = await _run(written, every=step, seed=0, only=file)
     assert not failures, "\n".join(failures[:50])
-    assert counts.keys() == {(CLEANER_CHECKPOINT, "nothing lost")}
-
-
-@SOME_OR_ALL
-async def test_no_bit_of_the_clean_partitions_file_does_harm(step: int) -> None:
-    """The file that a stop leaves if another partition could not be closed cleanly."""
-    written = await _written(clean=True)
-    del written.files[f"/data/{CLEAN_SHUTDOWN_FILE}"]
-    written.files[f"/data/{CLEAN_PARTITIONS_FILE}"] = b"0\n1\nt 0 18\n"
-    counts, failures = await _run(written, every=step, seed=0, only=CLEAN_PARTITIONS_FILE)
-    assert not failures, "\n".join(failures[:50])
-    assert counts.keys() == {(CLEAN_PARTITIONS_FILE, "nothing lost")}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_harm(clean: bool) -> None:
-    """A crash after the partition was created, and before the file was removed."""
-    written = await _written(clean=clean)
-    fs = ForgetfulFileSystem()
-    fs.load(written.files)
-    PendingCreation({_open(fs).directory.registry.topics["t"].id: 0}).save(fs, "/data")
-    written.files[f"/data/{CREATION_FILE}"] = contents(fs)[f"/data/{CREATION_FILE}"]
-    counts, failures = await _run(written, every=1, seed=0, only=CREATION_FILE)
-    assert not failures, "\n".join(failures[:50])
-    assert counts.keys() == {(CREATION_FILE, "nothing lost")}
+    assert counts.keys() == {(file, "nothing lost")}
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])

@@ -4,7 +4,6 @@ The example: retention after 10 minutes, segments of 16,384 bytes that fill ever
 and a minute until what was deleted leaves the disk.
 """
 
-import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -182,39 +181,6 @@ async def test_each_segment_leaves_within_the_predicted_interval(autojump_clock:
         else:
             assert said.segment.deletable_ms is None, "an empty segment is never taken"
     assert {said.segment.state for said in told} == {"active", "closed", "deleted"}
-
-
-async def test_an_active_segment_expires_with_its_newest_record(autojump_clock: MockClock) -> None:
-    """A slow producer's segment stays until its newest record is old, and is then rolled and deleted."""
-    said: dict[float, messages.ExplainedSegment] = {}
-    async with running(phase_ms=60_000) as run:
-
-        async def explain() -> None:
-            said[minutes_now()] = (await run.explain())[1][0]
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(at_minutes, [2.0 * n for n in range(16)], run.append)  # the last one at minute 30
-            nursery.start_soon(at_minutes, [12.5, 30.5, 40.5], explain)
-        at_12, at_30, at_40 = said.values()
-        assert {(one.state, one.base_offset, one.rolled) for one in said.values()} == {("active", 0, None)}
-        assert {minutes_of(one.idle_roll_ms) for one in said.values()} == {7 * 24 * 60}
-        assert "its newest record is 30 s old and retention.ms = 600000 (10 min) keeps it" in at_12.why
-        assert "appends put that off" in at_12.why
-        assert [minutes_of(segment.deletable_ms) for segment in said.values()] == [22, 40, 40]
-        assert (minutes_of(at_30.leaves_from_ms), minutes_of(at_30.leaves_by_ms)) == (40, 45)
-        assert (minutes_of(at_40.leaves_from_ms), minutes_of(at_40.leaves_by_ms)) == (41, 41)
-        assert at_40.rule == "time"
-
-        await trio.sleep_until(41.5 * MINUTE)
-        reply, [old, new] = await run.explain()
-        assert run.fs.left == {0: pytest.approx(41)}
-        assert (old.state, old.rule, minutes_of(old.gone_from_ms)) == ("deleted", "time", 42)
-        assert (new.state, new.base_offset, new.size, new.kept) == ("active", 16, 0, "empty active segment")
-        assert (reply.earliest, reply.latest, reply.earliest_reason) == (16, 16, "expired")
-        assert math.isclose(minutes_of(reply.next_check_ms), 46)
-        await trio.sleep_until(42.5 * MINUTE)
-        assert run.fs.gone == {0: pytest.approx(42)}
-        assert (await run.explain())[0].waiting == 0
 
 
 async def test_the_retention_page_shows_what_is_printed(autojump_clock: MockClock) -> None:

@@ -15,7 +15,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.tail_cache import TailCache
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.transaction_files import EndMarker, encode_end_marker
 from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
@@ -28,6 +28,7 @@ from tests.unit.broker.storage.log.transactions import (
     end_transaction,
     read_committed,
 )
+from tests.unit.broker.storage.steps import save_state
 
 _START_MS = 1_700_000_000_000
 
@@ -65,7 +66,7 @@ class LogModel(RuleBasedStateMachine):
         )
         self.disk = LogOnDisk(self.config, handles_max=handles)
         self.doomed: list[DeletedSegments] = []  # out of the log, and not all of it off the disk
-        self._set_time(_START_MS)
+        self.disk.set_time(_START_MS)
         self.values: list[tuple[int, int, bytes]] = []
         self.end = 0
         self.durable = 0
@@ -114,11 +115,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(milliseconds=st.integers(0, 10_000))
     def time_passes(self, milliseconds: int) -> None:
-        self._set_time(self.disk.clock.now + milliseconds)
-
-    def _set_time(self, now: int) -> None:
-        assert isinstance(self.disk.fs, ForgetfulFileSystem)
-        self.disk.clock.now = self.disk.fs.now_ms = now
+        self.disk.set_time(self.disk.clock.now + milliseconds)
 
     @rule()
     def flush(self) -> None:
@@ -151,19 +148,13 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        self.disk.log.release()
-        assert isinstance(self.disk.fs, ForgetfulFileSystem)
-        self.disk.fs = self.disk.fs.crash(PROCESS_KILL)
-        self._start_after_crash()
+        self._crash(PROCESS_KILL)
         assert self.disk.log.log_end_offset == self.end, "everything written survives the process"
 
     @rule(seed=st.one_of(st.none(), st.integers(0, 2**32)))
     def power_cut(self, seed: int | None) -> None:
-        self.disk.log.release()
-        assert isinstance(self.disk.fs, ForgetfulFileSystem)
-        self.disk.fs = self.disk.fs.crash(POWER_LOSS if seed is None else RANDOM(seed))
         promised = self.durable
-        self._start_after_crash()
+        self._crash(POWER_LOSS if seed is None else RANDOM(seed))
         log = self.disk.log
         assert promised <= log.log_end_offset <= self.end
         assert log.durable_end_offset == log.log_end_offset
@@ -187,8 +178,8 @@ class LogModel(RuleBasedStateMachine):
             first = log.segments[0].base_offset
             self.transactions.batches = [each for each in batches if each.offset >= first]
 
-    def _start_after_crash(self) -> None:
-        self.disk._open(clean=False, log_start=self.start)
+    def _crash(self, policy: CrashPolicy) -> None:
+        self.disk.crash(policy, log_start=self.start)
         self.doomed = []
         self.durable = self.disk.log.durable_end_offset
         self.epoch += 1
@@ -217,7 +208,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([0, 5000]), share=st.sampled_from([1, 1, 0.5]))
     def expire(self, milliseconds: int, share: float) -> None:
-        self._set_time(self.disk.clock.now + milliseconds)
+        self.disk.set_time(self.disk.clock.now + milliseconds)
         log = self.disk.log
         verdicts = list(log.retention.judge_segments())
         going = [segment for segment, verdict in verdicts if verdict.rule is not None]
@@ -257,10 +248,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def save_state(self) -> None:
-        write = self.disk.log.state_file.prepare()
-        if write is not None:
-            write.run()
-            self.disk.log.state_file.finish(written=True)
+        save_state(self.disk.log)
 
     @invariant()
     def reads_what_the_model_holds(self) -> None:
@@ -323,8 +311,7 @@ class LogModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "disk"):
             self.disk.log.release()
-            assert isinstance(self.disk.fs, ForgetfulFileSystem)
-            assert self.disk.fs.open_files == []
+            assert self.disk.double.open_files == []
 
 
 TestLogModel = LogModel.TestCase

@@ -4,14 +4,19 @@ A start cannot tell the two apart, so it keeps every whole batch behind either. 
 clients would stop there for good; they pass what may never have been on the disk.
 """
 
+from itertools import product
+
 import pytest
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import PROCESS_KILL, RANDOM, ForgetfulFileSystem
+from seglog_broker.workers.scrub_job import ScrubJob
+from seglog_broker.workers.segment_scrub import scrub_segment
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import iter_batches
-from tests.logs import LogOnDisk, flip_bit, read_around, verify
+from tests.logs import DIRECTORY, LogOnDisk, add_bytes, batch_of_size, contents, cut_file, flip_bit, read_around, verify
 from tests.support import each_case, examples
 
 _BATCHES = 12
@@ -45,8 +50,7 @@ def test_kafkas_clients_read_every_whole_batch_whatever_a_power_cut_left() -> No
     in_the_middle = 0
     for seed in range(examples(2_000)):
         disk, offsets = appended(ForgetfulFileSystem(), synced=_SYNCED)
-        disk.fs = disk.double.crash(RANDOM(seed))
-        disk._open(clean=False)
+        disk.crash(RANDOM(seed))
         got = read_as_kafka(disk.log)
         assert got[:_SYNCED] == offsets[:_SYNCED], seed
         assert got == sorted({record.offset // 2 * 2 for record in read_around(disk.log)}), seed
@@ -89,3 +93,44 @@ def test_a_bit_that_flips_in_a_synced_batch_costs_that_batch_alone_and_is_told(n
             read_as_kafka(disk.log)
     else:
         assert read_as_kafka(disk.log) == left
+
+
+def test_an_offset_moved_into_a_gap_is_found_by_the_checksum_file() -> None:
+    """Readers cannot notice it, because holes are normal there. They notice all others by the neighbouring batches."""
+    disk = _compacted()
+    right = {(record.offset, record.timestamp) for record in read_around(disk.log)}
+    assert [offset for offset, _ in sorted(right)] == [0, 1, 3, 4, 5, 6, 7, 8]
+    files, moved = contents(disk.fs), set[tuple[int, int]]()
+    for number, position, bit in product(range(4), range(8), range(8)):
+        fs = ForgetfulFileSystem()
+        fs.load(files)
+        flip_bit(fs, f"{DIRECTORY}/{0:020d}.log", number * 100 + position, bit)
+        again = LogOnDisk(disk.config, fs=fs)
+        wrong = {(record.offset, record.timestamp) for record in read_around(again.log)} - right
+        moved |= {(number, offset) for offset, _ in wrong}
+        job = ScrubJob(DIRECTORY, 0, 5, 0, 10_485_760, is_adopted=False, bytes_per_second=1 << 30)
+        verdict = scrub_segment(fs, job, Throttle(None, lambda: 0.0, lambda _: None))
+        assert verdict.stored is not None
+        assert verdict.measured != verdict.stored
+    assert moved == {(2, 2)}, "the third batch, of offset 3, where offset 2 was"
+
+
+def _compacted() -> LogOnDisk:
+    """Batches of 100 bytes and one record, five to a segment; compaction has taken offset 2."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=500, index_interval_bytes=0))
+    for number in range(9):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number))
+    disk.log.close()
+    files = contents(disk.fs)
+    path = f"{DIRECTORY}/{0:020d}.log"
+    cut_file(disk.fs, path, 200)
+    add_bytes(disk.fs, path, files[path][300:])
+    disk.log.state.compacted_before = 5
+    disk.log.state.save(disk.fs, DIRECTORY)
+    compacted = LogOnDisk(disk.config, fs=disk.fs)
+    segment = compacted.log.segments[0]
+    segment.indexes.rebuild()
+    segment.checksum.begin(segment.log.measure())
+    segment.checksum.save()
+    compacted.log.close()
+    return LogOnDisk(disk.config, fs=disk.fs)

@@ -77,7 +77,7 @@ class Compacted:
         )
         if producer_id >= 0:
             log.producers.expect(producer_id, epoch, begins_at_zero=True)
-        append_one(log, memoryview(bytearray(encoded)))
+        append_one(log, encoded)
         return records
 
     def append(self) -> None:
@@ -141,8 +141,7 @@ class Compacted:
 
     def _crash(self, policy: CrashPolicy) -> None:
         durable = self.disk.log.durable_end_offset
-        self.disk.fs = self.disk.double.crash(policy)
-        log = self.disk._open(clean=False, first_dirty_offset=self.checkpoint)
+        log = self.disk.crash(policy, first_dirty_offset=self.checkpoint)
         end = log.log_end_offset
         assert end >= durable
         self.plain = [record for record in self.plain if record[0] < end]

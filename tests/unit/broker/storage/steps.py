@@ -12,11 +12,10 @@ def checkpoint(log: PartitionLog) -> int:
 
 
 def save_state(log: PartitionLog) -> None:
-    """Write what is new in the state of a log, as the checkpoint task does."""
-    write = log.state_file.prepare()
-    assert write is not None
-    write.run()
-    log.state_file.finish(written=True)
+    """Write what is new in the state of a log, if anything is, as the checkpoint task does."""
+    if (write := log.state_file.prepare()) is not None:
+        write.run()
+        log.state_file.finish(written=True)
 
 
 def take_oldest(log: PartitionLog, count: int) -> None:

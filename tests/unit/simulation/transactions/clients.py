@@ -16,17 +16,20 @@ from seglog_protocol.errors import CoordinatorLoadingError, SeglogError, Unknown
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.snapshots import copied
 from tests.unit.simulation.transactions.ledger import Reading
-from tests.unit.simulation.transactions.requests import (
+from tests.unit.simulation.transactions.transacting import (
     DELETED,
     INPUT,
     INPUT_RECORDS,
     KEPT,
     PARTITIONS,
+    AbandonedError,
+    Open,
+    Session,
+    Transacting,
     append_of,
     make_topic,
     patiently,
 )
-from tests.unit.simulation.transactions.transacting import AbandonedError, Open, Session, Transacting
 from tests.unit.simulation.transactions.world import CrashedError, World
 
 COPIES: Final = 2

@@ -21,8 +21,18 @@ from seglog_protocol.errors import (
     RebalanceInProgressError,
     SeglogError,
 )
-from tests.unit.simulation.transactions.requests import KEPT, LATER, PARTITIONS, SHARED, SHARED_RECORDS, patiently
-from tests.unit.simulation.transactions.transacting import AbandonedError, Open, Session, Transacting
+from tests.unit.simulation.transactions.transacting import (
+    KEPT,
+    LATER,
+    PARTITIONS,
+    SHARED,
+    SHARED_RECORDS,
+    AbandonedError,
+    Open,
+    Session,
+    Transacting,
+    patiently,
+)
 from tests.unit.simulation.transactions.world import CrashedError, World
 
 GROUP: Final = "members"

@@ -18,7 +18,7 @@ from tests.unit.simulation.transactions.clients import (
 )
 from tests.unit.simulation.transactions.ledger import Found, Place
 from tests.unit.simulation.transactions.members import ClassicMember, ConsumerMember, group_offsets
-from tests.unit.simulation.transactions.requests import DELETED, KEPT, PARTITIONS, make_topics
+from tests.unit.simulation.transactions.transacting import DELETED, KEPT, PARTITIONS, make_topics
 from tests.unit.simulation.transactions.world import Life, World
 
 IDS: Final = ["a", "b", "c"]

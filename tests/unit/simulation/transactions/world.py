@@ -34,7 +34,6 @@ from seglog_protocol.records import decode_records
 from tests.unit.broker.coordinators.groups.service.running import SMALL_SEGMENTS, TogetherClock
 from tests.unit.broker.storage.log.transactions import without_aborted
 from tests.unit.simulation.interleaving import InterleavingOffload
-from tests.unit.simulation.transactions.full_disk import FullDisk
 from tests.unit.simulation.transactions.ledger import Found, Ledger, Place
 
 OPERATIONS_MAX: Final = 600
@@ -66,6 +65,12 @@ MARKS: Final = (0, 0), (1_000, 2_500)
 """Free bytes below which nothing is taken, and above which it is again: without a mark every write finds out."""
 BACKGROUND: Final = "recovery", "checkpoints", "compaction", "deletions", "flushes", "free space"
 
+FULL_OPERATIONS_MAX: Final = 150
+"""Operations until it is full, at most."""
+ROOM_BYTES_MAX: Final = 3_000
+"""Bytes that a full disk still takes, at most: some writes are cut short."""
+FULL_SECONDS_MAX: Final = 0.6
+
 ResultT = TypeVar("ResultT")
 
 
@@ -75,6 +80,38 @@ class SlowOffload(InterleavingOffload):
     async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         await trio.sleep(self.dice.random() * MAINTENANCE_SECONDS)
         return fn(*args)
+
+
+class FullDisk:
+    """Has a file system run out of room, and gives it room again after a while, over and over."""
+
+    def __init__(self, fs: ForgetfulFileSystem, dice: Random) -> None:
+        self._fs: Final = fs
+        self._dice: Final = dice
+        self._left: int | None = None
+        self._is_full = trio.Event()
+
+    def note(self, _: Operation) -> None:
+        """An operation begins."""
+        if self._left is None:
+            return
+        self._left -= 1
+        if self._left < 0 and not self._is_full.is_set():
+            self._fs.limit_free_bytes(self._dice.randrange(ROOM_BYTES_MAX))
+            self._is_full.set()
+
+    async def run(self) -> None:
+        """Give it room again, until cancelled; there is room afterwards."""
+        try:
+            while True:
+                self._left = self._dice.randrange(FULL_OPERATIONS_MAX)
+                await self._is_full.wait()
+                await trio.sleep(self._dice.random() * FULL_SECONDS_MAX)
+                self._fs.limit_free_bytes(None)
+                self._is_full = trio.Event()
+        finally:
+            self._left = None
+            self._fs.limit_free_bytes(None)
 
 
 class CrashedError(Exception):

@@ -237,19 +237,6 @@ def test_a_file_that_is_not_understood_is_refused_and_stays(content: bytes, why:
         assert fs.snapshot()[PATH] == content
 
 
-def test_no_flipped_bit_is_taken_for_an_account() -> None:
-    fs = disk()
-    store = opened(fs)
-    put(store, change("alice"), change("bob", "SCRAM-SHA-512"))
-    content = fs.snapshot()[PATH]
-    for position in range(len(content)):
-        for bit in range(8):
-            flipped = bytearray(content)
-            flipped[position] ^= 1 << bit
-            with pytest.raises(ValueError):
-                decode_accounts(bytes(flipped))
-
-
 @each_case("policy", [PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(5))])
 def test_a_crash_after_any_operation_leaves_the_old_accounts_or_the_new_ones(policy: CrashPolicy) -> None:
     fs = disk()

@@ -120,16 +120,6 @@ def test_a_file_that_is_not_understood_is_refused_and_stays(content: bytes, why:
         assert fs.snapshot()[PATH] == content
 
 
-def test_no_flipped_bit_is_taken_for_a_setting() -> None:
-    content = encode_dynamic_configs(NEW)
-    for position in range(len(content)):
-        for bit in range(8):
-            flipped = bytearray(content)
-            flipped[position] ^= 1 << bit
-            with pytest.raises((ValueError, InvalidConfigError)):
-                decode_dynamic_configs(bytes(flipped))
-
-
 def test_the_example_in_the_document_is_such_a_file() -> None:
     page = (REPOSITORY / "docs" / "STORAGE.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```json\n(\{\"version\": 1, \"brokers\".*\n)```", page)

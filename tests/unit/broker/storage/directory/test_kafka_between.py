@@ -50,8 +50,7 @@ def _written() -> Fs:
     directory.topics.create_topic("orders", 2, {"segment.bytes": "1024", "retention.ms": "1000"})
     log = directory.logs["orders", 0]
     for number in range(23):
-        view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + number)))
-        append_one(log, view)
+        append_one(log, batch_of_size(100, timestamp=1_700_000_000_000 + number))
     assert directory.close() == []
     return fs
 

@@ -1,4 +1,4 @@
-"""Topic configuration out of Kafka's metadata log: a directory of a real Kafka, and logs made record by record.
+"""Topics, accounts and ACLs out of Kafka's metadata log: directories of real Kafkas, and logs made record by record.
 
 ``tests/interop/make_kafka_metadata.py`` has the real one written: a snapshot, and changes behind it.
 """
@@ -12,19 +12,29 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from scramp import ScramClient
+from structlog.testing import capture_logs
 
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
-from seglog_broker.storage.directory.accounts import Credential
+from seglog_broker.security.sasl import Identity
+from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
 from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.filenames import new_id, uuid_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.kafka import messages, read_message
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
-from tests.logs import batch, read_all
+from seglog_protocol.steps import finished
+from tests.interop.make_kafka_accounts import ITERATIONS, PASSWORDS, SALT
+from tests.logs import ManualClock, batch, read_all
 from tests.support import each_case
+from tests.unit.broker.security.exchanges import plain
 from tests.unit.broker.storage.directory.directories import kafka_partition, opened, put
 
 _HERE: Final = Path(__file__).parent
@@ -35,19 +45,17 @@ _FIRST, _SECOND = uuid.UUID(int=11), uuid.UUID(int=12)
 
 
 @cache
-def _real(version: str = "4.4.0") -> dict[str, bytes]:
-    with tarfile.open(_HERE / f"kafka_metadata_{version}.tar.gz") as archive:
-        found = {}
-        for member in archive.getmembers():
-            file = archive.extractfile(member)
-            if file is not None:
-                found[f"{_DATA}/{member.name.removeprefix('logs/')}"] = file.read()
-        return found
+def _real(name: str = "metadata_4.4.0") -> dict[str, bytes]:
+    with tarfile.open(_HERE / f"kafka_{name}.tar.gz") as archive:
+        files = [(member, archive.extractfile(member)) for member in archive.getmembers()]
+        return {
+            f"{_DATA}/{member.name.removeprefix('logs/')}": file.read() for member, file in files if file is not None
+        }
 
 
-def _real_directory(version: str = "4.4.0") -> ForgetfulFileSystem:
+def _real_directory(name: str = "metadata_4.4.0") -> ForgetfulFileSystem:
     fs = ForgetfulFileSystem()
-    fs.load(_real(version))
+    fs.load(_real(name))
     return fs
 
 
@@ -61,7 +69,7 @@ def _facts(version: str = "4.4.0") -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize(("version", "level"), [("4.3.1", 30), ("4.4.0", 33)])
 def test_topics_of_a_real_directory_have_the_ids_and_settings_that_kafka_says(version: str, level: int) -> None:
-    fs = _real_directory(version)
+    fs = _real_directory(f"metadata_{version}")
     directory = opened(fs)
     topics = directory.registry.topics
     assert directory.registry.metadata_version == level
@@ -333,8 +341,93 @@ def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None
     assert found.broker_configs == {"": {"log.cleaner.threads": "2"}}
     assert found.next_producer_id == 5_000
     assert found.credentials == {("ada", "SCRAM-SHA-512"): credential}
-    voters = read_file(_real_directory("4.3.1"), _FORMATTED_SNAPSHOT)  # of Kafka 4.3's kafka-storage format
+    voters = read_file(_real_directory("metadata_4.3.1"), _FORMATTED_SNAPSHOT)  # of Kafka 4.3's kafka-storage format
     fs.load({_FORMATTED_SNAPSHOT: voters})
     assert read_kafka_metadata(fs, _DATA) == replace(found, is_there=True)
     fs.load({_LOG: b""})
     assert read_kafka_metadata(fs, _DATA).topic_ids == {}
+
+
+# --- Accounts and ACLs, of tests/interop/make_kafka_accounts.py -------------------------------------------------------
+
+_ACCEPTED: Final = "seglog.acls.not.enforced=true"
+
+
+def _broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
+    config, _ = load_config(None, "", {}, [f"log.dir={_DATA}", *flags])
+    return Broker.open(config, fs, ManualClock(), InlineOffload())
+
+
+def test_the_metadata_log_has_the_credentials_of_the_end_and_the_acl_that_is_left() -> None:
+    found = read_kafka_metadata(_real_directory("accounts"), _DATA)
+    assert found.problem is None
+    assert found.credentials.keys() == PASSWORDS.keys()
+    assert {(each.iterations, each.salt) for each in found.credentials.values()} == {(ITERATIONS, SALT)}
+    assert found.acls == 1
+
+
+def test_where_there_are_acls_the_start_is_refused_and_nothing_is_touched() -> None:
+    fs = _real_directory("accounts")
+    before = fs.snapshot()
+    with pytest.raises(LogDirectoryError, match=r"with 1 ACL, which .* --set seglog\.acls\.not\.enforced=true"):
+        _broker(fs)
+    assert fs.snapshot() == before
+
+
+async def test_the_accounts_of_a_kafka_log_in_with_the_passwords_that_they_had() -> None:
+    fs = _real_directory("accounts")
+    with capture_logs() as logged:
+        broker = _broker(fs, _ACCEPTED)
+    assert [entry["accounts"] for entry in logged if entry["event"] == "kafka_accounts_adopted"] == [3]
+    for _ in range(2):
+        for (name, mechanism), password in PASSWORDS.items():
+            exchange = broker.authenticator.begin(mechanism, is_private=False)
+            await _log_in_as_kafkas_clients_do(exchange.respond, name, mechanism, password)
+            assert exchange.identity == Identity(f"User:{name}")
+        exchange = broker.authenticator.begin("PLAIN", is_private=True)
+        await exchange.respond(plain("Jürgen 😀", PASSWORDS["Jürgen 😀", "SCRAM-SHA-256"]))
+        assert broker.close() == []
+        broker = _broker(fs)  # the key is needed once: the metadata log has not changed
+    broker.close()
+
+
+async def _log_in_as_kafkas_clients_do(respond: object, name: str, mechanism: str, password: str) -> None:
+    """Without preparing name and password."""
+    client = ScramClient([mechanism], "x", "x")
+    escaped = name.replace("=", "=3D").replace(",", "=2C")
+    first = client.get_client_first().replace("n=x", f"n={escaped}")
+    client.client_first_bare = first.removeprefix("n,,")
+    client.set_server_first((await respond(first.encode())).decode())  # type: ignore[operator]
+    client.password = _Raw(password)
+    client.set_server_final((await respond(client.get_client_final().encode())).decode())  # type: ignore[operator]
+
+
+class _Raw:
+    def __init__(self, password: str) -> None:
+        self._password = password
+
+    def __bytes__(self) -> bytes:
+        return self._password.encode()
+
+
+def test_an_account_that_is_there_already_stays_as_it_is() -> None:
+    fs = _real_directory("accounts")
+    own = Credential("SCRAM-SHA-256", 4096, b"another salt", b"S" * 32, b"V" * 32)
+    accounts = AccountStore(fs, f"{_DATA}/seglog-accounts.json")
+    accounts.write(finished(accounts.planned([Change("alice", own.mechanism, own)])))
+    broker = _broker(fs, _ACCEPTED)
+    assert broker.users.credentials_of("alice") == [own]
+    assert broker.users.names() == ["Jürgen 😀", "alice", "late"]
+    broker.close()
+
+
+async def test_an_account_that_is_deleted_does_not_come_back() -> None:
+    fs = _real_directory("accounts")
+    broker = _broker(fs, _ACCEPTED)
+    plan = finished(broker.directory.accounts.planned([Change("late", "SCRAM-SHA-512", None)]))
+    broker.directory.accounts.write(plan)
+    finished(broker.directory.accounts.adopted(plan))
+    broker.close()
+    broker = _broker(fs)
+    assert broker.users.names() == ["Jürgen 😀", "alice"]
+    broker.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.directory.kafka_signs import metadata_files
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import REPLACED_FILES
@@ -38,8 +39,7 @@ _KAFKA_META = (
 
 
 def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
-    view = memoryview(bytearray(batch(value)))
-    return append_one(log, view)
+    return append_one(log, batch(value))
 
 
 def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFileSystem, LogDirectory]:
@@ -240,6 +240,15 @@ def test_older_and_sparser_meta_properties_are_taken_and_kept(text: bytes) -> No
     fs.load({"/data/meta.properties": text})
     assert opened(fs).cluster_id == ""
     assert fs.snapshot()["/data/meta.properties"] == text
+
+
+def test_comments_and_blank_lines_are_passed_over() -> None:
+    text = b"#\n#Sat Nov 21 03:26:57 UTC 2026\nnode.id=1\n\n! also one\nversion=1\r\ncluster.id = IVT1\n nothing\n"
+    assert decode_properties(text) == {"node.id": "1", "version": "1", "cluster.id": "IVT1"}
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    assert decode_properties(b"a=\xff\nb:2") == {"a": "\ufffd", "b": "2"}
 
 
 # --- Directories that Kafka wrote -------------------------------------------------------------------------------------
@@ -628,7 +637,7 @@ def _without_inodes(*, stops: int, partitions: int = 20) -> tuple[ForgetfulFileS
 
 def _append_once(log: PartitionLog, *, sequence: int) -> Appended:
     encoded = encode_batch([(1, None, b"once", ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
-    return append_one(log, memoryview(bytearray(encoded)))
+    return append_one(log, encoded)
 
 
 def _facts(directory: LogDirectory) -> dict[TopicPartition, tuple[object, ...]]:

@@ -100,7 +100,7 @@ def test_where_an_earlier_version_adopted_them_nothing_cuts_them_and_no_offset_i
     log = directory.logs["commits", 0]
     [lost] = log.state.damaged
     assert (lost.start_offset, lost.end_offset, lost.position) == (23, 25, end)
-    assert append_one(log, memoryview(bytearray(batch(b"next", timestamp=9_000_000_000_000)))).base_offset == 25
+    assert append_one(log, batch(b"next", timestamp=9_000_000_000_000)).base_offset == 25
     assert [record.offset for record in read_around(log)] == [*range(23), 25]
     found = log.find_timestamp(8_000_000_000_000)
     assert found is not None

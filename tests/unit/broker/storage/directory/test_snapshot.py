@@ -2,9 +2,7 @@
 
 import pytest
 
-from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.snapshot import (
     NoSnapshotError,
     SnapshotOffsets,
@@ -13,26 +11,18 @@ from seglog_broker.storage.directory.snapshot import (
     encode_answer,
 )
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from tests.logs import ManualClock, append_one, batch
+from tests.logs import append_one, batch
 from tests.snapshots import copied
 from tests.soundness import assert_directory_sound
+from tests.unit.broker.storage.directory.directories import opened
 from tests.unit.broker.storage.log.transactions import append_in_transaction, end_transaction
 
 ROLLS = {"segment.bytes": "1024", "index.interval.bytes": "150"}
 
 
-def config() -> BrokerConfig:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return config
-
-
-def opened(fs: ForgetfulFileSystem) -> LogDirectory:
-    return open_log_directory(fs, ManualClock(), config(), "/data")
-
-
 def fill(directory: LogDirectory, first: int, count: int) -> None:
     for number in range(first, first + count):
-        append_one(directory.logs["t", 0], memoryview(bytearray(batch(f"value {number}".encode() * 5, timestamp=1000))))
+        append_one(directory.logs["t", 0], batch(f"value {number}".encode() * 5, timestamp=1000))
 
 
 def snapshot(fs: ForgetfulFileSystem, directory: LogDirectory) -> SnapshotWriter:
@@ -99,7 +89,7 @@ def test_a_copy_has_the_transactions_that_had_ended_and_those_that_were_open(is_
         assert closed.close() == []
         if closed is directory:
             writer.remove()
-        assert_directory_sound(disk, "/data", config())
+        assert_directory_sound(disk, "/data")
 
 
 def test_a_start_after_a_kill_takes_a_snapshot_for_a_deleted_partition_and_removes_it() -> None:

@@ -89,12 +89,8 @@ def test_an_invalid_topic_is_refused(topic: object) -> None:
 
 @each_case("content", [b"", b"{", b"[]", b"{}", b'{"topics": []}', b'{"version": 1}', b"\xff", b"null"])
 def test_a_registry_that_makes_no_sense_is_refused_with_what_to_do(content: bytes) -> None:
-    with pytest.raises(LogDirectoryError, match="restore it from a backup") as caught:
+    with pytest.raises(LogDirectoryError, match=f"{_PATH}.*restore it from a backup"):
         _loaded(content)
-    assert _PATH in caught.value.message
-
-
-def test_a_later_version_is_refused() -> None:
     with pytest.raises(LogDirectoryError, match="version 2 is not known"):
         _loaded(b'{"version": 2, "topics": []}')
 

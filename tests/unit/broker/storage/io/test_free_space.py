@@ -57,19 +57,6 @@ def test_room_that_the_ballast_still_needs_is_not_free(free: int, level: SpaceLe
     assert space_on(disk(free)).level is level
 
 
-def test_a_full_disk_has_room_again_when_the_soft_mark_is_passed_not_before() -> None:
-    space = space_on(disk(10_000))
-    for free, level in (
-        (1499, SpaceLevel.FULL),
-        (2499, SpaceLevel.FULL),
-        (2500, SpaceLevel.ENOUGH),
-        (2499, SpaceLevel.LOW),
-        (1500, SpaceLevel.LOW),
-    ):
-        space.update(free)
-        assert space.level is level, free
-
-
 def test_giving_up_the_ballast_makes_room_but_ends_no_shortage() -> None:
     fs = disk(10_000)
     space = space_on(fs)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.io.handle_pool import EXCESS_MAX, HandlePool
+from seglog_broker.storage.io.pauses import PAUSES_MAX, Pauses, TurnWantedError
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 
 
@@ -47,20 +48,6 @@ def test_a_loop_asks_for_no_readahead_wherever_it_opens_a_file(*, readahead: boo
         with pool.lease(f"/d/{name}"):
             pass
     assert asked == ([] if readahead else ["/d/a", "/d/b"])
-
-
-def test_a_pool_of_one_keeps_one_idle_file_open() -> None:
-    fs = _disk()
-    pool = HandlePool(fs, 1)
-    for name in "abcab":
-        with pool.lease(f"/d/{name}") as file:
-            assert file.pread(1, 0) == name.encode()
-        assert fs.open_files == [f"/d/{name}"]
-    leases = [pool.lease(f"/d/{name}") for name in "abc"]
-    assert pool.open_count == 3
-    for lease in leases:
-        lease.release()
-    assert (pool.open_count, fs.open_files) == (1, ["/d/c"]), "what was leased at once does not stay open"
 
 
 def test_files_and_maps_share_the_limit_and_the_longest_unused_goes() -> None:
@@ -231,3 +218,17 @@ def test_idle_descriptors_are_closed_when_none_is_left() -> None:
     fs.inject(Fault("open", "/d/c", errno.EMFILE))
     with pool.lease("/d/c"):
         assert fs.open_files == ["/d/c"]
+
+
+# --- Walks over one file stop for other tasks, and so many of them are remembered -------------------------------------
+
+
+def test_of_very_many_walks_over_a_file_the_newest_are_remembered() -> None:
+    only_warm = HandlePool(ForgetfulFileSystem(), 1).only_warm
+    pauses = Pauses(only_warm)
+    with only_warm:
+        for number in range(2 * PAUSES_MAX):
+            with pytest.raises(TurnWantedError):
+                pauses.pause((number,), number)
+        remembered = [number for number in range(2 * PAUSES_MAX) if pauses.resume((number,), None) is not None]
+    assert remembered == list(range(PAUSES_MAX, 2 * PAUSES_MAX))

@@ -26,7 +26,7 @@ class Logs:
         self.fs.sync_directory("/")
         self.open()
         for log in self.logs:
-            append_one(log, memoryview(bytearray(batch(b"one"))))
+            append_one(log, batch(b"one"))
 
     def open(self) -> None:
         """As after a clean stop."""
@@ -61,7 +61,7 @@ def test_temporary_files_of_all_are_synced_before_the_first_rename_and_each_dire
     logs.close_recorded()
     logs.open()
     for log in logs.logs:
-        append_one(log, memoryview(bytearray(batch(b"two"))))
+        append_one(log, batch(b"two"))
     done = logs.close_recorded()
     renames = [at for at, each in enumerate(done) if each.name == "rename"]
     temporary = [at for at, each in enumerate(done) if each.name == "fdatasync" and each.path.endswith(".tmp")]
@@ -85,7 +85,7 @@ def test_a_state_that_is_as_the_last_stop_left_it_is_not_written() -> None:
     logs = Logs(2)
     logs.close_recorded()
     logs.open()
-    append_one(logs.logs[1], memoryview(bytearray(batch(b"two"))))
+    append_one(logs.logs[1], batch(b"two"))
     renamed = [each.path for each in logs.close_recorded() if each.name == "rename"]
     assert {path.rpartition("/")[0] for path in renamed} == {"/topic-1"}
     logs.open()
@@ -124,7 +124,7 @@ def test_a_snapshot_that_finds_no_room_does_not_keep_the_state_from_the_disk() -
     logs = Logs(1)
     logs.close_recorded()
     logs.open()
-    append_one(logs.logs[0], memoryview(bytearray(batch(b"two"))))
+    append_one(logs.logs[0], batch(b"two"))
     logs.fs.limit_free_inodes(1)
     renamed = [each.path for each in logs.close_recorded() if each.name == "rename"]
     assert renamed == ["/topic-0/seglog-partition.json.tmp"]

@@ -10,6 +10,7 @@ from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
 from tests.unit.broker.storage.directory.directories import opened
+from tests.unit.broker.storage.steps import piece_at
 
 SMALL = TopicConfig(segment_bytes=1024, retention_ms=-1)
 
@@ -59,19 +60,6 @@ def test_a_clean_start_touches_few_files() -> None:
     assert few["list_directory"] == 1
 
 
-def test_a_start_after_a_clean_stop_makes_the_active_segment_and_no_other() -> None:
-    disk = with_segments(200)
-    disk.log.close()
-    disk._open(clean=True, recovery_point=disk.log.log_end_offset)
-    assert made(disk.log) == [398]
-    found = disk.log.read(100, 1)
-    assert found is not None
-    found.release()
-    assert made(disk.log) == [100, 398]
-    disk.log.close()
-    assert made(disk.log) == [100, 398]
-
-
 @pytest.mark.parametrize("below", [0, 10])
 def test_a_start_after_a_crash_does_the_same_for_every_segment_it_reads(below: int) -> None:
     counted = [looks_of_a_start(n, clean=False, recovery_point=below) for n in (50, 100, 200)]
@@ -80,7 +68,7 @@ def test_a_start_after_a_crash_does_the_same_for_every_segment_it_reads(below: i
     assert len({counts["list_directory"] for counts in counted}) == 1
 
 
-def test_the_size_of_a_log_is_known_without_creating_its_segments() -> None:
+def test_a_clean_start_makes_the_active_segment_alone_and_knows_the_size_of_the_log() -> None:
     disk = with_segments(50)
     disk.log.close()
     log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
@@ -89,6 +77,8 @@ def test_the_size_of_a_log_is_known_without_creating_its_segments() -> None:
     looks(disk)
     assert log.size == 100 * 400
     assert not looks(disk), "it is known now"
+    assert piece_at(log, 40, 1)[0] == 40
+    assert made(log) == [40, 98]
     disk.append_batch(batch_of_size(400))
     assert log.size == 101 * 400
 

@@ -15,7 +15,9 @@ from seglog_broker.storage.log.flusher import SEGMENTS_PER_FLUSH_MAX
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.reader import PROVEN_MAX
 from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
+from seglog_broker.storage.segment.traced_steps import SeekTrace
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
@@ -25,8 +27,10 @@ from seglog_protocol.errors import (
     RecordListTooLargeError,
     StorageError,
 )
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import INT32_MAX, parse_header, seal_batch
 from tests import logs
+from tests.logs import LogOnDisk, batch
 from tests.support import each_case, examples
 from tests.unit.broker.storage.steps import checkpoint, piece_at
 
@@ -571,3 +575,14 @@ def test_when_a_partition_is_incomplete() -> None:
     assert not make_is_incomplete(fs, "/t-1")
     fs.load({"/t-2/00000000000000000500.log": b""})
     assert not make_is_incomplete(fs, "/t-2"), "an emptied log of Kafka's, whose end is 500"
+
+
+# --- What the reader of a log remembers -------------------------------------------------------------------------------
+
+
+def test_of_very_many_batches_that_looked_odd_the_newest_are_known_to_be_right() -> None:
+    reader = LogOnDisk().log.traced(SeekTrace())
+    header = parse_header(batch(b"value"))
+    for offset in range(3 * PROVEN_MAX):
+        reader._note_proven(LocatedBatch(0, header._replace(base_offset=offset)), offset)
+    assert list(reader._proven) == list(range(2 * PROVEN_MAX, 3 * PROVEN_MAX))

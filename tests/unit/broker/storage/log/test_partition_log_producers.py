@@ -63,17 +63,13 @@ def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
     with pytest.raises(OutOfOrderSequenceError):
         disk.append_batch(sent(1, 5))  # a snapshot has only the last batch
     disk.append_batch(sent(1, 7))
-    disk.log.release()
-    disk.fs = disk.double.crash(PROCESS_KILL)
-    disk._open(clean=False)
+    disk.crash(PROCESS_KILL)
     assert disk.append_batch(sent(1, 7)).duplicate_of is not None
     assert disk.append_batch(sent(1, 3)).base_offset == 3, "read from the log, so it has the last five"
     disk.append_batch(sent(1, 8))
     disk.log.flusher.flush()
     disk.append_batch(sent(1, 9))
-    disk.log.release()
-    disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False)
+    disk.crash(POWER_LOSS)
     assert disk.append_batch(sent(1, 8)).duplicate_of is not None
     assert disk.append_batch(sent(1, 9)) == Appended(9, 9, None)
 
@@ -116,17 +112,6 @@ def test_a_snapshot_that_cannot_be_written_holds_no_roll_up() -> None:
         disk.append_batch(sent(1, sequence))
     disk.reopen()
     assert disk.append_batch(sent(1, 3)).duplicate_of is not None
-
-
-def test_a_log_of_which_everything_has_expired_knows_its_producers_after_a_restart() -> None:
-    disk = log_on_disk(TopicConfig(segment_bytes=200))
-    for sequence in range(4):
-        disk.append_batch(sent(1, sequence))
-    doomed = disk.log.truncation.drop_oldest(len(disk.log.segments))
-    doomed.set_aside()
-    disk.reopen(log_start=4)
-    assert disk.append_batch(sent(1, 3)) == Appended(3, 3, None, -1)
-    assert disk.append_batch(sent(1, 4)) == Appended(4, 4, None)
 
 
 class RetryingProducers(RuleBasedStateMachine):
@@ -176,17 +161,13 @@ class RetryingProducers(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        self.disk.log.release()
-        self.disk.fs = self.disk.double.crash(PROCESS_KILL)
-        self.disk._open(clean=False)
+        self.disk.crash(PROCESS_KILL)
 
     @rule()
     def lose_power(self) -> None:
         """What was acked had been flushed; the rest is sent again, from the first that is gone on."""
         self.disk.log.flusher.flush()
-        self.disk.log.release()
-        self.disk.fs = self.disk.double.crash(POWER_LOSS)
-        self.disk._open(clean=False)
+        self.disk.crash(POWER_LOSS)
 
     @rule()
     def checkpoint(self) -> None:

@@ -28,14 +28,10 @@ def a_log(segments: int = 3, *, batches: int = 5, retention_ms: int = -1, **conf
             segment_ms=365 * DAY,
         )
     )
-    set_time(disk, disk.clock.now)
+    disk.set_time(disk.clock.now)
     for _ in range(segments * batches):
         append(disk)
     return disk
-
-
-def set_time(disk: LogOnDisk, now: int) -> None:
-    disk.clock.now = disk.double.now_ms = now
 
 
 def append(disk: LogOnDisk, timestamp: int | None = None) -> int:
@@ -74,12 +70,12 @@ def files(disk: LogOnDisk) -> set[str]:
 
 def test_an_expired_active_segment_leaves_one_empty_segment_at_the_log_end() -> None:
     disk = a_log(retention_ms=1000)
-    set_time(disk, disk.clock.now + 1001)
+    disk.set_time(disk.clock.now + 1001)
     assert expire(disk) == 3
     assert (bases_of(disk.log), disk.log.size) == ([15], 0)
     assert (disk.log.log_start_offset, disk.log.log_end_offset) == (15, 15)
     assert disk.log.read(15, 1000) is None
-    set_time(disk, disk.clock.now + DAY)
+    disk.set_time(disk.clock.now + DAY)
     assert expire(disk) == 0
     assert append(disk) == 15
     assert offsets(disk.log) == [15]
@@ -92,7 +88,7 @@ def test_an_expired_active_segment_leaves_one_empty_segment_at_the_log_end() -> 
 def test_a_compacted_log_loses_only_what_lies_below_its_log_start() -> None:
     disk = a_log()
     disk.log.reconfigure(TopicConfig(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0))
-    set_time(disk, disk.clock.now + DAY)
+    disk.set_time(disk.clock.now + DAY)
     assert going(disk.log) == 0
     disk.log.truncate_before(7)
     assert expire(disk) == 1
@@ -106,14 +102,14 @@ def test_age_without_timestamps() -> None:
     began = disk.clock.now
     for _ in range(5):
         append(disk, -1)
-    set_time(disk, began + 500)
+    disk.set_time(began + 500)
     append(disk, -1)
     closed, active = disk.log.segments
     assert disk.log.retention.last_write(closed) == (began, AgeSource.MODIFICATION_TIME)
     assert disk.log.retention.last_write(active) == (began + 500, AgeSource.LAST_APPEND)
-    set_time(disk, began + 1001)
+    disk.set_time(began + 1001)
     assert going(disk.log) == 1
-    set_time(disk, began + 1501)
+    disk.set_time(began + 1501)
     assert going(disk.log) == 2
     disk.reopen()
     assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.LAST_APPEND), "it is remembered"
@@ -135,7 +131,7 @@ def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
     append(disk, disk.clock.now + 2000)
     before = [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries]
     assert before == [(0, 0), (1, 5), (2, 15)]
-    set_time(disk, disk.clock.now + 1001)
+    disk.set_time(disk.clock.now + 1001)
     disk.log.truncation.drop_oldest(2)
     assert [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries] == [(1, 10), (2, 15)]
 
@@ -184,7 +180,7 @@ def test_a_flush_under_way_ends_as_if_nothing_had_happened() -> None:
 def test_retention_without_room_for_a_new_segment() -> None:
     """A full disk that has no room for a new segment loses the old ones all the same."""
     disk = a_log(retention_ms=1000)
-    set_time(disk, disk.clock.now + 1001)
+    disk.set_time(disk.clock.now + 1001)
     disk.double.inject(Fault("open", f"{15:020d}.index", error=errno.ENOSPC, sticky=True))
     doomed = disk.log.truncation.drop_oldest(going(disk.log))
     assert doomed.base_offsets == (0, 5)
@@ -296,9 +292,7 @@ def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over(
     disk.double.inject(Fault("rename", f"{10:020d}.index", error=errno.EIO))
     with pytest.raises(OSError):
         doomed.set_aside()
-    disk.log.release()
-    disk.fs = disk.double.crash(PROCESS_KILL)
-    disk._open(clean=False, log_start=15)
+    disk.crash(PROCESS_KILL, log_start=15)
     assert bases_of(disk.log) == [15], "the orphaned index is gone"
     assert disk.log.state.damaged == []
     assert files(disk) == {
@@ -324,9 +318,7 @@ def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
     disk = a_log(4)
     disk.log.flusher.flush()
     take_oldest(disk.log, 2)
-    disk.log.release()
-    disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False, log_start=10)
+    disk.crash(POWER_LOSS, log_start=10)
     assert offsets(disk.log) == list(range(10, 20))
     assert files(disk) - {f"{10:020d}.checksum"} == {
         *(f"{b:020d}{suffix}" for b in (10, 15) for suffix in (".log", ".index", ".timeindex")),

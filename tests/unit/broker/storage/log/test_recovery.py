@@ -596,8 +596,7 @@ def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None
     disk = _filled(5)
     for _ in range(10):
         disk.append_batch(batch_of_size(100))
-    disk.fs = disk.double.crash(PROCESS_KILL)
-    disk._open(clean=False)
+    disk.crash(PROCESS_KILL)
     assert disk.log.durable_end_offset == 15
     found = disk.double.found_after(POWER_LOSS).snapshot()
     assert (len(found[_path(0)]), len(found[_path(10)])) == (1000, 500)
@@ -671,8 +670,7 @@ def test_records_deleted_up_to_an_end_that_a_power_cut_took_stay_deleted() -> No
     for number in range(3):
         disk.append(b"%d" % number)
     disk.log.truncate_before(28)
-    disk.fs = disk.double.crash(POWER_LOSS)
-    log = disk._open(clean=False, log_start=28)
+    log = disk.crash(POWER_LOSS, log_start=28)
     assert (log.log_start_offset, log.log_end_offset, disk.report.problems) == (28, 28, [])
     assert disk.append(b"next").base_offset == 28
 
@@ -908,15 +906,13 @@ def test_after_a_lost_tail_no_offset_is_written_under_the_same_epoch_again(then:
     disk = _filled(5)
     disk.append(b"written but never on the disk")
     assert disk.log.leader_epoch == 0
-    disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False)
+    disk.crash(POWER_LOSS)
     assert (disk.log.log_end_offset, disk.log.leader_epoch) == (5, 1)
     if then == "stops cleanly":
         disk.reopen()
         assert (disk.log.leader_epoch, _written_epochs(disk)) == (1, b"0\n2\n0 0\n1 5\n")
     else:
-        disk.fs = disk.double.crash(POWER_LOSS)
-        disk._open(clean=False)
+        disk.crash(POWER_LOSS)
         assert (disk.log.leader_epoch, _written_epochs(disk)) == (2, b"0\n2\n0 0\n2 5\n")
     assert disk.append(b"another record at the same offset").base_offset == 5
     assert disk.log.epochs.epoch_for(5) == disk.log.leader_epoch > 0

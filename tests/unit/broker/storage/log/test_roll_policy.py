@@ -51,14 +51,8 @@ def test_the_compaction_lag_bounds_the_age_of_a_compacted_topics_segment(
 
 def a_log() -> LogOnDisk:
     disk = LogOnDisk(TopicConfig(segment_ms=1000))
-    set_time(disk, disk.clock.now)
+    disk.set_time(disk.clock.now)
     return disk
-
-
-def set_time(disk: LogOnDisk, now: int) -> None:
-    """Set the clock, and the modification times that the file system gives."""
-    disk.clock.now = now
-    disk.double.now_ms = now
 
 
 def test_when_a_quiet_segment_is_closed() -> None:
@@ -66,12 +60,12 @@ def test_when_a_quiet_segment_is_closed() -> None:
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a", timestamp=5)
-    set_time(disk, began + 900)
+    disk.set_time(began + 900)
     disk.append(b"b", timestamp=6)
     assert disk.log.roller.idle_roll_ms == began + 1000, "later appends put nothing off"
-    set_time(disk, began + 1000)
+    disk.set_time(began + 1000)
     assert not disk.log.roller.roll_if_idle()
-    set_time(disk, began + 1001)
+    disk.set_time(began + 1001)
     assert disk.log.roller.roll_if_idle()
     assert bases_of(disk.log) == [0, 2]
     assert disk.log.state.rolls == {0: ("idle timer", began + 1001)}
@@ -80,15 +74,15 @@ def test_when_a_quiet_segment_is_closed() -> None:
 
 def test_an_empty_segment_is_never_closed_and_its_time_begins_with_its_first_append() -> None:
     disk = a_log()
-    set_time(disk, disk.clock.now + DAY)
+    disk.set_time(disk.clock.now + DAY)
     assert disk.log.roller.idle_roll_ms is None
     assert not disk.log.roller.roll_if_idle()
     disk.append(b"a")
     assert not disk.log.roller.roll_if_idle()
-    set_time(disk, disk.clock.now + 1001)
+    disk.set_time(disk.clock.now + 1001)
     assert disk.log.roller.roll_if_idle()
     assert disk.log.roller.idle_roll_ms is None
-    set_time(disk, disk.clock.now + DAY)
+    disk.set_time(disk.clock.now + DAY)
     assert not disk.log.roller.roll_if_idle(), "nothing has been appended since"
     assert disk.append(b"b").base_offset == 1
     assert bases_of(disk.log) == [0, 1]
@@ -99,12 +93,12 @@ def test_a_clean_restart_does_not_postpone_the_idle_timer() -> None:
     began = disk.clock.now
     disk.append(b"a")
     for _ in range(3):
-        set_time(disk, disk.clock.now + 300)
+        disk.set_time(disk.clock.now + 300)
         disk.reopen()
         assert disk.log.roller.idle_roll_ms == began + 1000
         assert not disk.log.roller.roll_if_idle()
     disk.log.close()
-    set_time(disk, began + DAY)
+    disk.set_time(began + DAY)
     disk._open(clean=True)
     assert disk.log.roller.roll_if_idle(), "a log that was stopped for long is due at once"
 
@@ -114,7 +108,7 @@ def test_after_a_crash_a_saved_first_append_counts() -> None:
     began = disk.clock.now
     disk.append(b"a")
     save_state(disk.log)
-    set_time(disk, began + 900)
+    disk.set_time(began + 900)
     disk.append(b"b")
     disk.restart_unclean()
     assert disk.log.roller.idle_roll_ms == began + 1000
@@ -134,11 +128,11 @@ def test_the_first_append_is_estimated_after_a_crash(timestamp: int, expected: i
     fs = ForgetfulFileSystem(now_ms=1_700_000_000_000)
     disk = LogOnDisk(TopicConfig(segment_ms=1000), fs=fs)
     began = disk.clock.now
-    set_time(disk, began + 300)
+    disk.set_time(began + 300)
     disk.append(b"a", timestamp=timestamp if timestamp == -1 else began + timestamp)
-    set_time(disk, began + 500)
+    disk.set_time(began + 500)
     disk.append(b"b")
-    set_time(disk, began + 800)
+    disk.set_time(began + 800)
     disk.restart_unclean()
     assert disk.log.state.first_append_ms == began + expected
     assert disk.log.state.last_append_ms is None, "the file knows better"
@@ -149,11 +143,11 @@ def test_estimates_after_a_crash_are_in_order() -> None:
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a")
-    set_time(disk, began + 1001)
+    disk.set_time(began + 1001)
     assert disk.log.roller.roll_if_idle()
-    set_time(disk, began + 1500)
+    disk.set_time(began + 1500)
     disk.append(b"b")
-    set_time(disk, began + 1600)
+    disk.set_time(began + 1600)
     disk.append(b"c")
     disk.restart_unclean()
     assert disk.log.state.first_append_ms == began, "when the first segment was last written to"
@@ -172,7 +166,7 @@ def test_a_first_append_that_a_power_cut_took_away_does_not_age_the_next_one() -
     cut = disk.fs.open(f"{DIRECTORY}/{0:020d}.log", writable=True)
     cut.truncate(0)
     cut.close()
-    set_time(disk, disk.clock.now + DAY)
+    disk.set_time(disk.clock.now + DAY)
     disk._open(clean=False)
     assert disk.log.state.first_append_ms is None
     disk.append(b"a again")
@@ -184,19 +178,19 @@ def test_a_clock_that_is_set_back_makes_the_time_begin_anew_and_only_once() -> N
     disk = a_log()
     disk.append(b"a")
     began = disk.clock.now - DAY
-    set_time(disk, began)
+    disk.set_time(began)
     assert not disk.log.roller.roll_if_idle()
     assert disk.log.roller.idle_roll_ms == began + 1000
-    set_time(disk, began + 1001)
+    disk.set_time(began + 1001)
     assert disk.log.roller.roll_if_idle()
 
 
 def test_a_clock_that_is_set_forward_closes_the_segment_early_and_nothing_else() -> None:
     disk = a_log()
     disk.append(b"a", timestamp=2**50)  # timestamps of records do not affect the idle timer
-    set_time(disk, disk.clock.now + 365 * DAY)
+    disk.set_time(disk.clock.now + 365 * DAY)
     assert disk.log.roller.roll_if_idle()
-    set_time(disk, disk.clock.now - 365 * DAY)
+    disk.set_time(disk.clock.now - 365 * DAY)
     assert disk.append(b"b").rolled is None
     assert [record.value for record in read_all(disk.log)] == [b"a", b"b"]
     assert not disk.log.roller.roll_if_idle()
@@ -205,7 +199,7 @@ def test_a_clock_that_is_set_forward_closes_the_segment_early_and_nothing_else()
 def test_an_altered_segment_ms_is_in_force_at_once_and_not_for_a_log_that_is_read_only() -> None:
     disk = a_log()
     disk.append(b"a")
-    set_time(disk, disk.clock.now + 500)
+    disk.set_time(disk.clock.now + 500)
     disk.log.reconfigure(TopicConfig(segment_ms=499))
     disk.log.state_file.mark_read_only("an fsync failed")
     before = contents(disk.fs)
@@ -219,7 +213,7 @@ def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_app
     for later in ("timer", "append"):
         disk = a_log()
         disk.append(b"a")
-        set_time(disk, disk.clock.now + 1001)
+        disk.set_time(disk.clock.now + 1001)
         disk.double.inject(Fault("open", ".timeindex", error=errno.ENOSPC))
         with pytest.raises(StorageError, match="a new segment could not be begun"):
             disk.log.roller.roll_if_idle()

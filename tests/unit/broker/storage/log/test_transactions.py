@@ -50,7 +50,7 @@ def append(disk: LogOnDisk, producer_id: int, sequence: int, *, epoch: int = 0, 
         base_sequence=sequence,
         transactional=transactional,
     )
-    return append_one(disk.log, memoryview(bytearray(batch))).base_offset
+    return append_one(disk.log, batch).base_offset
 
 
 def end(
@@ -279,8 +279,7 @@ def test_the_transaction_index_and_its_name_are_on_the_disk_before_a_start_skips
     prepare(disk)
     disk.log.flusher.flush_deep()
     point, before = disk.log.log_end_offset, committed(disk)
-    disk.fs = disk.double.crash(POWER_LOSS)
-    disk._open(clean=False, recovery_point=point)
+    disk.crash(POWER_LOSS, recovery_point=point)
     assert committed(disk) == before
     assert 0 not in before
     assert len(index_file(disk)) == 34
