@@ -26,13 +26,12 @@ from seglog_broker.partitions import durability
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filesystem
-from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
+from seglog_broker.storage.io.filesystem import File, FileSystem, write_all
 from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
-from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     RANDOM,
@@ -294,11 +293,6 @@ def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ForgetfulFileSystem, "sync_files", sync)
 
 
-def round_without_a_thread_left_out(patch: pytest.MonkeyPatch) -> None:
-    """The same where no thread is needed: it is begun, and nothing happens."""
-    fsync_left_out(patch)
-
-
 def fsync_of_the_directory_left_out(patch: pytest.MonkeyPatch) -> None:
     """The bytes of a new segment are on the disk, its name is not."""
     sync_directories = ForgetfulFileSystem.sync_directories
@@ -322,21 +316,6 @@ def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
 
     all_of = run_flushes
     patch.setattr(interleaving, "run_flushes", run)
-
-
-def ack_before_write(patch: pytest.MonkeyPatch) -> None:
-    """A batch is written only when the next one is appended."""
-    held: dict[str, tuple[bytes, int]] = {}
-
-    def write_later(file: File, buffers: Sequence[Buffer], position: int) -> int:
-        if file.path in held:
-            data, at = held.pop(file.path)
-            write_all(file, [data], at)
-        data = b"".join(buffers)
-        held[file.path] = data, position
-        return len(data)
-
-    patch.setattr("seglog_broker.storage.segment.segment_log.write_all", write_later)
 
 
 def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -418,29 +397,15 @@ def handle_closed_while_it_is_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Flush, "__init__", release_early)
 
 
-def handle_closed_while_it_is_read(patch: pytest.MonkeyPatch) -> None:
-    """The lease of a fetch's reply is released before it has been sent."""
-    make = LogSlice.__init__
-
-    def release_early(piece: LogSlice, lease: Lease[File], position: int, size: int, start_offset: int) -> None:
-        make(piece, lease, position, size, start_offset)
-        piece.release()
-
-    patch.setattr(LogSlice, "__init__", release_early)
-
-
 MISTAKES: Final[dict[Mistake, str]] = {
     fsync_left_out: "has lost offset",
-    round_without_a_thread_left_out: "has lost offset",
     fsync_of_the_directory_left_out: "has lost offset",
     only_the_newest_segment_synced: "has lost offset",
-    ack_before_write: "has lost offset",
     ack_before_fsync: "has lost offset",
     duplicate_acked_before_its_fsync: "has lost offset",
     rename_before_fsync: "seglog-topics.json cannot be understood",
     index_trusted_after_a_crash: "AssertionError('/data/t-",
     handle_closed_while_it_is_synced: "EBADF",
-    handle_closed_while_it_is_read: "EBADF",
 }
 """Each mistake with a piece of what the run says when it catches it."""
 
@@ -452,7 +417,7 @@ MISTAKES: Final[dict[Mistake, str]] = {
     ids=lambda mistake: mistake.__name__,
 )
 async def test_a_mistake_made_on_purpose_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(lambda _point: POWER_LOSS, begins_syncs=mistake is round_without_a_thread_left_out)
+    simulation = Simulation(lambda _point: POWER_LOSS)
     with monkeypatch.context() as patch:
         mistake(patch)
         await simulation.run()
