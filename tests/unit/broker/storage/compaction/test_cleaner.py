@@ -9,6 +9,7 @@ import pytest
 
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, SourceSegment
+from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
 from seglog_broker.storage.compaction.source import PIECE_BYTES_MAX
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import read_file
@@ -184,6 +185,30 @@ def test_a_key_deleted_by_a_tombstone_leaves_the_files() -> None:
 
 
 # --- The map ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_map_for_one_key_still_gets_somewhere() -> None:
+    log = Log()
+    _roll(log, b"a", b"a", b"b", b"a", b"b")
+    first_dirty, rounds = 0, 0
+    while first_dirty < log.end:
+        result = log.clean(first_dirty=first_dirty, map_bytes=1)
+        assert first_dirty < result.first_dirty
+        first_dirty, rounds = result.first_dirty, rounds + 1
+        log.verify()
+    assert rounds == 5
+    assert _seen(log) == [(3, b"a", b"at 3"), (4, b"b", b"at 4")]
+
+
+def test_a_round_may_end_inside_a_batch_and_leaves_the_rest_alone() -> None:
+    log = Log()
+    rows = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"a", None)]
+    log.roll([_batch(log, *rows, (b"a", b"4")), _batch(log, (b"a", None), (b"a", b"5"), at=5)])
+    untouched = log.batches()[1][1]
+    result = log.clean(map_bytes=2 * (ENTRY_BYTES + 1), map_load_factor=1.0)
+    assert result.first_dirty == 2
+    assert _seen(log)[:5] == [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"c", b"3"), (3, b"a", None), (4, b"a", b"4")]
+    assert log.batches()[1][1] == untouched
 
 
 def test_gaps_between_segments_are_stepped_over() -> None:
