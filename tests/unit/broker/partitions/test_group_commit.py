@@ -167,17 +167,11 @@ async def test_acks_requested_during_a_round_share_the_next_one_across_partition
         assert sorted(running.synced[1:]) == ["t-0", "t-1", "t-2", "t-3", "t-4"]
 
 
-async def test_one_request_for_many_partitions_takes_one_round(running: Running) -> None:
-    reply = await running.append(*range(PARTITIONS)).wait()
-    assert [item.error for item in reply.partitions] == [None] * PARTITIONS
-    assert running.offload.rounds == 1
-
-
-async def test_pipelined_requests_share_a_round(running: Running) -> None:
-    """Pipelined requests for many partitions share a round though one task waits for each in turn."""
-    queue = [running.append(number) for number in range(PARTITIONS)]
-    for pending in queue:
-        assert await error_of(pending) is None
+async def test_pipelined_requests_for_many_partitions_share_a_round_though_one_task_waits_for_each(
+    running: Running,
+) -> None:
+    for pending in [running.append(*range(PARTITIONS)), *(running.append(number) for number in range(PARTITIONS))]:
+        assert {item.error for item in (await pending.wait()).partitions} == {None}
     assert running.offload.rounds == 1
 
 

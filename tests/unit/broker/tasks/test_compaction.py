@@ -203,23 +203,6 @@ async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
     assert [entry["consequence"] for entry in logged if entry["event"] == "compaction_disabled"]
 
 
-async def test_several_cleaners_never_take_the_same_partition(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    flags = (BACKOFF, "log.cleaner.threads=3")
-    async with living(fs, clock, *flags, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, partitions=2, **COMPACT)
-        offload.hold_cleaners()
-        for partition in range(2):
-            fill(broker, partition=partition)
-        await trio.sleep(10)
-        assert sorted(offload.running) == ["/data/t-0", "/data/t-1"], "the third has nothing to do"
-        offload.let_cleaners_go()
-        await trio.sleep(10)
-        assert len(offload.jobs) == 2
-        assert is_compacted(broker)
-
-
 async def test_a_cleaner_that_comes_too_late_for_the_first_takes_the_next_at_once(
     clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:

@@ -14,7 +14,7 @@ from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.tasks.durability import LOOK_SECONDS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
-from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
+from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
 
 ONLY = ("flushes",)
 
@@ -107,16 +107,3 @@ async def test_too_few_descriptors_are_waited_out(fs: TimedDisk, broker: Broker)
     assert any("flush is held up" in problem for problem in broker.hello().problems)
     await trio.sleep(3)
     assert (durable(broker), broker.hello().problems) == (5, [])
-
-
-async def test_altered_limits_are_in_force_at_the_next_check(broker: Broker) -> None:
-    await with_topic(broker)
-    append(broker, 3)
-    await trio.sleep(10)
-    await alter(broker, flush_messages=3)
-    await trio.sleep(LOOK_SECONDS_MAX + 0.001)
-    assert durable(broker) == 3
-    append(broker)
-    await alter(broker, flush_messages=100, flush_ms=500)
-    await trio.sleep(2 * LOOK_SECONDS_MAX)
-    assert durable(broker) == 4

@@ -1,10 +1,17 @@
 """With more written partitions than open files allowed, idle writers close their files, and no record is lost."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.idle_writers import ROOM_SECONDS_MAX
 from seglog_broker.tasks.resources import IDLE_WRITERS_SECONDS
 from seglog_broker.testing.forgetful import POWER_LOSS
+from seglog_protocol.messages import Ack, AppendPartition, AppendRequest, AppendResult
+from tests.logs import batch_of_size
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 
 ONLY = ("idle writers",)
@@ -43,3 +50,55 @@ async def test_within_the_limit_no_writer_is_closed(clock: LoopClock, fs: TimedD
         await trio.sleep(60)
         assert awake(broker) == list(range(8))
         assert broker.metrics.fsyncs == 0
+
+
+# --- Appends to more of them than there may be files open -------------------------------------------------------------
+
+LIMIT, EXCESS = 6, 8
+
+
+async def append_to(broker: Broker, numbers: Sequence[int], ack: Ack) -> list[AppendResult]:
+    """One request with a batch of 256 bytes for each of these partitions."""
+    encoded = batch_of_size(256, broker.clock.now_ms())
+    request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in numbers], ack)
+    pending = broker.append([request], [memoryview(bytearray(encoded * len(numbers)))])
+    await pending.write_rest()
+    (reply,) = await pending.wait()
+    assert not isinstance(reply, Exception)
+    return reply.partitions
+
+
+@pytest.mark.parametrize("ack", ["os", "disk"])
+async def test_no_append_is_refused_while_a_writer_can_be_closed(ack: Ack, clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, tasks=()) as broker:
+        broker.directory.handles.limit_to(LIMIT, EXCESS)
+        await with_topic(broker, partitions=90)
+        refused: list[AppendResult] = []
+        most = 0
+
+        async def send(numbers: Sequence[int]) -> None:
+            nonlocal most
+            for _ in range(2):
+                refused.extend(result for result in await append_to(broker, numbers, ack) if result.error is not None)
+                most = max(most, broker.directory.handles.open_count)
+
+        async with trio.open_nursery() as nursery:
+            for first in range(3):
+                nursery.start_soon(send, range(first, 90, 3))
+        assert not refused
+        assert most <= LIMIT + EXCESS
+        assert [broker.partitions["t", number].log.log_end_offset for number in range(90)] == [2] * 90
+
+
+async def test_where_no_file_can_be_closed_a_request_waits_once_and_is_refused(clock: LoopClock, fs: TimedDisk) -> None:
+    async with living(fs, clock, tasks=()) as broker:
+        broker.directory.handles.limit_to(LIMIT, EXCESS)
+        await with_topic(broker, partitions=LIMIT + EXCESS + 5)
+        with ExitStack() as held:
+            for number in range(LIMIT + EXCESS):
+                held.enter_context(broker.directory.handles.lease(f"/data/t-{number}/{0:020d}.log"))
+            began = trio.current_time()
+            results = await append_to(broker, range(LIMIT + EXCESS, LIMIT + EXCESS + 5), "os")
+            assert [result.error is not None and result.error.code for result in results] == ["OUT_OF_RESOURCES"] * 5
+            assert all(result.error is not None and result.error.retriable for result in results)
+            assert trio.current_time() - began < 1.5 * ROOM_SECONDS_MAX

@@ -256,14 +256,6 @@ async def test_an_error_of_a_process_that_did_not_die_is_not_retried() -> None:
         assert isinstance(await error_of_append(broker), PartitionOfflineError)
 
 
-async def test_a_read_error_in_a_recovery_takes_only_that_partition_offline() -> None:
-    fs = await killed(partitions=2)
-    fs.inject(Fault("pread", lambda path: "/big-1/" in path and path.endswith(".log"), error=5, sticky=True))
-    async with living(fs) as broker:
-        assert set(broker.partitions) == {("t", 0), ("big", 0)}
-        assert set(broker.directory.report.offline) == {("big", 1)}
-
-
 async def test_damage_found_by_a_process_is_skipped_by_readers_and_logged() -> None:
     fs = await killed()
     flip_bit(fs, "/data/big-0/00000000000000000000.log", 600)

@@ -496,20 +496,6 @@ async def _let_go_soon(offload: HeldOffload) -> None:
 # --- Policies at run time ---------------------------------------------------------------------------------------------
 
 
-async def test_the_delay_that_was_in_force_at_the_expiry_counts(fs: TimedDisk, empty: Broker) -> None:
-    await expiring(empty, file_delete_delay_ms=20_000)
-    append(empty)
-    await trio.sleep(61)
-    await alter(empty, file_delete_delay_ms=0)
-    await trio.sleep(18)
-    assert log_name(0, ".deleted") in names(fs)
-    await trio.sleep(2)
-    assert names(fs) == {log_name(1)}
-    append(empty)
-    await trio.sleep_until(121)
-    assert names(fs) == {log_name(2)}, "a delay of nothing is over at once"
-
-
 # --- Readers ----------------------------------------------------------------------------------------------------------
 
 

@@ -387,14 +387,6 @@ def test_a_request_that_no_member_makes_names_its_field(request_: ConsumerHeartb
     assert not run.log
 
 
-@each_case(
-    "request_",
-    [JOINS, JOINS._replace(topics=None, regex="a"), JOINS._replace(member_id=""), ConsumerHeartbeat("a", 1)],
-)
-def test_requests_of_members_are_taken(request_: ConsumerHeartbeat) -> None:
-    check_heartbeat(GROUP, request_, Limits())
-
-
 def test_an_assignor_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     run = ConsumerCoordinator(consumer_assignors=("range",))
     with pytest.raises(
@@ -530,12 +522,6 @@ def test_what_could_not_be_written_is_written_with_what_comes_next(run: Consumer
     run.restart()
     assert run.describe() == before
     assert {member.member_id for member in before.members} == {"a", "b"}
-
-
-def test_a_group_that_lost_all_records_is_new(run: ConsumerCoordinator) -> None:
-    run.restart()
-    assert run.group.is_unused
-    assert run.beat("a").member_epoch == 1
 
 
 def test_members_are_described_with_what_they_have_and_are_to_have(run: ConsumerCoordinator) -> None:

@@ -410,13 +410,3 @@ def _at_rest(group: ConsumerGroupDescription) -> ConsumerGroupDescription:
 
 TestConsumerGroup = ConsumerGroupModel.TestCase
 TestConsumerGroup.settings = settings(max_examples=examples(500), stateful_step_count=40, deadline=None)
-
-
-def test_a_topic_made_before_a_restart_is_matched_after_it() -> None:
-    model = ConsumerGroupModel()
-    model.begin(assignor="uniform", max_size=100, starts=1)
-    model.subscribe(0, (frozenset(), "o.*"))
-    model.settle(set())
-    model.change_topic("other", 1)
-    model.restart(0)
-    model.settle(set())

@@ -119,18 +119,6 @@ async def test_a_refused_first_heartbeat_leaves_no_group_behind(broker: Broker) 
     assert await broker.groups.list_groups() == []
 
 
-async def test_a_deleted_group_of_the_consumer_protocol_stays_deleted(fs: ForgetfulFileSystem, broker: Broker) -> None:
-    joined_at = await assigned(broker, "g", "m-1")
-    (refused,) = await broker.groups.delete(["g"])
-    assert isinstance(refused, errors.NonEmptyGroupError)
-    assert refused.members == ["m-1"]
-    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-    assert joined_at.member_epoch > 0
-    assert await broker.groups.delete(["g"]) == [None]
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        assert await again.groups.list_groups() == []
-
-
 async def with_empty_group(broker: Broker) -> None:
     """The group g, whose only member has left, with a committed offset."""
     member = await assigned(broker, "g", "m-1")

@@ -165,14 +165,6 @@ async def test_a_deleted_topic_holds_up_no_end(broker: Broker) -> None:
     assert await ended(broker) is S.COMPLETE_COMMIT
 
 
-async def test_the_topic_for_offsets_is_there_before_it_is_part_of_a_transaction(broker: Broker) -> None:
-    producer = await broker.transactions.init_producer(KEY, 60_000)
-    await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
-    assert broker.partitions.partition(OFFSETS_TOPIC, 0).log.producers._expected[producer[0]].epoch == producer[1]
-    await end(broker, producer, commit=False)
-    assert await ended(broker) is S.COMPLETE_ABORT
-
-
 async def test_a_bug_of_groups_ends_no_transaction_too_early_and_not_the_broker(broker: Broker) -> None:
     producer = await broker.transactions.init_producer(KEY, 60_000)
     await broker.transactions.add_offsets(KEY, producer, "readers", version=1)
