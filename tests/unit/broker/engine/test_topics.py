@@ -9,35 +9,31 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.config import load_config
 from seglog_broker.engine.topics import DELETED_A_TURN
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing import forgetful
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from seglog_protocol.frames import decode_value
 from tests.appends import append_request
 from tests.logs import ManualClock, append_one, batch, read_all, verify
+from tests.unit.broker.brokers import open_broker
 from tests.unit.simulation.crashes import crash_points
 
-NOW = 1_700_000_000_000
 OLD = {"retention.ms": "1000", "segment.bytes": "4096"}
 
 
-def config_of(*flags: str) -> BrokerConfig:
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return config
-
-
-def open_broker(fs: forgetful.ForgetfulFileSystem, *flags: str) -> Broker:
-    return Broker.open(config_of(*flags), fs, ManualClock(NOW), InlineOffload())
+def opened(fs: forgetful.ForgetfulFileSystem) -> LogDirectory:
+    """The log directory, without a broker."""
+    return open_log_directory(fs, ManualClock(), load_config(None, "", {}, ["log.dir=/data"])[0], "/data")
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     """A broker with a topic ``t`` of two partitions."""
-    broker = open_broker(forgetful.ForgetfulFileSystem())
+    broker = open_broker()
     await broker.create_topic(messages.CreateTopicRequest("t", 2, {**OLD}))
     yield broker
     broker.close()
@@ -118,7 +114,7 @@ async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(
     made = {"t", "first"} if is_full else {"t", "first", "last"}
     assert {topic for topic, _ in broker.partitions} == made
     for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
-        found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
+        found = opened(fs.found_after(policy))
         assert (found.report.offline, found.report.problems) == ({}, [])
         assert set(found.registry.topics) == made
         assert found.registry.topics["first"].id == first.topic_id
@@ -126,7 +122,7 @@ async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(
 
 
 async def test_partitions_beyond_the_limit_are_refused_and_deleted_ones_make_room() -> None:
-    broker = open_broker(forgetful.ForgetfulFileSystem(), "seglog.partitions.max=5")
+    broker = open_broker(None, "seglog.partitions.max=5")
     full, fits, over = await broker.create_topics(
         [messages.CreateTopicRequest(name, count) for name, count in (("a", 6), ("b", 4), ("c", 2))]
     )
@@ -157,7 +153,7 @@ async def test_names_that_differ_in_dots_and_underscores_only_collide_in_both_di
     assert second.other == "c_d"
     broker.directory.topics.create_topic("a_b", 1, {})
     broker.close()
-    found = open_log_directory(fs_of(broker), ManualClock(NOW), config_of(), "/data")
+    found = opened(fs_of(broker))
     assert {"a.b", "a_b", "c_d"} <= set(found.registry.topics)
     assert (found.report.problems, found.report.offline) == ([], {})
     found.close()
@@ -215,17 +211,18 @@ async def test_a_topic_of_many_partitions_is_deleted_while_others_are_served(bro
 # --- alter_topic: configuration ---------------------------------------------------------------------------------------
 
 
-async def test_a_value_is_set_others_stay_and_the_reply_names_all_that_is_set(broker: Broker) -> None:
+async def test_a_value_is_set_or_reset_others_stay_and_the_reply_names_all_that_is_set(broker: Broker) -> None:
+    """Also where nothing is to change. Warnings are of what changes: 4096 bytes were warned of when they were set."""
+    assert (await alter(broker)).config == (await alter(broker, partitions=2)).config == OLD
     assert await alter(broker, config={"max.message.bytes": 3000}) == messages.AlterTopicReply(
         "t", 2, {"max.message.bytes": "3000", **OLD}
     )
     config = (await described(broker))["config"]
     assert config["max.message.bytes"] == {"value": "3000", "origin": "topic", "where": "max.message.bytes"}
     assert config["retention.ms"]["value"] == "1000"
-
-
-async def test_a_value_is_reset_to_the_brokers_default(broker: Broker) -> None:
-    reply = await alter(broker, reset=["segment.bytes", "max.message.bytes"])  # the second one was not set at all
+    [warning] = (await alter(broker, config={"segment.bytes": 8192})).warnings
+    assert "segment.bytes = 8192" in warning
+    reply = await alter(broker, reset=["internal.segment.bytes", "max.message.bytes", "flush.ms"])  # by any name of it
     assert reply.config == {"retention.ms": "1000"}
     assert (await described(broker))["config"]["segment.bytes"]["origin"] == "default"
     assert broker.partitions["t", 1].log.config.segment_bytes == 1 << 30
@@ -274,25 +271,6 @@ async def test_an_impossible_alteration_is_refused_as_a_whole_and_nothing_is_wri
     assert (await described(broker)) == before
 
 
-async def test_an_unknown_topic_is_refused_with_the_nearest_name(broker: Broker) -> None:
-    await broker.create_topic(messages.CreateTopicRequest("commits", 1))
-    with pytest.raises(errors.UnknownTopicError) as raised:
-        await broker.alter_topic(messages.AlterTopicRequest("comits", {"segment.bytes": 4096}))
-    assert raised.value.nearest == "commits"
-    assert set(broker.directory.registry.topics) == {"t", "commits"}
-
-
-async def test_only_changed_keys_give_warnings(broker: Broker) -> None:
-    reply = await alter(broker, config={"max.message.bytes": 3000})
-    assert reply.warnings == [], "segment.bytes = 4096 was warned of when it was set"
-    [warning] = (await alter(broker, config={"segment.bytes": 8192})).warnings
-    assert "segment.bytes = 8192" in warning
-
-
-async def test_a_key_is_reset_under_its_other_name_too(broker: Broker) -> None:
-    assert (await alter(broker, reset=["internal.segment.bytes"])).config == {"retention.ms": "1000"}
-
-
 # --- alter_topic: partitions ------------------------------------------------------------------------------------------
 
 
@@ -311,11 +289,6 @@ async def test_added_partitions_are_served_with_the_new_configuration(broker: Br
     found.close()
 
 
-async def test_the_same_number_of_partitions_is_no_change(broker: Broker) -> None:
-    assert (await alter(broker, partitions=2)).partitions == 2
-    assert (await alter(broker)).config == OLD
-
-
 # --- alter_topic: crashes and full disks ------------------------------------------------------------------------------
 
 NEW = {"max.message.bytes": "5000", "segment.bytes": "4096"}
@@ -323,7 +296,7 @@ NEW = {"max.message.bytes": "5000", "segment.bytes": "4096"}
 
 def assert_old_or_new(found: forgetful.ForgetfulFileSystem, finished: bool) -> bool:
     """Start after a crash; assert that the state is the whole old or the whole new one. Returns whether it is new."""
-    directory = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
+    directory = opened(found)
     report = directory.report
     assert report.offline == {}
     assert report.problems == []
@@ -342,7 +315,7 @@ def assert_old_or_new(found: forgetful.ForgetfulFileSystem, finished: bool) -> b
         view = memoryview(bytearray(batch(b"after the crash")))
         append_one(log, view)
     assert directory.close() == []
-    again = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
+    again = opened(found)
     assert again.report.clean
     assert again.registry.topics["t"] == topic
     again.close()
@@ -396,7 +369,7 @@ async def test_a_full_disk_at_any_step_leaves_everything_as_it_was(broker: Broke
     assert set(broker.partitions) == {("t", 0), ("t", 1)}
     assert [r.error for r in await append(broker, b"x" * 2000, partition=1)] == [None], "the old limits hold"
     for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
-        found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
+        found = opened(fs.found_after(policy))
         report = found.report
         assert (report.offline, report.problems) == ({}, [])
         assert (found.registry.topics["t"].partitions, found.registry.topics["t"].config) == (2, OLD)
@@ -489,7 +462,7 @@ async def test_a_crash_during_a_truncation(broker: Broker) -> None:
 
     def check() -> None:
         for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS):
-            found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
+            found = opened(fs.found_after(policy))
             report = found.report
             assert (report.offline, report.problems) == ({}, [])
             log = found.logs["t", 0]

@@ -52,19 +52,14 @@ async def test_a_disk_that_fails_marks_the_partition_until_the_task_succeeds_the
     assert list(first.problems) == ["sweep"]
     assert second.problems == {}
     assert any("t-0: sweep is held up" in problem and "it broke" in problem for problem in broker.hello().problems)
+    with capture_logs() as logged:
+        await boundary.run(first, Work(OSError(errno.ENOSPC, "another reason")))
+        assert not await boundary.run(first, work)
+    assert len(logged) == 2
+    await TaskBoundary("other").run(first, Work(OSError("x")))
     work.error = None
     assert await boundary.run(first, work)
-    assert first.problems == {}
-    assert broker.hello().problems == []
-
-
-async def test_a_new_reason_is_logged_again(broker: Broker) -> None:
-    first, _ = await two_partitions(broker)
-    boundary = TaskBoundary("sweep")
-    with capture_logs() as logged:
-        for error in (OSError(errno.EIO, "a"), OSError(errno.ENOSPC, "b"), OSError(errno.EIO, "a")):
-            await boundary.run(first, Work(error))
-    assert len(logged) == 3
+    assert first.problems == {"other": "x"}, "each task has its own"
 
 
 async def test_a_bug_stops_its_task_for_its_partition(broker: Broker) -> None:
@@ -82,15 +77,6 @@ async def test_a_bug_stops_its_task_for_its_partition(broker: Broker) -> None:
     [problem] = broker.hello().problems
     assert "until the broker is restarted" in problem
     assert await TaskBoundary("other").run(first, work)
-
-
-async def test_two_tasks_mark_a_partition_each_for_itself(broker: Broker) -> None:
-    first, _ = await two_partitions(broker)
-    one, two = TaskBoundary("one"), TaskBoundary("two")
-    await one.run(first, Work(OSError("x")))
-    await two.run(first, Work(OSError("y")))
-    await one.run(first, Work())
-    assert first.problems == {"two": "y"}
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), KeyError("gone")])

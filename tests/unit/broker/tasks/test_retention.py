@@ -13,7 +13,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions import segment_expiry
-from seglog_broker.partitions.cleaning import cleaning
 from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
 from seglog_broker.partitions.segment_expiry import _PARTITIONS_AT_A_TIME, SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
@@ -430,19 +429,6 @@ async def test_a_partition_that_stays_busy_is_checked_next_time(broker: Broker) 
     assert bases(broker) == [0]
     await trio.sleep_until(121)
     assert bases(broker) == [1]
-
-
-async def test_a_partition_that_is_being_compacted_is_skipped_without_waiting(clock: LoopClock, fs: TimedDisk) -> None:
-    async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
-        await expiring(broker)
-        append(broker)
-        await trio.sleep(20)
-        with cleaning(broker.partitions["t", 0]):
-            await broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention"))
-            assert trio.current_time() == 20
-            assert bases(broker) == [0]
-        await broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention"))
-        assert bases(broker) == [1]
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The phases of a classic group: who waits for whom, what of a generation is written, who is static."""
+"""A classic group: who waits for whom, what of a generation is written, who is static, lives, leaves and commits."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -8,9 +8,12 @@ from seglog_protocol.errors import (
     FencedInstanceError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
+    NonEmptyGroupError,
     RebalanceInProgressError,
     UnknownMemberError,
 )
+from seglog_protocol.kafka.messages import GroupMetadataValue
+from tests.support import calls_of, each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import (
     REBALANCE_MS,
     SESSION_MS,
@@ -154,7 +157,7 @@ def test_sync_is_refused(single: Coordinator) -> None:
     assert isinstance(single.sync("app-1", protocol="range", protocol_type="consumer").error, RebalanceInProgressError)
 
 
-# --- Static members of a classic group: who is started again takes the place of who was there before ------------------
+# --- Static members: who is started again takes the place of who was there before -------------------------------------
 
 
 def test_a_follower_that_is_started_again_takes_its_place_without_a_rebalance(statics: Coordinator) -> None:
@@ -279,3 +282,275 @@ def test_an_admin_removes_static_members_by_their_instance_ids(statics: Coordina
 
 def test_an_instance_that_nobody_is_does_not_join_with_a_member_id(single: Coordinator) -> None:
     assert isinstance(single.join("app-1", instance_id="blue").error, UnknownMemberError)
+
+
+# --- Living and leaving -----------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_dies_has_the_others_join_again(pair: Coordinator) -> None:
+    pair.live_for(SESSION_MS - 1_000, "app-2")
+    pair.pass_time(999)
+    pair.heartbeat("app-2")
+    pair.pass_time(1)
+    with pytest.raises(RebalanceInProgressError):
+        pair.heartbeat("app-2")
+    joined = pair.join("app-2").result
+    assert (joined.leader, joined.generation, len(joined.members)) == ("app-2", 3, 1)
+
+
+def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time(single: Coordinator) -> None:
+    single.now_ms += 2 * SESSION_MS  # the broker had no time
+    single.heartbeat("app-1")
+    single.group.advance(single.now)
+    assert single.group.state == "Stable"
+
+
+def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused(single: Coordinator) -> None:
+    with pytest.raises(IllegalGenerationError, match="at generation 1, member 'app-1' at 0") as refused:
+        single.heartbeat("app-1", generation=0)
+    assert refused.value.generation == 1
+    with pytest.raises(UnknownMemberError) as unknown:
+        single.heartbeat("app-2")
+    assert unknown.value.member_id == "app-2"
+    single.pass_time(SESSION_MS)
+    assert single.group.is_empty  # neither counted
+
+
+def test_who_leaves_has_the_others_join_again(pair: Coordinator) -> None:
+    assert pair.leave(LeavingMember("app-1"), LeavingMember("app-1"))[0] == ("app-1", None, None)
+    with pytest.raises(RebalanceInProgressError):
+        pair.heartbeat("app-2")
+    assert pair.join("app-2").result.leader == "app-2"
+
+
+def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others(single: Coordinator) -> None:
+    second = single.join()
+    single.leave(LeavingMember("app-1"))
+    assert second.result.leader == "app-2"
+
+
+@pytest.mark.parametrize("does_sync", [True, False])
+def test_requests_of_a_member_that_leaves_are_answered(does_sync: bool, single: Coordinator) -> None:
+    waiting = single.join()
+    if does_sync:
+        single.join("app-1")
+        waiting = single.sync("app-2")
+    single.leave(LeavingMember("app-2"))
+    assert isinstance(waiting.error, UnknownMemberError)
+
+
+def test_a_group_whose_last_member_leaves_while_it_waits_for_a_new_one_is_empty(single: Coordinator) -> None:
+    single.join(needs_known_member_id=True)
+    single.leave(LeavingMember("app-1"))
+    assert (single.group.state, single.group.generation) == ("Empty", 2)
+    assert single.join("app-2", needs_known_member_id=True).result.generation == 3
+
+
+# --- Commits, deletion ------------------------------------------------------------------------------------------------
+
+
+def test_who_is_no_member_commits_to_an_empty_group_only(run: Coordinator) -> None:
+    run.commit()
+    run.stable(None)
+    with pytest.raises(UnknownMemberError, match=r"app-1 \(10.0.0.1\)"):
+        run.commit()
+    run.leave(LeavingMember("app-1"))
+    run.commit()
+
+
+def test_when_a_member_may_commit(single: Coordinator) -> None:
+    """A member commits in its generation also while members join but not before the assignments."""
+    single.commit("app-1", 1)
+    with pytest.raises(IllegalGenerationError):
+        single.commit("app-1", 0)
+    with pytest.raises(IllegalGenerationError):
+        single.commit("app-1")
+    with pytest.raises(UnknownMemberError):
+        single.commit("app-2", 1)
+    single.join()
+    single.commit("app-1", 1)  # what it has read until now, before it joins
+    single.join("app-1")
+    with pytest.raises(RebalanceInProgressError):
+        single.commit("app-1", 2)
+    with pytest.raises(IllegalGenerationError):
+        single.commit("app-1", 1)
+
+
+def test_a_commit_counts_as_a_heartbeat(single: Coordinator) -> None:
+    single.pass_time(SESSION_MS - 1)
+    single.commit("app-1", 1)
+    single.pass_time(SESSION_MS - 1)
+    assert single.group.state == "Stable"
+
+
+def test_a_group_with_members_is_not_deleted_and_says_who_they_are() -> None:
+    run = Coordinator(initial_rebalance_delay_ms=3_000)
+    run.group.check_delete()
+    for _ in range(7):
+        run.join()
+    with pytest.raises(NonEmptyGroupError, match="2 more") as refused:
+        run.group.check_delete()
+    assert refused.value.members == [f"app-{number}" for number in range(1, 8)]
+
+
+# --- What a group says of itself --------------------------------------------------------------------------------------
+
+
+def test_a_stable_group_is_described_with_metadata_and_assignments(run: Coordinator) -> None:
+    run.stable("blue")
+    run.pass_time(1_500)
+    group = run.group.described_as_classic(run.now)
+    assert group[:7] == ("workers", "classic", "Stable", 1, "consumer", "range", "blue-1")
+    assert list(group.members) == [
+        ("blue-1", "blue", "app", "/10.0.0.1", subscription("orders"), b"blue-1 has it", SESSION_MS, 1_500)
+    ]
+
+
+def test_while_members_join_it_is_described_without_metadata(single: Coordinator) -> None:
+    single.join()
+    group = single.group.described_as_classic(single.now)
+    assert (group.state, group.protocol) == ("PreparingRebalance", "")
+    assert [(member.metadata, member.assignment) for member in group.members] == [(b"", b"app-1 has it"), (b"", b"")]
+
+
+def test_the_topics_of_a_group_are_those_that_any_member_reads() -> None:
+    run = Coordinator(initial_rebalance_delay_ms=3_000)
+    assert run.group.subscribed_topics == frozenset()
+    run.join(protocols=[("range", subscription("orders", "fruit"))])
+    run.join(protocols=[("range", subscription("fruit", "people", version=0))])
+    run.pass_time(6_000)
+    assert run.group.subscribed_topics == frozenset({"orders", "fruit", "people"})
+
+
+@each_case(
+    ("protocol_type", "metadata"),
+    [("consumer", b""), ("consumer", b"\x00\x00\x00\x00\x00\x09\x00"), ("consumer", b"\xff\xff"), ("connect", b"")],
+)
+def test_topics_are_unknown_where_metadata_are_malformed_or_of_another_protocol_type(
+    protocol_type: str, metadata: bytes
+) -> None:
+    run = Coordinator()
+    run.join(protocol_type=protocol_type, protocols=[("range", metadata)])
+    assert run.group.subscribed_topics is None
+
+
+# --- Restarts and failed writes ---------------------------------------------------------------------------------------
+
+
+def test_a_stable_group_goes_on_after_a_restart() -> None:
+    before = Coordinator()
+    before.stable("blue", None)
+    run = Coordinator(before.records[-1])
+    assert (run.group.state, run.group.generation, run.group.leader) == ("Stable", 2, "blue-1")
+    assert run.group.subscribed_topics == frozenset({"orders"})
+    assert run.sync("app-2", protocol="range").result.assignment == b"app-2 has it"
+    run.heartbeat("blue-1", instance_id="blue")
+    assert run.join("app-2").result.generation == 2
+    run.pass_time(SESSION_MS)
+    assert (run.group.state, run.group.generation) == ("Empty", 3)
+
+
+def test_a_restart_between_join_and_sync() -> None:
+    """A restart between join and sync leaves a group without members at its generation."""
+    before = Coordinator()
+    before.stable(None)
+    before.join("app-1")
+    assert before.group.generation == 2
+    run = Coordinator(before.records[-1])
+    assert (run.group.state, run.group.generation, run.group.protocol_type) == ("Empty", 2, "consumer")
+    assert run.group.empty_since_ms == WALL_MS
+    assert isinstance(run.sync("app-1").error, UnknownMemberError)
+    assert run.join().result.generation == 3
+
+
+def test_a_record_of_an_old_broker_has_no_rebalance_timeout_and_no_time() -> None:
+    member = GroupMetadataValue.MemberMetadata(
+        member_id="m", client_id="app", client_host="/h", session_timeout=7_000, subscription=b"", assignment=b"x"
+    )
+    value = GroupMetadataValue(protocol_type="connect", generation=9, protocol="eager", leader="m", members=[member])
+    run = Coordinator(value)
+    assert run.group.members["m"].rebalance_timeout_ms == 7_000
+    assert run.group.subscribed_topics is None
+    value.members = []
+    assert Coordinator(value).group.empty_since_ms is None
+
+
+def test_a_record_that_names_a_member_or_an_instance_twice_has_it_once() -> None:
+    before = Coordinator()
+    before.stable("blue")
+    value = before.records[-1]
+    value.members = value.members * 2
+    assert list(Coordinator(value).group.members) == ["blue-1"]
+
+
+def test_a_restored_group_that_is_too_large_has_its_members_join_again() -> None:
+    before = Coordinator()
+    before.stable(None, None)
+    run = Coordinator(before.records[-1], max_size=1)
+    assert run.group.state == "PreparingRebalance"
+    first = run.join("app-2")
+    run.join("app-1")
+    assert first.result.leader == "app-2"
+    assert list(run.group.members) == ["app-2"]
+
+
+@pytest.mark.parametrize("does_sync", [True, False])
+def test_members_join_again_if_what_they_were_told_could_not_be_written(does_sync: bool, single: Coordinator) -> None:
+    single.join()
+    single.join("app-1")
+    waiting = single.sync("app-2")
+    if does_sync:
+        single.sync("app-1", assignments={"app-2": b"mine"})
+    single.group.write_failed(single.now)
+    single.deliver()
+    assert (waiting.results[0].error is None) is does_sync
+    assert single.group.state == "PreparingRebalance"
+    assert [member.assignment for member in single.group.members.values()] == [b"", b""]
+    single.join("app-1")
+    assert single.join("app-2").result.generation == 3
+
+
+def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none(run: Coordinator) -> None:
+    run.group.write_failed(run.now)
+    assert run.group.is_empty
+    run.stable(None)
+    asked = run.join()
+    run.group.write_failed(run.now)
+    run.join("app-1")
+    assert asked.result.generation == 2
+
+
+def test_all_that_waits_is_to_join_again_when_a_group_becomes_another(single: Coordinator) -> None:
+    joining = single.join()
+    single.group.refuse_waits()
+    single.deliver()
+    assert isinstance(joining.error, RebalanceInProgressError)
+
+
+# --- A thousand of them -----------------------------------------------------------------------------------------------
+
+
+def come_and_go(members: int) -> None:
+    """So many join, get assignments, die all at once; others come and leave one by one."""
+    run = Coordinator(initial_rebalance_delay_ms=3_000)
+    asked = [run.join() for _ in range(members)]
+    run.pass_time(6_000)
+    ids = [each.result.member_id for each in asked]
+    for member_id in ids:
+        run.heartbeat(member_id)
+    waiting = [run.sync(member_id) for member_id in ids[1:]]
+    run.sync(ids[0], assignments=dict.fromkeys(ids, b"some"))
+    assert all(each.result.assignment == b"some" for each in waiting)
+    run.pass_time(SESSION_MS)
+    assert run.group.is_empty
+    for _ in range(members):
+        run.join()
+    for member_id in reversed(list(run.group.members)):
+        assert run.leave(LeavingMember(member_id))[0].error is None
+    run.pass_time(6_000)
+    assert run.group.is_empty
+
+
+def test_the_cost_of_members_that_come_and_go_grows_with_their_number_and_not_faster() -> None:
+    few, many = calls_of(lambda: come_and_go(100)), calls_of(lambda: come_and_go(1_000))
+    assert many < 12 * few

@@ -209,8 +209,7 @@ def members(broker: Broker, group: str) -> int:
     return len(broker.groups.describe_consumer(group).members)
 
 
-async def test_members_are_told_the_interval_of_their_group_also_after_a_power_cut() -> None:
-    fs = ForgetfulFileSystem()
+async def test_members_are_told_the_interval_of_their_group_also_after_a_power_cut(fs: ForgetfulFileSystem) -> None:
     async with running(fs, None, *FLAGS, closes=False) as broker:
         await with_topic(broker)
         await alter(broker, "own", consumer_heartbeat_interval_ms="500")

@@ -156,8 +156,7 @@ async def test_what_ends_takes_nothing_of_the_budget() -> None:
         assert broker.groups.memory.used == 0
 
 
-async def test_after_a_restart_every_group_is_there_whatever_the_budget() -> None:
-    fs = ForgetfulFileSystem()
+async def test_after_a_restart_every_group_is_there_whatever_the_budget(fs: ForgetfulFileSystem) -> None:
     async with running(fs) as broker:
         await with_topic(broker)
         for number in range(40):

@@ -1,14 +1,20 @@
 """Groups that change from the classic to the consumer protocol, and back, while their members live."""
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from random import Random
 from struct import Struct as Layout
+from typing import cast
 
 import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.coordinators.groups.classic import ClassicGroup
+from seglog_broker.coordinators.groups.classic_members import tombstone
+from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_protocol import (
     assigned_partitions,
     encode_assignment,
@@ -16,14 +22,22 @@ from seglog_broker.coordinators.groups.consumer_protocol import (
 )
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest
+from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.partitions.scheduler import Common
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.steps import finished
+from tests.logs import ManualClock
 from tests.support import some_seeds
+from tests.unit.broker.coordinators.groups.consumer_coordinator import Topics
 from tests.unit.broker.coordinators.groups.service.running import join_request, running, with_topic
+from tests.unit.broker.coordinators.held_topic import FAILED, HeldTopic
 
 # --- Consumers of every kind, as tasks: they join a group, live, and say what they have -------------------------------
 
@@ -235,8 +249,9 @@ def state(broker: Broker) -> str:
 
 
 @pytest.mark.parametrize("classic", [ClassicConsumer, CooperativeConsumer])
-async def test_a_group_changes_over_one_consumer_at_a_time_and_back(classic: type[Consumer]) -> None:
-    fs = ForgetfulFileSystem()
+async def test_a_group_changes_over_one_consumer_at_a_time_and_back(
+    classic: type[Consumer], fs: ForgetfulFileSystem
+) -> None:
     ownership = Ownership(6)
     async with running(fs) as broker, trio.open_nursery() as nursery:
         await with_topic(broker, TOPIC, 6)
@@ -298,8 +313,7 @@ async def test_no_partition_has_two_owners_whatever_joins_leaves_and_dies(seed: 
         nursery.cancel_scope.cancel()
 
 
-async def test_classic_members_of_a_consumer_group_go_on_after_a_power_cut() -> None:
-    fs = ForgetfulFileSystem()
+async def test_classic_members_of_a_consumer_group_go_on_after_a_power_cut(fs: ForgetfulFileSystem) -> None:
     ownership = Ownership(4)
     async with running(fs, closes=False) as broker, trio.open_nursery() as nursery:
         await with_topic(broker, TOPIC, 4)
@@ -368,3 +382,87 @@ async def test_a_group_of_unreadable_members_stays_classic(broker: Broker) -> No
     await broker.groups.join(GROUP, join_request(first.member_id, protocols=[("range", b"\xff")]))
     with pytest.raises(errors.UnknownGroupError, match="is not in Kafka's format"):
         await broker.groups.consumer_heartbeat(GROUP, JOINS)
+
+
+# --- What groups were is deleted with what they are -------------------------------------------------------------------
+
+
+def without_groups() -> tuple[GroupMachines, HeldTopic]:
+    topic = HeldTopic()
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    common = cast("Common", (LiveConfig(config), None, ManualClock(0), *[None] * 7))
+    machines = GroupMachines(*common, cast("StateTopic", topic), Topics())
+    return machines, topic
+
+
+CLASSIC_KEY = finished(encode_record(tombstone("g")))[0]
+
+
+def deletes(records: Sequence[Encoded]) -> bool:
+    """Whether these delete what a classic group had, before they say anything else."""
+    tombstones = list(takewhile(lambda record: record[1] is None, records))
+    return (CLASSIC_KEY, None) in tombstones
+
+
+async def test_what_a_group_was_is_deleted_with_what_it_is_until_that_is_durable() -> None:
+    machines, topic = without_groups()
+    runtime = machines.runtime
+    runtime.machines["g"] = machines.classic("g")
+    runtime.carry_out("g")
+    known = runtime.machines["g"]
+    assert isinstance(known, ClassicGroup)
+    finished(machines.upgrade(known))
+    assert deletes(topic.records[-1])
+    topic.end(FAILED)
+    group = runtime.machines["g"]
+    assert isinstance(group, ConsumerGroup)
+    joins = ConsumerHeartbeat("m", 0, rebalance_timeout_ms=20_000, topics=["t"], owned={})
+    finished(group.heartbeat(joins, runtime.now()))
+    runtime.carry_out("g")
+    assert deletes(topic.records[-1])
+    topic.end(FAILED)
+    finished(group.heartbeat(joins, runtime.now()))
+    runtime.carry_out("g")
+    assert deletes(topic.records[-1])
+    topic.end()
+    finished(group.heartbeat(ConsumerHeartbeat("m", -1), runtime.now()))
+    runtime.carry_out("g")
+    assert not deletes(topic.records[-1])
+    topic.end()
+    back = machines.downgrade(group)
+    runtime.carry_out("g")
+    written = dict(topic.records[-1])
+    assert written[CLASSIC_KEY] is not None
+    assert {value for key, value in written.items() if key != CLASSIC_KEY} == {None}
+    topic.end(FAILED)
+    runtime.remove("g")
+    assert {key for key, value in topic.records[-1] if value is None} == set(written)
+    assert back.generation == group.generation
+
+
+def join_alone(machines: GroupMachines, host: str) -> None:
+    """Have the member m join the group g, which is made where there is none, from ``host``."""
+    runtime = machines.runtime
+    group = runtime.machines.setdefault("g", machines.consumer("g"))
+    assert isinstance(group, ConsumerGroup)
+    joins = ConsumerHeartbeat("m", 0, rebalance_timeout_ms=20_000, topics=["t"], owned={}, client_host=host)
+    finished(group.heartbeat(joins, runtime.now()))
+    runtime.carry_out("g")
+
+
+async def test_what_a_group_has_written_is_not_deleted_with_its_predecessor() -> None:
+    machines, topic = without_groups()
+    join_alone(machines, "/1.1.1.1")
+    topic.end()
+    machines.runtime.remove("g")
+    deleted = {key for key, value in topic.records[-1] if value is None}
+    join_alone(machines, "/2.2.2.2")
+    written = {key for key, value in topic.records[-1] if value is not None}
+    assert written & deleted
+    join_alone(machines, "/3.3.3.3")
+    assert 0 < sum(value is not None for _, value in topic.records[-1]) < len(written)
+    assert not written & {key for key, value in topic.records[-1] if value is None}
+    topic.end(FAILED)
+    while topic.writes:
+        topic.end()
+    assert not machines.runtime.owed

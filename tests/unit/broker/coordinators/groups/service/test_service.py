@@ -49,8 +49,7 @@ from tests.unit.broker.coordinators.groups.service.running import (
 # --- Commits ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_committed_is_found_again_after_a_stop_and_after_a_power_cut() -> None:
-    fs = ForgetfulFileSystem()
+async def test_what_is_committed_is_found_again_after_a_stop_and_after_a_power_cut(fs: ForgetfulFileSystem) -> None:
     async with running(fs) as broker:
         await with_topic(broker)
         offsets = [OffsetToCommit("t", 0, 5, 0, "note"), OffsetToCommit("t", 2, 7)]
@@ -224,8 +223,7 @@ async def test_groups_are_listed_by_name_and_page(broker: Broker) -> None:
     assert listed.expires_ms == NOW + RETENTION_MS
 
 
-async def test_groups_that_are_not_loaded_yet_are_not_left_out_in_silence() -> None:
-    fs = ForgetfulFileSystem()
+async def test_groups_that_are_not_loaded_yet_are_not_left_out_in_silence(fs: ForgetfulFileSystem) -> None:
     async with running(fs) as broker:
         await with_topic(broker)
         await commit(broker, "g", 1)
@@ -241,8 +239,7 @@ async def test_groups_that_are_not_loaded_yet_are_not_left_out_in_silence() -> N
     broker.close()
 
 
-async def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
-    fs = ForgetfulFileSystem()
+async def test_offsets_of_topics_that_members_read_are_not_deleted(fs: ForgetfulFileSystem) -> None:
     subscription = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\xff\xff\xff\xff"
     async with running(fs) as broker:
         await with_topic(broker)
@@ -263,9 +260,8 @@ async def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
 # --- Topics -----------------------------------------------------------------------------------------------------------
 
 
-async def test_commits_of_a_recreated_topic_stay() -> None:
+async def test_commits_of_a_recreated_topic_stay(fs: ForgetfulFileSystem) -> None:
     """Commits of a topic made again under its name outlive the search for those of the other."""
-    fs = ForgetfulFileSystem()
     groups = [f"g-{number}" for number in range(140)]
     async with running(fs) as broker:
         await with_topic(broker)
@@ -320,8 +316,9 @@ async def test_a_commit_under_way_while_its_topic_is_deleted_is_not_one_of_the_n
 # --- After a crash ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before_its_end_is_known() -> None:
-    fs = ForgetfulFileSystem()
+async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before_its_end_is_known(
+    fs: ForgetfulFileSystem,
+) -> None:
     async with running(fs, closes=False) as broker:
         await with_topic(broker)
         data = batch(*(b"w" for _ in range(5)))
@@ -346,9 +343,8 @@ async def test_an_offset_of_a_log_that_is_being_recovered_is_not_answered_before
     broker.close()
 
 
-async def test_a_clamped_offset_is_answered_when_durable() -> None:
+async def test_a_clamped_offset_is_answered_when_durable(fs: ForgetfulFileSystem) -> None:
     """An offset that is set back is answered when a second crash does not bring it forward."""
-    fs = ForgetfulFileSystem()
     data = batch(*(b"w" for _ in range(5)))
     async with running(fs, closes=False) as broker:
         await with_topic(broker)
@@ -375,8 +371,7 @@ async def test_a_clamped_offset_is_answered_when_durable() -> None:
         assert committed(broker, "g") == 10
 
 
-async def test_many_clamped_groups_do_not_fill_the_log() -> None:
-    fs = ForgetfulFileSystem()
+async def test_many_clamped_groups_do_not_fill_the_log(fs: ForgetfulFileSystem) -> None:
     async with running(fs, closes=False) as broker:
         await with_topic(broker, partitions=7)
         for number in range(7):

@@ -1,8 +1,6 @@
 """Offsets that are committed in transactions: when they count, and what a restart or a power cut leaves of them."""
 
 import errno
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -65,15 +63,6 @@ def is_unstable(broker: Broker, group: str, partition: int = 0) -> bool:
     return broker.groups.committed(group, [("t", partition)])[0].is_unstable
 
 
-@asynccontextmanager
-async def begun(*flags: str) -> AsyncIterator[Broker]:
-    """A broker with group g, which has committed offset 1, and a transaction that may commit for it."""
-    async with running(ForgetfulFileSystem(), None, *flags) as broker:
-        await with_topic(broker)
-        await prepare(broker)
-        yield broker
-
-
 async def prepare(broker: Broker) -> None:
     await commit(broker, "g", 1)
     begin(broker, "g")
@@ -81,7 +70,7 @@ async def prepare(broker: Broker) -> None:
 
 @pytest.fixture
 async def broker(broker: Broker) -> Broker:
-    """One as in ``begun``."""
+    """One with group g, which has committed offset 1, and a transaction that may commit for it."""
     await prepare(broker)
     return broker
 
@@ -239,7 +228,9 @@ async def test_what_a_power_cut_took_is_not_skipped_when_the_transaction_is_comm
 
 
 async def test_what_is_pending_counts_against_the_memory_of_committed_offsets() -> None:
-    async with begun("seglog.offsets.memory.bytes=1MiB") as broker:
+    async with running(ForgetfulFileSystem(), None, "seglog.offsets.memory.bytes=1MiB") as broker:
+        await with_topic(broker)
+        await prepare(broker)
         await broker.create_topic(CreateTopicRequest("many", 300))
         offsets = [OffsetToCommit("many", number, 1, metadata="x" * 4_000) for number in range(300)]
         results = await broker.groups.commit("g", Committer(), offsets, PRODUCER)

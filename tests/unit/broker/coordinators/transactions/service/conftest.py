@@ -6,15 +6,7 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from tests.unit.broker import mock_clock
 from tests.unit.broker.coordinators.transactions.service.running import coordinating, with_orders
-
-pytest_itemcollected = mock_clock.pytest_itemcollected
-
-
-@pytest.fixture
-def fs() -> ForgetfulFileSystem:
-    return ForgetfulFileSystem()
 
 
 @pytest.fixture

@@ -71,8 +71,9 @@ async def test_a_partition_takes_no_batch_before_it_is_part_of_the_transaction(b
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_decided_commit_is_completed_after_a_power_cut_and_one_that_is_not_goes_on(version: int) -> None:
-    fs = ForgetfulFileSystem()
+async def test_a_decided_commit_is_completed_after_a_power_cut_and_one_that_is_not_goes_on(
+    version: int, fs: ForgetfulFileSystem
+) -> None:
     async with coordinating(fs, closes=False) as broker:
         await with_orders(broker)
         decided = await begun(broker, 0, 1, version=version, key="decided")
@@ -126,8 +127,9 @@ async def test_a_marker_that_cannot_be_written_is_written_when_it_can(fs: Forget
     assert ends(broker, 1) == (2, 2)
 
 
-async def test_a_marker_among_offsets_waits_until_groups_are_loaded_and_no_other_marker_does() -> None:
-    fs = ForgetfulFileSystem()
+async def test_a_marker_among_offsets_waits_until_groups_are_loaded_and_no_other_marker_does(
+    fs: ForgetfulFileSystem,
+) -> None:
     async with coordinating(fs, closes=False) as broker:
         await with_orders(broker)
         other = await begun(broker, 1, key="other")
