@@ -16,11 +16,8 @@ from seglog.client import Client
 from seglog.core.records import Record
 from seglog_protocol.isolation import Isolation
 from tests.processes import Daemon
-from tests.spark.clustering import MASTER, conf_of
 from tests.spark.conftest import require_spark
 from tests.spark.drivers import Driver, GivenUpError, driver, newest
-from tests.spark.jobs.test_jobs import in_files, produce, records, with_offsets
-from tests.spark.jobs.test_kills import conf_arguments, run
 
 pytestmark = [
     pytest.mark.soak,
@@ -104,22 +101,3 @@ def test_two_executors_of_which_one_dies(
         with client.consumer(name, isolation=isolation) as consumer:
             assert counted(consumer) == there
     assert {"0", "1"} <= busy_executors(tmp_path / "events")
-
-
-def test_a_job_on_two_executors_archives_every_record(
-    running: Daemon, client: Client, topic: str, tmp_path: Path
-) -> None:
-    require_spark()
-    produce(client, topic, 12_000)
-    out, events = tmp_path / "archive", tmp_path / "events"
-    events.mkdir()
-    run(
-        running,
-        tmp_path / "job.log",
-        *("archive", "--topic", topic, "--out", str(out), "--target-file-mb", "1", "--master", MASTER),
-        *conf_arguments(conf_of(str(events))),
-        SPARK_HOME=str(spark_home(tmp_path / "spark")),
-        SPARK_LOCAL_IP="127.0.0.1",
-    )
-    assert in_files(out) == with_offsets(records(client, topic))
-    assert busy_executors(events) == {"0", "1"}

@@ -1,6 +1,5 @@
 """What a source plans and reads from its broker and, by localLogDir, from a log directory, held against each other."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,8 @@ import pytest
 import seglog
 from seglog.client import Client
 from seglog.directory.consumer import LogDirectory
-from seglog_protocol.errors import LogDirectoryError, OffsetOutOfRangeError, UnknownPartitionError
+from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.isolation import Isolation
-from seglog_protocol.messages import ConfigValue
 from seglog_spark.catalog import Catalog, LocalCatalog
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
@@ -44,7 +42,6 @@ from tests.unit.clients.directory.files import batch_at, make_partition, write_s
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COUNT = 20_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -182,19 +179,6 @@ def test_only_what_is_durable_by_the_checkpoint_is_read_if_asked_for(tmp_path: P
     assert local.ends([tp("t-0")])[tp("t-0")].latest == 100
 
 
-def test_a_stream_goes_on_from_where_it_was_and_sees_what_is_appended(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
-    write_segment(directory, [batch_at(0, 4)], 0)
-    given = {"localLogDir": str(tmp_path), "subscribe": "t", "startingOffsets": "earliest"}
-    plan = StreamPlan(LocalCatalog(tmp_path), parse_read_options(given, "stream"))
-    start = plan.initial()
-    end = plan.next_end(start, is_limited=True)
-    assert (start, end) == ({tp("t-0"): 0}, {tp("t-0"): 4})
-    write_segment(directory, [batch_at(4, 2)], 4)
-    assert plan.next_end(end, is_limited=True) == {tp("t-0"): 6}
-    assert plan.tasks(end, {tp("t-0"): 6}) == [OffsetRange("t", 0, 4, 6)]
-
-
 def test_localLogDir_excludes_a_broker_and_is_an_absolute_path(tmp_path: Path) -> None:  # noqa: N802 - the option's name
     given = {"localLogDir": str(tmp_path / "gone"), "subscribe": "t"}
     for name in ("servers", "kafka.bootstrap.servers"):
@@ -291,66 +275,6 @@ def test_a_range_whose_segments_are_gone_is_lost_or_left_out(tmp_path: Path) -> 
     with pytest.raises(DataLossError, match=r"from 0 to 8 cannot all be read: .*the log begins at 4"):
         rows(tmp_path, [wanted])
     assert offsets(RangeReader(tmp_path, ("offset",), fail_on_data_loss=False), wanted) == [4, 5, 6, 7]
-
-
-@pytest.mark.soak
-def test_a_broker_that_appends_rolls_compacts_and_deletes_is_read_meanwhile(tmp_path: Path) -> None:
-    settings = ("log.cleaner.backoff.ms=50", "log.retention.check.interval.ms=50")
-    flags = [word for setting in settings for word in ("--set", setting)]
-    small: dict[str, ConfigValue] = {"segment.bytes": 8_192, "index.interval.bytes": 256, "file.delete.delay.ms": 100}
-    compacted = small | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
-    expiring = small | {"retention.bytes": 40_000}
-    with daemon(tmp_path / "data", *flags) as running, seglog.connect(running.address) as client:
-        client.create_topic("keyed", 1, compacted)
-        client.create_topic("brief", 1, expiring)
-        latest: dict[bytes, int] = {}
-
-        def append() -> None:
-            with (
-                client.producer("keyed", ack="os", batch_bytes=700) as keyed,
-                client.producer("brief", ack="os", batch_bytes=700) as brief,
-            ):
-                for number in range(COUNT):
-                    keyed.send(b"%d" % number, key=b"%d" % (number % 50))
-                    brief.send(b"%d" % number)
-                    latest[b"%d" % (number % 50)] = number
-
-        appending = threading.Thread(target=append)
-        appending.start()
-        left = COUNT
-        try:
-            while appending.is_alive() or left == COUNT:  # until compaction has taken something
-                found, left = _check_compacted(running.directory)
-                _check_expiring(running.directory)
-        finally:
-            appending.join()
-        found, _ = _check_compacted(running.directory)
-        assert found == latest
-        client.delete_topic("brief")
-        with pytest.raises((UnknownPartitionError, seglog.UnknownTopicError)):
-            _check_expiring(running.directory)
-
-
-def _check_compacted(directory: Path) -> tuple[dict[bytes, int], int]:
-    """Offsets rise, and only compaction explains a hole; the last offset of every key, and the number of rows."""
-    with seglog.read_arrow(directory, "keyed", columns=["key", "value", "offset"]) as reader:
-        table = reader.read_all()
-        assert {gap.reason for gap in reader.gaps} <= {"compacted"}
-    offsets = table.column("offset").to_pylist()
-    assert offsets == sorted(set(offsets))
-    assert [int(value) for value in table.column("value").to_pylist()] == offsets
-    return dict(zip(table.column("key").to_pylist(), offsets, strict=True)), len(offsets)
-
-
-def _check_expiring(directory: Path) -> None:
-    """From the first offset there is on without a hole, unless the reader was overtaken: then that is said."""
-    try:
-        with seglog.read_arrow(directory, "brief", columns=["offset"]) as reader:
-            offsets = reader.read_all().column("offset").to_pylist()
-            assert not list(reader.gaps)
-    except OffsetOutOfRangeError:
-        return
-    assert not offsets or offsets == list(range(offsets[0], offsets[-1] + 1))
 
 
 # --- With Spark -------------------------------------------------------------------------------------------------------

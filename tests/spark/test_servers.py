@@ -16,7 +16,6 @@ from seglog.core.security import Secret, Tls
 from seglog_spark.options import Mode, OptionError, parse_read_options, parse_write_options
 from seglog_spark.servers import SecuredServer, options_of, server_of
 from tests.processes import Daemon
-from tests.spark.conftest import Command
 from tests.unit.clients.secure_broker import Authority, SecureFront, secure_front
 
 if TYPE_CHECKING:
@@ -151,25 +150,3 @@ def test_a_query_logs_in_on_every_machine_and_its_plan_shows_no_secret(
     assert PASSWORD not in repr(read._jdf.queryExecution().toString())
     with seglog.connect(running.address) as client:
         assert sum(p.latest for p in client.offsets("secured")) == 100
-
-
-def test_a_job_logs_in(
-    command: Command, front: tuple[SecureFront, dict[str, str]], running: Daemon, tmp_path: Path
-) -> None:
-    secured, options = front
-    with seglog.connect(running.address) as client:
-        client.create_topic("archived")
-        with client.producer("archived") as producer:
-            for number in range(10):
-                producer.send(b"%d" % number)
-    login = ["--server", secured.address, "--user", "alice", "--password-file", options["passwordFile"]]
-    code, _, errors = command(
-        "archive", "--topic", "archived", "--out", str(tmp_path / "archive"), *login, "--ca", options["ca"]
-    )
-    assert code == 0, errors
-    code, _, errors = command(
-        "replay", "--in", str(tmp_path / "archive"), "--to-topic", "replayed", *login, "--ca", options["ca"]
-    )
-    assert code == 0, errors
-    with seglog.connect(running.address) as client:
-        assert sum(p.latest for p in client.offsets("replayed")) == 10

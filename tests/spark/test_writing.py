@@ -144,20 +144,6 @@ def test_a_task_that_is_run_again_writes_what_is_missing(client: Client, topic: 
     assert values(client, topic) == list(range(1000))
 
 
-@pytest.mark.usefixtures("small_requests")
-def test_batches_of_another_size_than_before_are_cut_where_the_written_rows_end(client: Client, topic: str) -> None:
-    client.create_topic(topic, partitions=2)
-    with pytest.raises(KeyboardInterrupt):
-        write_rows(client, once(topic, compression="zstd"), interrupted(700), ME)
-    keyed = pa.record_batch({"key": [f"key {n % 20}" for n in range(700)], "value": rows(700).column("value")})
-    write_rows(client, once(topic), [rows(700)], ME)
-    assert values(client, topic) == list(range(700))
-    other = Writing("query", 1, 0)
-    write_rows(client, once(topic), [keyed.slice(0, 123)], other)
-    write_rows(client, once(topic, batchBytes="100k"), [keyed], other)
-    assert values(client, topic) == sorted([*range(700), *range(700)])
-
-
 def test_a_finished_micro_batch_is_not_looked_for_in_the_topic(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=2)
     write_rows(client, once(topic), [rows(10)], ME)

@@ -19,7 +19,7 @@ from seglog_spark.jobs.manifest import load
 from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command
 from tests.spark.conftest import require_spark
 from tests.spark.drivers import killed_in_the_end
-from tests.spark.jobs.test_jobs import in_files, in_their_order, produce, records, with_offsets
+from tests.spark.jobs.test_jobs import in_files, produce, records, with_offsets
 from tests.spark.jobs.test_kills import SOON_OVER
 
 pytestmark = pytest.mark.timeout(900)
@@ -93,35 +93,6 @@ def test_spark_submit_takes_a_job_with_the_same_flags(running: Daemon, client: C
     assert json.loads(done.stdout.splitlines()[-1])["records"] == 200  # spark-submit puts progress before it
 
 
-@pytest.mark.soak
-def test_an_interrupt_ends_a_job_in_a_sentence(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
-    require_spark()
-    produce(client, topic, 2_000)
-    target, log = f"{topic}-target", tmp_path / "job.log"
-    arguments = ("spark", "replay", "--topic", topic, "--to-topic", target, "--rate", "1", "--master", "local[2]")
-
-    def has_begun() -> bool:
-        names = {found.name for found in client.topics()}
-        return target in names and any(place.latest for place in client.offsets(target))
-
-    with log.open("wb") as said:
-        started = subprocess.Popen(
-            seglog_command(running.address, *arguments),
-            env=clean_environment(),
-            start_new_session=True,
-            stdout=said,
-            stderr=said,
-        )
-        with killed_in_the_end(started) as driver:
-            while not has_begun():
-                assert driver.poll() is None, log.read_text()
-            os.killpg(driver.pid, signal.SIGINT)  # what a terminal does: all of them get it
-            assert driver.wait(60) == 130, log.read_text()
-    lines = log.read_text().splitlines()
-    assert lines[-1] == "seglog: interrupted"
-    assert all(line.startswith("seglog") for line in lines), log.read_text()
-
-
 @contextmanager
 def follower(server: str, folder: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`seglog spark archive --follow` that writes to ``out`` and ``err`` in a folder; gone afterwards."""
@@ -179,21 +150,3 @@ def test_an_archive_that_follows(topic: str, tmp_path: Path) -> None:
     lines = (tmp_path / "err").read_text().splitlines()
     of_client = [line for line in lines if not line.startswith("seglog archive: ")]  # that the broker is away, and back
     assert all(line.startswith("seglog: ") and running.address in line for line in of_client), lines
-
-
-@pytest.mark.soak
-def test_a_round_that_is_given_up_is_finished_by_the_next_run(
-    running: Daemon, client: Client, topic: str, tmp_path: Path
-) -> None:
-    require_spark()
-    produce(client, topic, 30_000)
-    out = tmp_path / "archive"
-    arguments = ("--topic", topic, "--out", str(out), "--target-file-mb", "1", "--partition-by", "date")
-    with follower(running.address, tmp_path, *arguments) as process:
-        wait_for(lambda: any(out.rglob("*.parquet")), process, tmp_path)
-        os.killpg(process.pid, signal.SIGTERM)  # what ends services: all of them get it, and Java ends by itself
-        assert process.wait(60) == 130, (tmp_path / "err").read_text()
-    assert json.loads((tmp_path / "out").read_text())["records"] == archived(out)
-    done = seglog(running.address, "spark", "archive", *arguments, *SOON_OVER)
-    assert done.returncode == 0, done.stderr
-    assert in_their_order(in_files(out)) == with_offsets(records(client, topic))

@@ -1,7 +1,7 @@
 """Jobs whose driver is killed between two instructions, and that are then run again."""
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,35 +18,26 @@ from tests.spark.jobs.test_jobs import content, in_files, plain_latest, produce,
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
-def conf_arguments(conf: Mapping[str, str]) -> list[str]:
-    """A configuration of Spark on a job's command line."""
-    return [f"--conf={key}={value}" for key, value in conf.items()]
+SOON_OVER = [f"--conf={key}={value}" for key, value in SHORT_LIVED.items()]
 
 
-SOON_OVER = conf_arguments(SHORT_LIVED)
-
-
-def run(
-    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
-) -> None:
+def run(running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None) -> None:
     """Run a job to its end, or kill it with its JVM and workers as soon as ``until`` is true.
 
     What passes is waited out, as whoever runs a job would do.
     """
     given_up = 0
-    while code := _run(running, log, *arguments, until=until, **environment):
+    while code := _run(running, log, *arguments, until=until):
         given_up += 1
         assert given_up <= GIVEN_UP_MAX, log.read_text()[-4000:]
         assert is_passing(log.read_text()), f"exit code {code}: {log.read_text()[-4000:]}"
 
 
-def _run(
-    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
-) -> int:
+def _run(running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None) -> int:
     with log.open("ab") as said:
         started = subprocess.Popen(
             [*seglog_command(running.address, "spark"), *arguments, *SOON_OVER],
-            env=clean_environment(**environment),
+            env=clean_environment(),
             start_new_session=True,
             stdout=said,
             stderr=said,
