@@ -280,11 +280,11 @@ def daemon(directory: Path, *arguments: str, under: Sequence[str] = ()) -> Itera
 
 
 @contextmanager
-def kafka_daemon(directory: Path) -> Iterator[Daemon]:
-    """The same with a Kafka listener, whose port it also keeps when it is started again."""
-    listener = "listeners=PLAINTEXT://127.0.0.1:"
-    with daemon(directory, "--set", f"{listener}0") as running:
-        running.arguments = ("--set", f"{listener}{running.kafka_port}")
+def kafka_daemon(directory: Path, *settings: str) -> Iterator[Daemon]:
+    """The same with a Kafka listener, whose port it also keeps when it is started again, and more ``settings``."""
+    listener, more = "listeners=PLAINTEXT://127.0.0.1:", [flag for setting in settings for flag in ("--set", setting)]
+    with daemon(directory, "--set", f"{listener}0", *more) as running:
+        running.arguments = ("--set", f"{listener}{running.kafka_port}", *more)
         yield running
 
 

@@ -10,10 +10,8 @@ import functools
 import json
 import os
 import shutil
-import struct
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -22,8 +20,8 @@ from typing import Final
 
 from tests.foreign_programs import INSTALLED, AbsentError, installed, run, tools
 from tests.interop.client_programs import CLIENTS, steps_told
+from tests.interop.kafka_login_captures import Tap, api_of, frames
 from tests.interop.peer import JUDGE, Kafka, free_ports, kafka_script
-from tests.process.faults.links import Link
 from tests.processes import daemon
 from tests.support import REPOSITORY
 
@@ -181,24 +179,17 @@ _KINDS: Final[dict[str, tuple[Path, Callable[[Row, Path], None], Callable[[Path]
 # --- How each is run --------------------------------------------------------------------------------------------------
 
 
-class Proxy(Link):
-    """Keeps the highest version of each api that was asked for."""
+class Proxy(Tap):
+    """Knows the highest version of each api that was asked for."""
 
-    def __init__(self, behind: int) -> None:
-        self.asked: dict[int, int] = {}
-        self._seen: defaultdict[int, bytearray] = defaultdict(bytearray)
-        super().__init__(behind)
-
-    def passing(self, connection: int, data: bytes, *, is_reply: bool) -> bytes:
-        """Note the requests that have come whole."""
-        if not is_reply:
-            seen = self._seen[connection]
-            seen += data
-            while len(seen) >= 8 and len(seen) >= 4 + (size := int.from_bytes(seen[:4])):
-                api, version = struct.unpack(">hh", seen[4:8])
-                self.asked[api] = max(version, self.asked.get(api, 0))
-                del seen[: 4 + size]
-        return data
+    def told(self) -> dict[int, int]:
+        """By api key, since it was asked before."""
+        found: dict[int, int] = {}
+        for sent in self.sent:
+            for api, version in map(api_of, frames(sent)):
+                found[api] = max(version, found.get(api, 0))
+            sent.clear()
+        return found
 
 
 @contextmanager
@@ -226,10 +217,10 @@ def brokers(folder: Path) -> Iterator[dict[str, Proxy]]:
 def outcome_of(row: Row, proxy: Proxy) -> Outcome:
     """The steps of a row through a proxy. Raises AbsentError."""
     command, folder = command_of(row)
-    proxy.asked.clear()
+    proxy.told()
     topic = f"{row.library.strip('@').replace('/', '-')}-{row.version}-{os.urandom(3).hex()}".lower()
     steps = steps_told(command, folder, f"127.0.0.1:{proxy.port}", topic, row.library, " ".join(STEPS))
-    return Outcome(steps, dict(proxy.asked))
+    return Outcome(steps, proxy.told())
 
 
 # --- The page ---------------------------------------------------------------------------------------------------------

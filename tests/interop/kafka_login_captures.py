@@ -8,8 +8,8 @@ import json
 import struct
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -49,17 +49,7 @@ class Tap(Link):
         return data
 
 
-@contextmanager
-def tapped(port: int) -> Iterator[Tap]:
-    """A tap in front of a port."""
-    tap = Tap(port)
-    try:
-        yield tap
-    finally:
-        tap.close()
-
-
-def frames(sent: bytes) -> list[bytes]:
+def frames(sent: bytes | bytearray) -> list[bytes]:
     """What follows each length, of whole frames."""
     found = []
     while len(sent) >= 4:
@@ -78,7 +68,7 @@ def api_of(frame: bytes) -> tuple[int, int]:
 def login_of(sent: list[bytearray]) -> list[bytes]:
     """The frames of a first login, and the first behind it, if there is one."""
     for each in sent:
-        found = frames(bytes(each))
+        found = frames(each)
         tokens = [at for at, frame in enumerate(found) if api_of(frame)[0] == AUTHENTICATE]
         if tokens:
             return found[: tokens[-1] + 2]
@@ -103,7 +93,7 @@ def _login(name: str, mechanism: str, port: int) -> list[str]:
     if mechanism == "OAUTHBEARER":
         del told["PASSWORD"]
         told |= {"TOKEN": unsecured_token(sub="alice", iat=1, exp=4_000_000_000), "LIVES": str(_LONG_SECONDS)}
-    with tapped(port) as tap:
+    with closing(Tap(port)) as tap:
         assert client_steps(name, f"127.0.0.1:{tap.port}", "t", "login", **told) == {"login": ""}
         return [frame.hex() for frame in login_of(tap.sent)]
 

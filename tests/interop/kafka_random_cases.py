@@ -16,7 +16,7 @@ from tests.interop.kafka_random_differences import Place, unexplained
 from tests.interop.kafka_random_side import Side
 from tests.interop.kafka_wire import Plain
 from tests.interop.peer import Kafka, kafka_script
-from tests.processes import daemon
+from tests.processes import kafka_daemon
 
 ANSWERS: Final = Path(__file__).with_name("kafka_random_answers.json")
 
@@ -57,9 +57,8 @@ def kafka_side(folder: Path) -> Iterator[Side]:
 @contextmanager
 def our_side(folder: Path) -> Iterator[Side]:
     """A daemon of seglog whose data are below ``folder``."""
-    settings = ("listeners=PLAINTEXT://127.0.0.1:0", *SETTINGS)
     with (
-        daemon(folder / "seglog", *[flag for setting in settings for flag in ("--set", setting)]) as running,
+        kafka_daemon(folder / "seglog", *SETTINGS) as running,
         Side(running.kafka_port, str(running.directory)) as side,
     ):
         yield side

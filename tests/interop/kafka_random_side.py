@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, create_topics, replaced, settled, topic_ids
+from tests.interop.kafka_group_cases import await_coordinator
 from tests.interop.kafka_random import CHANGES, CHANGING, CLASSIC, CONSUMER, EMPTY, KEPT, MEMBERS, PREPARED, Ask, Step
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 
@@ -108,14 +109,11 @@ class Side:
         raise AssertionError("there are partitions without a leader")
 
     def _await_coordinator(self) -> None:
-        for _ in range(600):
-            self._ask("FindCoordinator", 6, {"key_type": 0, "coordinator_keys": ["g"]})
-            beat = self._ask("Heartbeat", 4, {"group_id": "g", "member_id": "m", "generation_id": 1})
-            made = self._ask("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 60_000})
-            if beat["error_code"] == 25 and not made["error_code"]:
-                return
+        await_coordinator(self._wire("control"))
+        while self._ask("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 60_000})[
+            "error_code"
+        ]:
             time.sleep(0.1)
-        raise AssertionError("there is no coordinator of groups")
 
     def _await_rebalance(self, group: str) -> None:
         """Return when a first member's request has begun a rebalance, which the others' requests are part of."""

@@ -1,26 +1,31 @@
-"""Writes ``kafka_metadata_VERSION.tar.gz`` and ``.json``: a directory of a real Kafka with its metadata log.
+"""Writes directories of a real Kafka with its metadata log, which begins with a snapshot and goes on behind it.
 
 ``python -m tests.interop.make_kafka_metadata`` makes those of 4.4.0 again; ``KAFKA_VERSION=4.3.1`` before it, that
-one's. The metadata log begins with a snapshot and goes on behind it; the JSON file has what Kafka said of each topic in
-the end: its id in hex, and the settings of its own.
+one's. Beside ``kafka_metadata_VERSION.tar.gz`` a JSON file has what Kafka said of each topic in the end: its id in hex,
+and the settings of its own. ``kafka_accounts.tar.gz`` has SCRAM users and ACLs: of the users one is changed and one is
+deleted behind the snapshot, and one of two ACLs.
 """
 
 import json
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.scram import salted
 from tests.interop.handover import produce
 from tests.interop.kafka_cases import create_topics, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, plain, request
-from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
+from tests.interop.peer import JUDGE, KAFKA_VERSION, Kafka, kafka_script
 
 FOLDER: Final = Path(__file__).parent.parent / "unit" / "broker" / "storage" / "directory"
 ARCHIVE: Final = FOLDER / f"kafka_metadata_{KAFKA_VERSION}.tar.gz"
 FACTS: Final = FOLDER / f"kafka_metadata_{KAFKA_VERSION}.json"
+ACCOUNTS: Final = FOLDER / "kafka_accounts.tar.gz"
 
 TOPICS: Final[dict[str, dict[str, str]]] = {
     "plain": {},
@@ -105,21 +110,106 @@ def write(kafka: Kafka) -> dict[str, dict[str, Plain]]:
         return {name: {"id": found, "config": settings(wire, name)} for name, found in topic_ids(wire).items()}
 
 
+# --- Users and ACLs ---------------------------------------------------------------------------------------------------
+
+SALT: Final = b"salt-of-sixteen-"
+ITERATIONS: Final = 4096
+
+PASSWORDS: Final = {
+    ("alice", "SCRAM-SHA-256"): "changed later",
+    ("alice", "SCRAM-SHA-512"): "first of alice",
+    ("Jürgen 😀", "SCRAM-SHA-256"): "pa\u0308ss",
+    ("late", "SCRAM-SHA-512"): "behind the snapshot",
+}
+"""The passwords of the accounts in the end."""
+
+_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+_AUTHORIZER: Final = (
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:ANONYMOUS",
+)
+
+
+def put_user(wire: Wire, name: str, mechanism: str, password: str) -> None:
+    """Give a user a credential."""
+    key = salted(mechanism, password.encode(), SALT, ITERATIONS).hex()
+    _alter_users(wire, upsertions=[
+        {
+            "name": name, "mechanism": _NUMBERS[mechanism], "iterations": ITERATIONS, "salt": SALT.hex(),
+            "salted_password": key,
+        }
+    ])  # fmt: skip
+
+
+def delete_user(wire: Wire, name: str, mechanism: str) -> None:
+    """Delete a user's credential."""
+    _alter_users(wire, deletions=[{"name": name, "mechanism": _NUMBERS[mechanism]}])
+
+
+def _alter_users(wire: Wire, **changes: list[Plain]) -> None:
+    answer = plain(wire.ask(request("AlterUserScramCredentials", {"deletions": [], "upsertions": [], **changes}), 0))
+    assert not any(each["error_code"] for each in answer["results"]), answer
+
+
+def acl(wire: Wire, topic: str, *, deletes: bool = False) -> None:
+    """Let alice read a topic, or no more."""
+    facts = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
+    if deletes:
+        wanted: dict[str, Plain] = {
+            "resource_type_filter": 2, "resource_name_filter": topic, "pattern_type_filter": 3,
+            "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
+        }  # fmt: skip
+        answer = plain(wire.ask(request("DeleteAcls", {"filters": [wanted]}), 3))
+        assert answer["filter_results"][0]["matching_acls"], answer
+        return
+    created = {"resource_type": 2, "resource_name": topic, "resource_pattern_type": 3, **facts}
+    answer = plain(wire.ask(request("CreateAcls", {"creations": [created]}), 3))
+    assert not answer["results"][0]["error_code"], answer
+
+
+def write_users(kafka: Kafka) -> None:
+    """Fill the directory of a Kafka that does not run."""
+    with kafka.running(*_AUTHORIZER, "metadata.log.max.record.bytes.between.snapshots=1"), Wire(kafka.port) as wire:
+        put_user(wire, "alice", "SCRAM-SHA-256", "first of alice")
+        put_user(wire, "alice", "SCRAM-SHA-512", "first of alice")
+        put_user(wire, "Jürgen 😀", "SCRAM-SHA-256", "pa\u0308ss")
+        put_user(wire, "gone", "SCRAM-SHA-256", "gone")
+        acl(wire, "a")
+        acl(wire, "b")
+    with kafka.running(*_AUTHORIZER), Wire(kafka.port) as wire:
+        put_user(wire, "alice", "SCRAM-SHA-256", "changed later")
+        put_user(wire, "late", "SCRAM-SHA-512", "behind the snapshot")
+        delete_user(wire, "gone", "SCRAM-SHA-256")
+        acl(wire, "a", deletes=True)
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
 def _wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Nothing of deleted topics, and no index that is megabytes of zeros."""
     is_left_out = "-delete" in member.name or member.name.endswith(".deleted") or member.size > 1 << 20
     return None if is_left_out else member
 
 
-def main() -> None:
-    """Write both files."""
+@contextmanager
+def _packed(archive: Path) -> Iterator[Kafka]:
+    """A Kafka whose directory is filled in the block, and put into the archive behind it."""
     with tempfile.TemporaryDirectory() as folder:
         kafka = Kafka(kafka_script(), Path(folder) / "kafka")
         kafka.data.mkdir()
-        facts = write(kafka)
-        FACTS.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        with tarfile.open(ARCHIVE, "w:gz") as archive:
-            archive.add(kafka.directory, arcname="logs", filter=_wanted)
+        yield kafka
+        with tarfile.open(archive, "w:gz") as packed:
+            packed.add(kafka.directory, arcname="logs", filter=_wanted)
+
+
+def main() -> None:
+    """Write all files."""
+    with _packed(ARCHIVE) as kafka:
+        FACTS.write_text(json.dumps(write(kafka), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    if KAFKA_VERSION == JUDGE:
+        with _packed(ACCOUNTS) as kafka:
+            write_users(kafka)
 
 
 if __name__ == "__main__":

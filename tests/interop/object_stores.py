@@ -9,10 +9,10 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.foreign_programs import installed, run, skipped_where_absent, tools
 from tests.process.faults.links import Link
@@ -30,49 +30,11 @@ AZURE_KEY: Final = base64.b64encode(b"what-nobody-is-to-see").decode()
 _WAITS: Final = 300
 
 
-def gateway_program() -> Path:
-    """The program, built once. Skips the test where there is no Go, or it cannot be had."""
+class Gateway(NamedTuple):
+    """A server with one bucket, ``backups``, whose files are in a folder."""
 
-    def make(folder: Path) -> None:
-        run("go", "install", GATEWAY, GOBIN=str(folder), GOTOOLCHAIN="local")
-
-    with skipped_where_absent("versitygw"):
-        tools("go")
-        return installed("versitygw", [Path(__file__)], make) / "versitygw"
-
-
-class Gateway:
-    """A server with one bucket, ``backups``; it can be killed and started again."""
-
-    def __init__(self, program: Path, folder: Path) -> None:
-        self.port = free_port()
-        self.objects = folder / "objects" / "backups"
-        self.objects.mkdir(parents=True)
-        (folder / "metadata").mkdir()
-        given = ["--port", f"127.0.0.1:{self.port}", "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"]
-        self._command = [str(program), *given, "posix", "--sidecar", f"{folder}/metadata", f"{folder}/objects"]
-        self._output = folder / "output"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start, and return when it answers."""
-        with self._output.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-            )
-        for _ in range(_WAITS):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            assert self._process.poll() is None, self._output.read_text()
-            time.sleep(0.05)
-        raise AssertionError("the gateway never answered")
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    port: int
+    objects: Path
 
     def sizes(self) -> dict[str, int]:
         """Of all files that the gateway keeps of the bucket, parts of uploads too, by their paths."""
@@ -82,46 +44,58 @@ class Gateway:
 
 @contextmanager
 def gateway(folder: Path) -> Iterator[Gateway]:
-    """A running gateway, with its files in ``folder``."""
-    running = Gateway(gateway_program(), folder)
-    running.start()
-    try:
-        yield running
-    finally:
-        running.kill()
+    """A running gateway, with its files in ``folder``. Skips the test where there is no Go, or it cannot be had."""
+
+    def make(home: Path) -> None:
+        run("go", "install", GATEWAY, GOBIN=str(home), GOTOOLCHAIN="local")
+
+    with skipped_where_absent("versitygw"):
+        tools("go")
+        program = installed("versitygw", [Path(__file__)], make) / "versitygw"
+    found = Gateway(free_port(), folder / "objects" / "backups")
+    found.objects.mkdir(parents=True)
+    (folder / "metadata").mkdir()
+    given = ["--port", f"127.0.0.1:{found.port}", "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"]
+    command = [str(program), *given, "posix", "--sidecar", f"{folder}/metadata", f"{folder}/objects"]
+    with _running(command, folder, lambda: socket.create_connection(("127.0.0.1", found.port)).close()):
+        yield found
 
 
 @contextmanager
 def azurite(folder: Path) -> Iterator[int]:
     """A running Azurite with an empty container, ``backups``; its port on this machine."""
+
+    def make(home: Path) -> None:
+        run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", AZURITE, cwd=home)
+
     with skipped_where_absent("azurite"):
         tools("node", "npm")
-        home = installed("azurite", [Path(__file__)], _install_azurite)
+        home = installed("azurite", [Path(__file__)], make)
     port = free_port()
     given = ["--location", str(folder), "--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
+    command = [str(home / "node_modules" / ".bin" / "azurite-blob"), *given]
+    with _running(command, folder, lambda: _make_container(port), AZURITE_ACCOUNTS=f"{AZURE_ACCOUNT}:{AZURE_KEY}"):
+        yield port
+
+
+@contextmanager
+def _running(command: list[str], folder: Path, look: Callable[[], None], **environment: str) -> Iterator[None]:
+    """A server, from when ``look`` raises no OSError; gone afterwards."""
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
-            [str(home / "node_modules" / ".bin" / "azurite-blob"), *given],
-            env=os.environ | {"AZURITE_ACCOUNTS": f"{AZURE_ACCOUNT}:{AZURE_KEY}"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            command, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:
         for _ in range(_WAITS):
             with suppress(OSError):
-                _make_container(port)
+                look()
                 break
             assert process.poll() is None, (folder / "output").read_text()
             time.sleep(0.1)
-        yield port
+        yield
     finally:
         process.kill()
         process.wait()
-
-
-def _install_azurite(folder: Path) -> None:
-    run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", AZURITE, cwd=folder)
 
 
 def _make_container(port: int) -> None:
@@ -172,13 +146,3 @@ class CuttingLink(Link):
                 self.cuts += 1
                 return b""
         return b"" if self._is_down else data
-
-
-@contextmanager
-def cutting_link(port: int) -> Iterator[CuttingLink]:
-    """A link to a port, which passes everything on until it is told to cut."""
-    link = CuttingLink(port)
-    try:
-        yield link
-    finally:
-        link.close()

@@ -10,7 +10,7 @@ Needs Java, and the shared folder's script, which has Kafka's jars brought by Ma
 import re
 import subprocess
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -108,59 +108,41 @@ def files_of(directory: Path) -> list[Path]:
 # --- What happened ----------------------------------------------------------------------------------------------------
 
 
-class Sent(NamedTuple):
-    value: str | None
-    key: str | None
-    timestamp: int
-    headers: dict[str, str | None]
-
-
-def _records(seed: int, count: int = 500) -> Iterator[Sent]:
+def _produce(client: seglog.Client, topic: str, codec: str, first: int, count: int = 300) -> None:
     """Plain and odd ones: times go back and forth, some are none; null keys, null and empty values, headers."""
-    for number in range(seed, seed + count):
-        timestamp = -1 if number % 50 == 7 else _START + 1000 * number - (90_000 if number % 9 == 0 else 0)
-        value = None if number % 40 == 3 else f"value {number} " * (number % 30)
-        headers = {"number": str(number), "nothing": None} if number % 30 == 5 else {}
-        yield Sent(value, None if number % 5 == 0 else f"key {number % 37}", timestamp, headers)
-
-
-def _produce(client: seglog.Client, topic: str, records: Iterable[Sent], codec: str) -> None:
     with client.producer(topic, compression=codec, batch_bytes=1_500, linger_ms=0.5) as producer:
-        for sent in records:
-            producer.send(sent.value, key=sent.key, timestamp=sent.timestamp, headers=sent.headers)
+        for number in range(first, first + count):
+            producer.send(
+                None if number % 40 == 3 else f"value {number} " * (number % 30),
+                key=None if number % 5 == 0 else f"key {number % 37}",
+                timestamp=-1 if number % 50 == 7 else _START + 1000 * number - (90_000 if number % 9 == 0 else 0),
+                headers={"number": str(number), "nothing": None} if number % 30 == 5 else {},
+            )
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A log directory after a life: written to, stopped, killed, recovered, and stopped."""
-    data = tmp_path / "data"
-    with daemon(data) as running:
+    with daemon(tmp_path / "data") as running:
         with seglog.connect(running.address) as client:
             for codec in CODECS:
                 client.create_topic(codec, 2, _CONFIG)
-                _produce(client, codec, _records(0), codec)
             client.create_topic("mixed", 1, _CONFIG)
-            client.create_topic("timeless", 1, _CONFIG)
             client.create_topic("append-time", 1, _CONFIG | {"message.timestamp.type": "LogAppendTime"})
-            for number, codec in enumerate(CODECS):
-                _produce(client, "mixed", _records(100 * number, 100), codec)
-                _produce(client, "append-time", _records(0, 60), codec)
-            _produce(client, "timeless", (sent._replace(timestamp=-1) for sent in _records(0)), "none")
-        assert running.stop() == 0
-        running.start()
-        with seglog.connect(running.address) as client:
-            for codec in CODECS:
-                _produce(client, codec, _records(500, 100), codec)
-                producer = client.producer(codec, compression=codec, ack="none", batch_bytes=6_000, linger_ms=0)
-                for sent in _records(600, 200):
-                    producer.send(sent.value, key=sent.key, timestamp=sent.timestamp)
-            running.kill()
-        running.start()
-        with seglog.connect(running.address) as client:
-            for codec in CODECS:
-                _produce(client, codec, _records(1000, 100), codec)
-        assert running.stop() == 0
-    return data
+        for turn in range(3):
+            with seglog.connect(running.address) as client:
+                for codec in CODECS:
+                    for topic in (codec, "mixed", "append-time"):
+                        _produce(client, topic, codec, 300 * turn)
+                if turn == 1:
+                    producer = client.producer("none", ack="none", batch_bytes=6_000, linger_ms=0)
+                    for _ in range(1000):
+                        producer.send(b"x" * 100)
+                    running.kill()
+            assert turn == 1 or running.stop() == 0
+            if turn < 2:
+                running.start()
+    return tmp_path / "data"
 
 
 # --- The judgement ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Kafka's `kafka-consumer-groups` against the Kafka listener, and a tool that reads as a member of a group."""
+"""Kafka's `kafka-consumer-groups` against the Kafka listener."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 import seglog
 from tests.interop.group_members import CONFLUENT, GROUP, members, wait_until
 from tests.interop.kafka_tools import Tools
-from tests.processes import daemon
+from tests.processes import kafka_daemon
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -52,9 +52,7 @@ class Groups:
 
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[Groups]:
-    settings = ("listeners=PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.delay.ms=0")
-    given = [argument for setting in settings for argument in ("--set", setting)]
-    with daemon(tmp_path / "data", *given) as broker:
+    with kafka_daemon(tmp_path / "data", "group.initial.rebalance.delay.ms=0") as broker:
         with seglog.connect(broker.address) as own:
             own.create_topic(TOPIC, 2, config={"retention.ms": -1})
             with own.producer(TOPIC) as producer:
@@ -107,13 +105,3 @@ def test_a_group_is_listed_described_reset_and_deleted(
     assert "was successful" in groups.told("--group", GROUP, "--delete")
     assert groups.rows("--list") == []
     assert groups.committed() == {0: None, 1: None}
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_tool_that_reads_is_a_member_of_a_group(groups: Groups, protocol: str) -> None:
-    reading = ("--topic", TOPIC, "--group", GROUP, "--command-property", f"group.protocol={protocol}")
-    ending = ("--from-beginning", "--max-messages", "10", "--timeout-ms", "60000")
-    told = groups.tools.run("console-consumer", arguments=(*reading, *ending))
-    assert told.count("value\n") == 10
-    assert groups.rows("--list", "--type") == [[GROUP, protocol.capitalize()]]
-    assert groups.committed() == {0: 5, 1: 5}

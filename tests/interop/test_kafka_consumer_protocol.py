@@ -19,7 +19,7 @@ from tests.interop.group_members import (
     members,
     wait_until,
 )
-from tests.processes import Daemon, daemon
+from tests.processes import Daemon, kafka_daemon
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -31,7 +31,6 @@ SESSION_MS: Final = 6000
 EVERYTHING: Final = {(TOPIC, number) for number in range(PARTITIONS)}
 
 SETTINGS: Final = (
-    "listeners=PLAINTEXT://127.0.0.1:0",
     f"group.consumer.session.timeout.ms={SESSION_MS}",
     "group.initial.rebalance.delay.ms=0",
     "group.consumer.heartbeat.interval.ms=500",
@@ -44,10 +43,7 @@ each_pair = pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Daemon]:
-    given = [argument for setting in SETTINGS for argument in ("--set", setting)]
-    with daemon(tmp_path / "data", *given) as running:
-        given[1] = f"listeners=PLAINTEXT://127.0.0.1:{running.kafka_port}"  # another start finds the same clients
-        running.arguments = tuple(given)
+    with kafka_daemon(tmp_path / "data", *SETTINGS) as running:
         yield running
         assert "Traceback" not in running.log_text()
         assert running.stop() == 0

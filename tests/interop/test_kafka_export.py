@@ -1,7 +1,8 @@
-"""What ``seglogd export-kafka`` writes, judged by real Kafkas: one node, three, and back.
+"""Directories that change hands between seglog and real Kafkas: by ``seglogd export-kafka``, and as they are.
 
-Records, look-ups by time and committed offsets are asked of both through the same protocol, and are equal; new
-idempotent producers lose nothing; Kafka's own ``dump-log`` has no complaint. SEGLOG_EXPORT_ROUNDS=40 writes more.
+Records, look-ups by time, committed offsets and configurations are asked of both through the same protocol, and are
+equal; new idempotent producers lose nothing; Kafka's own ``dump-log`` has no complaint. SEGLOG_EXPORT_ROUNDS=40 writes
+more.
 """
 
 import os
@@ -15,8 +16,12 @@ from typing import Any, Final
 
 import pytest
 
+from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_KEYS
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
+from seglog_broker.config.values import Double, Whole
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import Request, Response, messages
+from tests.interop import make_kafka_metadata
 from tests.interop.handover import (
     BASE_TIME,
     GROUP,
@@ -29,11 +34,14 @@ from tests.interop.handover import (
     seen,
     transaction,
 )
+from tests.interop.kafka_security_cases import make_users
+from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_wire import Plain, Wire
-from tests.interop.make_kafka_metadata import create, settings
-from tests.interop.peer import Kafka, kafka_script
+from tests.interop.make_kafka_metadata import alter, create, delete, settings
+from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
 from tests.interop.test_dump_log import dump
-from tests.processes import clean_environment, daemon, kafka_daemon, wait_until
+from tests.processes import clean_environment, daemon, kafka_daemon, seglog_json, wait_until
+from tests.soundness import assert_left_sound
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -55,6 +63,7 @@ TOPICS: Final[dict[str, dict[str, str]]] = {
     "kept": {"retention.bytes": "-1"},
 }
 _KEPT: Final = {"retention.ms": "-1"}
+_FEW: Final = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1")
 _QUIET: Final = ("log.cleaner.enable=false", "log.retention.check.interval.ms=86400000")
 """No retention nor compaction: what is compared would depend on when it is asked."""
 
@@ -107,9 +116,19 @@ def export(source: Path, to: Path, *arguments: str) -> str:
 
 @contextmanager
 def kafka_on(kafka: Kafka, *more: str, killed: bool = False) -> Iterator[Wire]:
-    voter = f"controller.quorum.voters=1@127.0.0.1:{kafka.port + 1}"
-    with kafka.running(voter, *_QUIET, *more, killed=killed), Wire(kafka.port) as wire:
+    with kafka.running(*_QUIET, *more, killed=killed), Wire(kafka.port) as wire:
         yield wire
+
+
+def voter(kafka: Kafka) -> str:
+    """What a Kafka is told of the directory of an export."""
+    return f"controller.quorum.voters=1@127.0.0.1:{kafka.port + 1}"
+
+
+def new_kafka(folder: Path) -> Kafka:
+    kafka = Kafka(kafka_script(), folder)
+    kafka.data.mkdir()
+    return kafka
 
 
 def seglog_has(directory: Path, *, killed: bool) -> dict[str, Any]:
@@ -150,25 +169,23 @@ def assert_same(kafkas: dict[str, Any], ours: dict[str, Any]) -> None:
         assert [(his, mine) for his, mine in pairs if his not in (mine, (-1, -1))] == [], name
 
 
-def files_of(directory: Path) -> list[Path]:
+def files_of(directory: Path, pattern: str = "[!_]*-*/*") -> list[Path]:
     """What ``dump-log`` is to read of a log directory; the values of internal topics break its lines."""
     kinds = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
-    return sorted(path for path in directory.glob("[!_]*-*/*") if path.suffix in kinds)
+    return sorted(path for path in directory.glob(pattern) if path.suffix in kinds)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_kafka_serves_an_export_seglog_takes_it_back_and_exports_it_again(tmp_path: Path, *, killed: bool) -> None:
-    script = kafka_script()
     ours = seglog_has(tmp_path / "data", killed=killed)
-    kafka = Kafka(script, tmp_path / "kafka")
-    kafka.data.mkdir()
+    kafka = new_kafka(tmp_path / "kafka")
     told = export(tmp_path / "data", kafka.directory)
     assert "changed: topic small: segment.bytes is 1048576 instead of 6000" in told
     if not killed:
         files = files_of(kafka.directory)
         for first in range(0, len(files), _DUMPED_AT_ONCE):
-            assert dump(script, files[first : first + _DUMPED_AT_ONCE], with_gaps=True).complaints == []
-    with kafka_on(kafka, killed=killed) as wire:
+            assert dump(kafka_script(), files[first : first + _DUMPED_AT_ONCE], with_gaps=True).complaints == []
+    with kafka_on(kafka, voter(kafka), killed=killed) as wire:
         assert_same(seen(wire, TIMES), ours)
         for name, config in TOPICS.items():
             expected = _KEPT | config | ({"segment.bytes": "1048576"} if "segment.bytes" in config else {})
@@ -182,10 +199,9 @@ def test_kafka_serves_an_export_seglog_takes_it_back_and_exports_it_again(tmp_pa
             lose_nothing(wire, "back in seglog")
             again = seen(wire, TIMES)
         assert running.stop() == 0
-    second = Kafka(script, tmp_path / "again")
-    second.data.mkdir()
+    second = new_kafka(tmp_path / "again")
     export(kafka.directory, second.directory)
-    with kafka_on(second) as wire:
+    with kafka_on(second, voter(second)) as wire:
         assert_same(seen(wire, TIMES), again)
         lose_nothing(wire, "with the second Kafka")
 
@@ -262,11 +278,8 @@ def test_three_brokers_start_with_an_export(tmp_path: Path) -> None:
 
 def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path) -> None:
     """As in a Kafka that is started again: its coordinator has the transaction, and ends it when its time is over."""
-    script = kafka_script()
-    first = Kafka(script, tmp_path / "first")
-    first.data.mkdir()
-    few = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=3")
-    with first.running(*_QUIET, *few), Wire(first.port) as wire:
+    first = new_kafka(tmp_path / "first")
+    with kafka_on(first, _FEW[0], "transaction.state.log.num.partitions=3") as wire:
         create(wire, {"ledger": _KEPT})
         transaction(wire, "done", "committed", committed=True)
         begin_transaction(wire, "open", "never ended", timeout_ms=30_000)  # seglog finds it open after a slow stop, too
@@ -275,10 +288,9 @@ def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path)
             _, end, stable, _ = fetched(wire, "ledger", 0)
             assert stable < end
         assert running.stop() == 0
-    second = Kafka(script, tmp_path / "second")
-    second.data.mkdir()
+    second = new_kafka(tmp_path / "second")
     export(first.directory, second.directory)
-    with kafka_on(second, "transaction.abort.timed.out.transaction.cleanup.interval.ms=500") as wire:
+    with kafka_on(second, voter(second), "transaction.abort.timed.out.transaction.cleanup.interval.ms=500") as wire:
         wait_until(lambda: fetched(wire, "ledger", 0)[1] == fetched(wire, "ledger", 0)[2], "the end of a transaction")
         records, _, _, aborted = fetched(wire, "ledger", 0, isolation=1)
         assert len(aborted) == 1
@@ -286,3 +298,181 @@ def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path)
         transaction(wire, "open", "the next of the same producer", committed=True)
     with kafka_daemon(second.directory) as running, Wire(running.kafka_port) as wire:
         assert fetched(wire, "ledger", 0, isolation=1)[3] == aborted
+
+
+# --- Accounts and settings of an export -------------------------------------------------------------------------------
+
+_BROKER, _GROUP = 4, 32
+"""Kinds of resources, as clients number them."""
+
+_DYNAMIC_BROKER, _ALL_BROKERS, _STATIC_BROKER, _OF_GROUP = 2, 3, 4, 8
+"""Where a value comes from, as DescribeConfigs says."""
+
+FILE: Final = {"log.retention.hours": "5", "num.partitions": "3", "log.segment.bytes": "64MiB"}
+OF_BROKER: Final = {"log.flush.interval.ms": "12345"}
+AT_RUN_TIME: Final = {
+    "": {"log.retention.bytes": "77777777", "log.cleaner.min.cleanable.ratio": "0.25"},
+    "1": {**OF_BROKER, "log.retention.check.interval.ms": "300001"},
+}
+OF_GROUPS: Final = {
+    "readers": {"consumer.session.timeout.ms": "50000"},
+    "grüße": {"consumer.heartbeat.interval.ms": "5001"},
+}
+
+
+def at_edges(*, most: bool) -> dict[str, str]:
+    """Of every number that a topic can set, the least value or the largest."""
+    found = {}
+    for name, key in TOPIC_KEYS.items():
+        if isinstance(key.kind, Double):
+            found[name] = str(float(most))
+        elif isinstance(key.kind, Whole):
+            largest = (1 << (key.kind.bits - 1)) - 1 if key.kind.maximum is None else key.kind.maximum
+            least = -largest - 1 if key.kind.minimum is None else key.kind.minimum
+            found[name] = str(largest if most else least)
+    return found
+
+
+EDGES: Final = {
+    "least": at_edges(most=False) | {"min.compaction.lag.ms": "0"},
+    "most": at_edges(most=True),
+    "words": {
+        "cleanup.policy": "compact,delete",
+        "compression.type": "zstd",
+        "message.timestamp.type": "LogAppendTime",
+        "leader.replication.throttled.replicas": "*",
+        "follower.replication.throttled.replicas": "0:1,1:1",
+        "unclean.leader.election.enable": "true",
+        "retention.ms": "-1",
+    },
+}
+
+
+def described(wire: Wire, kind: int, name: str, *sources: int) -> dict[str, str]:
+    """The settings of a resource that come from one of ``sources``."""
+    asked = {"resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]}
+    answer = ask(wire, "DescribeConfigs", asked, 4, "results", 0, "error_code")
+    return {item["name"]: item["value"] for item in answer["results"][0]["configs"] if item["config_source"] in sources}
+
+
+def accounts(wire: Wire) -> list[Any]:
+    """Who can log in, how, and by how many iterations."""
+    return sorted(
+        (each["user"], sorted((info["mechanism"], info["iterations"]) for info in each["credential_infos"]))
+        for each in ask(wire, "DescribeUserScramCredentials", {"users": None}, 0, "error_code")["results"]
+    )
+
+
+@contextmanager
+def kafka_of_export(kafka: Kafka) -> Iterator[Wire]:
+    """A Kafka with the ``server.properties`` of an export, but for its ports."""
+    text = (kafka.directory / "server.properties").read_text(encoding="iso-8859-1")
+    assert "node.id=1\n" in text
+    assert f"log.dirs={kafka.directory}\n" in text
+    mine = text.replace("localhost:9092", kafka.address).replace("localhost:9093", f"127.0.0.1:{kafka.port + 1}")
+    lines = [line for line in mine.splitlines() if not line.startswith("#")]
+    with kafka.running(*lines), Wire(kafka.port) as wire:
+        yield wire
+
+
+def test_a_kafka_has_the_accounts_and_all_settings_of_an_export(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    file = tmp_path / "broker.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in FILE.items()) + "seglog.handles.max=99\n")
+    listening = daemon_settings(("PLAINTEXT", "SASL_PLAINTEXT"))
+    with daemon(data, "--config", str(file), *listening) as running:
+        make_users(running.kafka_port)
+        with Wire(running.kafka_port) as wire:
+            create(wire, EDGES)
+            for broker, changes in AT_RUN_TIME.items():
+                alter(wire, _BROKER, broker, *((key, 0, value) for key, value in changes.items()))
+            for group, changes in OF_GROUPS.items():
+                alter(wire, _GROUP, group, *((key, 0, value) for key, value in changes.items()))
+            produce(wire, "words", batch_of("kept", 5))
+            commit(wire, {"words": 3, "most": 0})
+            ours, users = seen(wire), accounts(wire)
+        assert running.stop() == 0
+    kafka = new_kafka(tmp_path / "kafka")
+    told = export(data, kafka.directory, "--config", str(file))
+    assert f"changed: topic least: segment.bytes is {SEGMENT_BYTES_MIN_KAFKA} instead of 1024, the least" in told
+    assert "changed: topic most: min.insync.replicas is 1 instead of 2147483647" in told
+    assert "changed: broker 1: log.retention.check.interval.ms=300001 is left out, Kafka sets it in its file" in told
+    assert "changed: accounts go along, but the listeners in server.properties ask for none" in told
+    with kafka_of_export(kafka) as wire:
+        assert seen(wire) == ours
+        expected = {
+            "least": EDGES["least"] | {"segment.bytes": str(SEGMENT_BYTES_MIN_KAFKA)},
+            "most": EDGES["most"] | {"min.insync.replicas": "1"},
+            "words": EDGES["words"],
+        }
+        for of_topic in expected.values() if KAFKA_VERSION == "4.3.1" else ():  # which does not know the key
+            of_topic.pop("max.decompressed.message.bytes", None)
+        assert {name: settings(wire, name) for name in EDGES} == expected
+        # Kafka itself sets min.insync.replicas for all brokers when it starts with eligible leader replicas.
+        assert described(wire, _BROKER, "", _ALL_BROKERS) == AT_RUN_TIME[""] | {"min.insync.replicas": "1"}
+        assert described(wire, _BROKER, "1", _DYNAMIC_BROKER) == OF_BROKER
+        assert {name: described(wire, _GROUP, name, _OF_GROUP) for name in OF_GROUPS} == OF_GROUPS
+        of_file = described(wire, _BROKER, "1", _STATIC_BROKER)
+        assert of_file["log.retention.ms"] == "18000000"
+        assert of_file["num.partitions"] == "3"
+        assert of_file["log.segment.bytes"] == str(64 << 20)
+        assert accounts(wire) == users
+
+
+# --- As it is ---------------------------------------------------------------------------------------------------------
+
+HANDED: Final = {
+    name: config | _KEPT for name, config in make_kafka_metadata.TOPICS.items() if name not in ("again", "gone")
+}
+
+
+def change(wire: Wire, who: str, turn: int) -> None:
+    """Append to each topic, and commit."""
+    for topic in (*HANDED, *CODECS):
+        codec = Codec[topic.removeprefix("codec-").upper()] if topic in CODECS else Codec.NONE
+        produce(wire, topic, batch_of(f"{who} {turn}", 6, codec))
+    commit(wire, dict.fromkeys((*HANDED, "ledger"), turn + 1))
+    for number, committed in enumerate((True, False, True)):
+        transaction(wire, f"{who}-{number}", f"transaction {turn} of {who}", committed=committed)
+
+
+def test_a_directory_goes_to_seglog_and_back_twice_and_stays_equal(tmp_path: Path) -> None:
+    """Kafka's metadata log stays in it, so nothing is exported; the second time Kafka is killed."""
+    kafka = new_kafka(tmp_path / "kafka")
+    topics = HANDED | dict.fromkeys((*CODECS, "ledger", "gone"), _KEPT)
+    with kafka_on(kafka, *_FEW) as wire:
+        create(wire, topics)
+        change(wire, "kafka", 0)
+        theirs = seen(wire)
+        configs = {name: settings(wire, name) for name in topics}
+    assert_left_sound(kafka.directory)
+    assert len(theirs["ledger-0"]["committed records"][-1]) == 1, "there is an aborted transaction"
+    for turn in (1, 2):
+        with kafka_daemon(kafka.directory) as running:
+            with Wire(running.kafka_port) as wire:
+                assert seen(wire) == theirs
+                for name, config in configs.items():
+                    ours = settings(wire, name)
+                    expected = {key.removeprefix("internal."): value for key, value in config.items()}
+                    assert ours == KEPT_FOR_EVER | expected, name
+                assert seglog_json(running.address, "ping")["problems"] == []
+                change(wire, "seglog", turn)
+                mine = seen(wire)
+            assert running.stop() == 0
+        if turn == 2:
+            return
+        ledgers = [path for path in files_of(kafka.directory, "ledger-*/*") if path.suffix != ".txnindex"]
+        assert dump(kafka_script(), ledgers).complaints == []
+        with kafka_on(kafka, *_FEW, killed=True) as wire:
+            assert seen(wire) == mine
+            assert {name: settings(wire, name) for name in topics} == configs
+            change(wire, "kafka", turn)
+            create(wire, {"late": _KEPT})
+            produce(wire, "late", batch_of("late", 6))
+            delete(wire, "gone")
+            topics = {name: config for name, config in topics.items() if name != "gone"} | {"late": {}}
+            alter(wire, 2, "changed", ("retention.ms", 0, "777777777777"), ("segment.ms", 1, None))
+            alter(wire, 2, "plain", ("max.message.bytes", 0, "77777"))
+            theirs = seen(wire)
+            configs = {name: settings(wire, name) for name in topics}
+        assert_left_sound(kafka.directory)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +21,9 @@ from tests.interop.object_stores import (
     AZURE_ACCOUNT,
     AZURE_KEY,
     SECRET_KEY,
+    CuttingLink,
     Gateway,
     azurite,
-    cutting_link,
     gateway,
 )
 from tests.processes import clean_environment
@@ -109,7 +109,7 @@ def test_files_of_any_size_are_put_read_listed_and_deleted(destination: Destinat
 
 def test_a_connection_that_breaks_in_an_upload_is_made_again(server: Gateway) -> None:
     content = os.urandom(LONG)
-    with cutting_link(server.port) as link:
+    with closing(CuttingLink(server.port)) as link:
         destination = _opened(link.port, "cut")
         for after in (1_000, PART_BYTES // 2, 3 * PART_BYTES):
             link.cut(after, stays_down=False)
@@ -122,7 +122,7 @@ def test_a_connection_that_breaks_in_an_upload_is_made_again(server: Gateway) ->
 
 def test_a_store_that_is_gone_in_the_middle_of_an_upload_is_a_sentence_and_no_half_file(server: Gateway) -> None:
     content = os.urandom(LONG)
-    with cutting_link(server.port) as link:
+    with closing(CuttingLink(server.port)) as link:
         destination = _opened(link.port, "gone", retry_seconds=1)
         link.cut(2 * PART_BYTES, stays_down=True)
         with pytest.raises(
@@ -143,7 +143,7 @@ def test_a_store_that_is_gone_in_the_middle_of_an_upload_is_a_sentence_and_no_ha
 def test_a_store_that_is_gone_in_the_middle_of_a_download_never_gives_a_short_file(server: Gateway) -> None:
     content = os.urandom(3 * LONG)
     _opened(server.port, "down").put("files/a", [content])
-    with cutting_link(server.port) as link:
+    with closing(CuttingLink(server.port)) as link:
         destination = _opened(link.port, "down", retry_seconds=1)
         chunks = destination.read("files/a")
         got = len(next(chunks))

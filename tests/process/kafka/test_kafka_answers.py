@@ -11,18 +11,14 @@ from tests.interop import kafka_transaction_cases as cases
 from tests.interop import kafka_transaction_differences as transactions
 from tests.interop.kafka_cases import as_json, kept, unexpected
 from tests.interop.peer import KAFKA_VERSION
-from tests.processes import daemon
-
-
-def flags(*settings: str) -> list[str]:
-    return [flag for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *settings) for flag in ("--set", setting)]
+from tests.processes import kafka_daemon
 
 
 def test_answers_about_groups_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:
     expected = kept(kafka_group_cases.ANSWERS)
     assert list(expected) == [case.title for case in kafka_group_cases.CASES]
     assert expected.keys() > groups.DIFFERENCES.keys()
-    with daemon(tmp_path / "data", *flags(*kafka_group_cases.SETTINGS)) as running:
+    with kafka_daemon(tmp_path / "data", *kafka_group_cases.SETTINGS) as running:
         answered = kafka_group_cases.answers(running.kafka_port)
         assert unexpected(answered, expected, groups.DIFFERENCES, groups.differences) == []
 
@@ -39,7 +35,7 @@ def test_answers_about_transactions_are_kafkas_but_for_the_differences_in_the_ta
         ("data", cases.SETTINGS, cases.STORIES),
         ("expiring", cases.EXPIRING_SETTINGS, cases.EXPIRING),
     ):
-        with daemon(tmp_path / name, *flags(*settings)) as running:
+        with kafka_daemon(tmp_path / name, *settings) as running:
             found |= cases.answers(running.kafka_port, stories)
     assert found == expected
 

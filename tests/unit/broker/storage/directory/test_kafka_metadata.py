@@ -31,7 +31,7 @@ from seglog_protocol.kafka import messages, read_message
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
 from seglog_protocol.steps import finished
-from tests.interop.make_kafka_accounts import ITERATIONS, PASSWORDS, SALT
+from tests.interop.make_kafka_metadata import ITERATIONS, PASSWORDS, SALT
 from tests.logs import ManualClock, batch, read_all
 from tests.support import each_case
 from tests.unit.broker.security.exchanges import plain
@@ -348,7 +348,7 @@ def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None
     assert read_kafka_metadata(fs, _DATA).topic_ids == {}
 
 
-# --- Accounts and ACLs, of tests/interop/make_kafka_accounts.py -------------------------------------------------------
+# --- Accounts and ACLs, of tests/interop/make_kafka_metadata.py -------------------------------------------------------
 
 _ACCEPTED: Final = "seglog.acls.not.enforced=true"
 
