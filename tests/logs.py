@@ -199,8 +199,7 @@ def read_around(log: PartitionLog) -> list[Record]:
 
 def batches_of(fs: FileSystem, segment: Segment) -> list[LocatedBatch]:
     """Every batch of a segment's ``.log``, checksums verified; fails where the bytes are no batch."""
-    file = fs.open(segment.log_path)
-    try:
+    with fs.open(segment.log_path) as file:
         verifier = BatchVerifier(file, segment.size)
         found, position = [], 0
         while position < segment.size:
@@ -213,8 +212,6 @@ def batches_of(fs: FileSystem, segment: Segment) -> list[LocatedBatch]:
             found.append(located)
             position = located.end
         return found
-    finally:
-        file.close()
 
 
 def install_cleaned(fs: FileSystem, log: PartitionLog, result: CleaningResult) -> None:
@@ -231,23 +228,20 @@ def install_cleaned(fs: FileSystem, log: PartitionLog, result: CleaningResult) -
 
 def flip_bit(fs: FileSystem, path: str, position: int, bit: int = 0) -> None:
     """What a cosmic ray does to a file."""
-    file = fs.open(path, writable=True)
-    file.pwritev([bytes([file.pread(1, position)[0] ^ 1 << bit])], position)
-    file.close()
+    with fs.open(path, writable=True) as file:
+        file.pwritev([bytes([file.pread(1, position)[0] ^ 1 << bit])], position)
 
 
 def add_bytes(fs: FileSystem, path: str, data: bytes) -> None:
     """Write behind the end of a file."""
-    file = fs.open(path, create=True)
-    file.pwritev([data], file.size())
-    file.close()
+    with fs.open(path, create=True) as file:
+        file.pwritev([data], file.size())
 
 
 def cut_file(fs: FileSystem, path: str, size: int) -> None:
     """Cut a file to ``size`` bytes, or take that many off its end when it is negative."""
-    file = fs.open(path, writable=True)
-    file.truncate(size if size >= 0 else file.size() + size)
-    file.close()
+    with fs.open(path, writable=True) as file:
+        file.truncate(size if size >= 0 else file.size() + size)
 
 
 def contents(fs: FileSystem) -> dict[str, bytes]:

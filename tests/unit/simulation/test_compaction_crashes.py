@@ -153,8 +153,7 @@ def _swapped(lost: int | None) -> tuple[forgetful.ForgetfulFileSystem, Written]:
     written: Written = {}
     for number in range(12):
         record = (b"key %d" % (number if number % 3 else 0), b"%d" % number)
-        view = memoryview(bytearray(encode_batch([(_NOW, *record, ())])))
-        written[append_one(log, view).base_offset] = record
+        written[append_one(log, encode_batch([(_NOW, *record, ())])).base_offset] = record
         if number % 3 == 2:
             log.roller.roll(log.log_end_offset, RollReason.SIZE)
     log.flusher.flush()
@@ -162,9 +161,7 @@ def _swapped(lost: int | None) -> tuple[forgetful.ForgetfulFileSystem, Written]:
     [group] = clean(fs, job, Throttle(None, time.monotonic, time.sleep)).groups
     assert group.sources == (0, 3, 6, 9)
     log.cleaning.note_compacted(12)
-    state = log.state_file.prepare()
-    assert state is not None
-    state.run()
+    save_state(log)
     swap = SegmentSwap(fs, log.directory, group.sources)
     swap.promote()
     log.cleaning.install_cleaned(swap, group.damaged)

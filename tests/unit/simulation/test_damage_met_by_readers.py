@@ -186,11 +186,10 @@ def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) ->
         size = len(written.files[path])
         start = chance.randrange(size) if chance.random() < 0.5 else min(size - 1, position + chance.randrange(30))
         length = min(size - start, chance.choice([1, 1, 2, 8, 60, 200]))
-        file = fs.open(path, writable=True)
-        before = file.pread(length, start)
-        after = chance.randbytes(length) if chance.random() < 0.7 else bytes(length)
-        file.pwritev([after], start)
-        file.close()
+        with fs.open(path, writable=True) as file:
+            before = file.pread(length, start)
+            after = chance.randbytes(length) if chance.random() < 0.7 else bytes(length)
+            file.pwritev([after], start)
         changed = {start + i for i in range(length) if before[i] != after[i]}
         for of, at, first, behind in written.places:
             length_ = struct.unpack(">i", written.files[of][at + 8 : at + 12])[0] + 12

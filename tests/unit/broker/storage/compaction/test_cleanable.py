@@ -1,7 +1,6 @@
 """Cleanable segments, and whether a round is due: Kafka's rules, and one of seglog."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -46,33 +45,26 @@ SEGMENTS = [Piece(0), Piece(10), Piece(20), Piece(30)]
 """The last one is active; the log ends at 40."""
 
 
-def facts_of(
-    pieces: Pieces,
-) -> tuple[Sequence[int], Callable[[int, int], int], Callable[[int], int], Callable[[int], int]]:
-    """The first arguments of ``find_cleanable``."""
-    return (
+def look(
+    *,
+    segments: Iterable[Piece] = SEGMENTS,
+    config: TopicConfig | None = None,
+    log_start: int = 0,
+    log_end: int = 40,
+    stable: int | None = None,
+    checkpoint: int | None = None,
+    tombstones_due: int | None = None,
+) -> Cleanable:
+    pieces = segments if isinstance(segments, Pieces) else Pieces(segments)
+    return find_cleanable(
         pieces.bases,
         pieces.size_between,
         lambda number: int(pieces[number].largest_timestamp),
         lambda number: int(pieces[number].first_timestamp),
-    )
-
-
-def look(
-    *,
-    segments: list[Piece] = SEGMENTS,
-    config: TopicConfig | None = None,
-    log_start: int = 0,
-    stable: int = 40,
-    checkpoint: int | None = None,
-    tombstones_due: int | None = None,
-) -> Cleanable:
-    return find_cleanable(
-        *facts_of(Pieces(segments)),
         config or TopicConfig(cleanup_policy=("compact",)),
         log_start_offset=log_start,
-        log_end_offset=40,
-        last_stable_offset=stable,
+        log_end_offset=log_end,
+        last_stable_offset=log_end if stable is None else stable,
         checkpoint=checkpoint,
         tombstones_due_ms=tombstones_due,
         now_ms=NOW,
@@ -150,19 +142,9 @@ def test_a_tombstone_that_has_outlived_its_time_makes_a_round_due_in_a_quiet_log
 
 def test_of_very_many_segments_only_those_that_a_lag_asks_for_are_looked_into() -> None:
     pieces = Pieces(Piece(number * 10) for number in range(1000))
-    look_at = partial(
-        find_cleanable,
-        *facts_of(pieces),
-        log_start_offset=0,
-        log_end_offset=10_000,
-        last_stable_offset=10_000,
-        checkpoint=9000,
-        tombstones_due_ms=None,
-        now_ms=NOW,
-    )
-    found = look_at(TopicConfig(cleanup_policy=("compact",)))
+    found = look(segments=pieces, log_end=10_000, checkpoint=9000)
     assert (found.clean_bytes, found.dirty_bytes, pieces.looked_into) == (90_000, 9_900, [])
-    look_at(TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000))
+    look(segments=pieces, config=_LAG, log_end=10_000, checkpoint=9000)
     assert pieces.looked_into == list(range(900, 999))
 
 
@@ -177,16 +159,7 @@ def test_clean_and_dirty_together_are_what_lies_below_the_bound(
 ) -> None:
     segments = [Piece(number * 10, size, NOW if number in young else NOW - HOUR) for number, size in enumerate(sizes)]
     config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=lag)
-    found = find_cleanable(
-        *facts_of(Pieces(segments)),
-        config,
-        log_start_offset=0,
-        log_end_offset=len(sizes) * 10,
-        last_stable_offset=len(sizes) * 10,
-        checkpoint=checkpoint,
-        tombstones_due_ms=None,
-        now_ms=NOW,
-    )
+    found = look(segments=segments, config=config, log_end=len(sizes) * 10, checkpoint=checkpoint)
     below = [piece for piece in segments if piece.base_offset < found.until_offset]
     straddling = [p for p in below if p.base_offset < found.first_dirty_offset < p.base_offset + 10]
     clean_bytes = sum(p.size for p in below if p.base_offset < found.first_dirty_offset)

@@ -447,9 +447,8 @@ def _known(log: Log, spoilt: bytes) -> None:
 
 
 def _no_header(log: Log, spoilt: bytes) -> None:
-    file = log.fs.open(log.path(1), writable=True)
-    file.pwritev([b"\xff" * HEADER_SIZE], read_file(log.fs, log.path(1)).index(spoilt))
-    file.close()
+    with log.fs.open(log.path(1), writable=True) as file:
+        file.pwritev([b"\xff" * HEADER_SIZE], read_file(log.fs, log.path(1)).index(spoilt))
 
 
 @each_case(
@@ -496,9 +495,8 @@ def test_a_wrong_offset_under_a_right_checksum_is_damage_and_nothing_else_is() -
     log.roll([bytes(batch) for batch in batches])
     _roll(log, b"end")
     rewrite_offset_and_epoch(batches[1], 0, 3, 0)
-    file = log.fs.open(log.path(0), writable=True)
-    file.pwritev([batches[1]], len(batches[0]))
-    file.close()
+    with log.fs.open(log.path(0), writable=True) as file:
+        file.pwritev([batches[1]], len(batches[0]))
     result = log.clean()
     assert [(hole.start_offset, hole.end_offset) for hole in result.groups[0].damaged] == [(1, 2)]
     log.damaged[0] = list(result.groups[0].damaged)

@@ -1,6 +1,5 @@
 """One contract, two file systems: the storage engine's assumptions hold on the real one and on the forgetful disk."""
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ import pytest
 from seglog_broker.storage.io.filesystem import (
     BUFFERS_PER_WRITE,
     Buffer,
-    File,
     FileSystem,
     PosixFileSystem,
     parent,
@@ -34,7 +32,7 @@ class Place(NamedTuple):
         return f"{self.root}/{name}"
 
     def put(self, name: str, content: bytes) -> str:
-        with opened(self.fs, self.at(name), create=True) as file:
+        with self.fs.open(self.at(name), create=True) as file:
             file.truncate(0)
             write_all(file, [content], 0)
         return self.at(name)
@@ -51,15 +49,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         assert fs.open_files == []
 
 
-@contextlib.contextmanager
-def opened(fs: FileSystem, path: str, *, create: bool = False, writable: bool = False) -> Iterator[File]:
-    file = fs.open(path, create=create, writable=writable)
-    try:
-        yield file
-    finally:
-        file.close()
-
-
 def code_of(attempt: Callable[[], object]) -> int | None:
     with pytest.raises(OSError) as caught:
         attempt()
@@ -67,19 +56,19 @@ def code_of(attempt: Callable[[], object]) -> int | None:
 
 
 def test_a_created_file_is_empty_and_one_that_is_there_keeps_its_content(place: Place) -> None:
-    with opened(place.fs, place.at("f"), create=True) as file:
+    with place.fs.open(place.at("f"), create=True) as file:
         assert (file.path, file.size()) == (place.at("f"), 0)
         assert file.pwritev([b"abc"], 0) == 3
         assert file.pread(3, 0) == b"abc"
-    with opened(place.fs, place.at("f"), create=True) as file:
+    with place.fs.open(place.at("f"), create=True) as file:
         assert file.pread(7, 0) == b"abc"
-    with opened(place.fs, place.at("f")) as file:
+    with place.fs.open(place.at("f")) as file:
         assert code_of(lambda: file.pwritev([b"x"], 0)) == errno.EBADF
         with pytest.raises(OSError):
             file.truncate(0)
         file.fdatasync()
     place.fs.sync_directory(place.root)
-    with opened(place.fs, place.at("f"), writable=True) as file:
+    with place.fs.open(place.at("f"), writable=True) as file:
         file.pwritev([b"X"], 1)
     assert read_file(place.fs, place.at("f")) == b"aXc"
     found = place.fs.stat(place.at("f"))
@@ -117,7 +106,7 @@ def test_a_file_is_no_directory(place: Place) -> None:
 
 
 def test_pread_is_short_only_at_the_end(place: Place) -> None:
-    with opened(place.fs, place.put("f", b"0123456789")) as file:
+    with place.fs.open(place.put("f", b"0123456789")) as file:
         assert file.pread(4, 3) == b"3456"
         assert file.pread(4, 8) == b"89"
         assert file.pread(4, 10) == b""
@@ -127,7 +116,7 @@ def test_pread_is_short_only_at_the_end(place: Place) -> None:
 
 
 def test_pwritev_writes_its_buffers_one_after_the_other_and_pads_a_gap_with_zeros(place: Place) -> None:
-    with opened(place.fs, place.at("f"), create=True) as file:
+    with place.fs.open(place.at("f"), create=True) as file:
         assert file.pwritev([b"ab", bytearray(b"c"), memoryview(b"xdex")[1:3], b""], 2) == 5
         assert file.pread(99, 0) == b"\0\0abcde"
         assert file.pwritev([b"Z"], 3) == 1
@@ -136,7 +125,7 @@ def test_pwritev_writes_its_buffers_one_after_the_other_and_pads_a_gap_with_zero
 
 
 def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
-    with opened(place.fs, place.put("f", b"abcdef"), writable=True) as file:
+    with place.fs.open(place.put("f", b"abcdef"), writable=True) as file:
         file.truncate(3)
         assert (file.size(), file.pread(9, 0)) == (3, b"abc")
         file.truncate(5)
@@ -160,7 +149,7 @@ def test_a_closed_file_refuses_everything_but_another_close(place: Place) -> Non
 
 def test_rename_replaces_in_one_step_and_open_files_go_on(place: Place) -> None:
     old, new = place.put("old", b"moved"), place.put("new", b"replaced")
-    with opened(place.fs, old, writable=True) as moved, opened(place.fs, new) as replaced:
+    with place.fs.open(old, writable=True) as moved, place.fs.open(new) as replaced:
         place.fs.rename(old, new)
         assert place.fs.list_directory(place.root) == ["new"]
         moved.pwritev([b"M"], 0)
@@ -175,7 +164,7 @@ def test_a_directory_moves_with_everything_in_it(place: Place) -> None:
     place.fs.rename(path, path)
     place.fs.rename(old, old)
     assert read_file(place.fs, path) == b"abc", "a rename to itself changes nothing"
-    with opened(place.fs, path, writable=True) as file:
+    with place.fs.open(path, writable=True) as file:
         place.fs.rename(old, new)
         file.pwritev([b"d"], 3)
     assert not place.fs.exists(old)
@@ -211,7 +200,7 @@ def test_rename_refuses_what_would_lose_a_directory(place: Place) -> None:
 
 def test_an_unlinked_file_is_gone_by_name_and_there_for_who_has_it_open(place: Place) -> None:
     path = place.put("f", b"abc")
-    with opened(place.fs, path, writable=True) as file:
+    with place.fs.open(path, writable=True) as file:
         place.fs.unlink(path)
         assert not place.fs.exists(path)
         place.put("f", b"another")
@@ -233,7 +222,7 @@ def test_the_time_of_change_can_be_set_and_nothing_else_changes(place: Place) ->
         place.fs.set_mtime(path, mtime_ms)
         assert place.fs.stat(path)[:3] == (3, mtime_ms, False)
     assert read_file(place.fs, path) == b"abc"
-    with opened(place.fs, path, writable=True) as file:
+    with place.fs.open(path, writable=True) as file:
         file.pwritev([b"d"], 3)
     assert read_file(place.fs, path) == b"abcd"
     assert code_of(lambda: place.fs.set_mtime(place.at("nothing"), 0)) == errno.ENOENT
@@ -274,7 +263,7 @@ def test_a_map_shows_the_first_bytes_and_later_writes_cannot_be_written_and_outl
     assert bytes(mapped.data[:]) == b"abcd"
     with pytest.raises(TypeError):
         mapped.data[0:1] = b"X"  # type: ignore[index]
-    with opened(place.fs, path, writable=True) as file:
+    with place.fs.open(path, writable=True) as file:
         file.pwritev([b"XYZ"], 3)
         place.fs.unlink(path)
         assert bytes(mapped.data[:]) == b"abcX"
@@ -310,7 +299,7 @@ def test_a_hold_is_let_go_of_once_and_can_be_taken_again(place: Place) -> None:
 
 def test_how_bytes_come_into_memory_changes_none_of_them(place: Place) -> None:
     """What a system has in memory is its own affair; what it reads ends where the file does."""
-    with opened(place.fs, place.put("f", bytes(range(250)) * 2000)) as file:
+    with place.fs.open(place.put("f", bytes(range(250)) * 2000)) as file:
         assert isinstance(file.is_cached(0, 500_000), bool)
         assert isinstance(file.is_cached(499_999, 1), bool)
         file.no_readahead()
@@ -322,13 +311,13 @@ def test_how_bytes_come_into_memory_changes_none_of_them(place: Place) -> None:
 
 
 def test_a_write_of_more_buffers_than_the_kernel_takes_is_short(place: Place) -> None:
-    with opened(place.fs, place.at("f"), create=True) as file:
+    with place.fs.open(place.at("f"), create=True) as file:
         assert file.pwritev([b"ab"] * (BUFFERS_PER_WRITE + 1), 0) == 2 * BUFFERS_PER_WRITE
 
 
 def test_write_all_writes_any_number_of_buffers_with_empty_ones_between(place: Place) -> None:
     buffers = [b"", *(number.to_bytes(2) for number in range(3000)), b"", *[b""] * 3000, b"end"]
-    with opened(place.fs, place.at("f"), create=True) as file:
+    with place.fs.open(place.at("f"), create=True) as file:
         assert write_all(file, buffers, 5) == 6003
         assert file.pread(9999, 5) == b"".join(buffers)
 
@@ -338,7 +327,7 @@ def test_write_all_goes_on_after_short_counts(count: int) -> None:
     fs = forgetful.ForgetfulFileSystem()
     fs.inject(forgetful.Fault("pwritev", short=count, sticky=True))
     buffers: list[Buffer] = [b"ab", b"", memoryview(b"cdef"), bytearray(b"g")]
-    with opened(fs, "f", create=True) as file:
+    with fs.open("f", create=True) as file:
         assert write_all(file, buffers, 3) == 7
     assert fs.snapshot() == {"/f": b"\0\0\0abcdefg"}
     assert len(fs.operations) == 1 + -(-7 // count)
@@ -347,7 +336,7 @@ def test_write_all_goes_on_after_short_counts(count: int) -> None:
 def test_write_all_ends_on_a_disk_that_takes_nothing_or_is_full() -> None:
     fs = forgetful.ForgetfulFileSystem()
     fs.inject(forgetful.Fault("pwritev", short=0, sticky=True))
-    with opened(fs, "f", create=True) as file:
+    with fs.open("f", create=True) as file:
         assert code_of(lambda: write_all(file, [b"abc"], 0)) == errno.EIO
         assert write_all(file, [b""], 0) == 0
         fs.heal()

@@ -35,27 +35,20 @@ def seen(fs: FileSystem) -> dict[str, tuple[int, bytes, bytes]]:
             mapped = fs.map(path, len(content))
             assert bytes(mapped.data[: len(content)]) == content
             mapped.close()
-            file = fs.open(path)
-            middle = file.pread(3, len(content) // 2)
-            file.close()
+            with fs.open(path) as file:
+                middle = file.pread(3, len(content) // 2)
         found[path] = fs.stat(path).size, content, middle
     return found
 
 
 def write(fs: FileSystem, path: str, position: int, size: int, *, create: bool) -> None:
-    file = fs.open(path, create=create, writable=True)
-    try:
+    with fs.open(path, create=create, writable=True) as file:
         file.pwritev([b"w" * size, b"W"], position)
-    finally:
-        file.close()
 
 
 def cut(fs: FileSystem, path: str, size: int) -> None:
-    file = fs.open(path, writable=True)
-    try:
+    with fs.open(path, writable=True) as file:
         file.truncate(size)
-    finally:
-        file.close()
 
 
 paths = st.sampled_from(PATHS)
@@ -135,9 +128,8 @@ def test_syncs_reach_the_disk() -> None:
     fs = disk()
     overlay = Overlay(fs)
     fs.inject(Fault("fdatasync", "/d/a", errno.EIO))
-    file = overlay.open("/d/a")
-    assert [error and error.errno for error in overlay.sync_files([file])] == [errno.EIO]
-    file.close()
+    with overlay.open("/d/a") as file:
+        assert [error and error.errno for error in overlay.sync_files([file])] == [errno.EIO]
     fs.operations.clear()
     assert overlay.sync_directories(["/d"]) == [None]
     overlay.sync_directory("/d")

@@ -533,17 +533,13 @@ def test_a_time_lookup_goes_around_damage() -> None:
 # --- Shortening -------------------------------------------------------------------------------------------------------
 
 
-@each_case("offset", [0, 5, 10, 15, 29, 30])
-def test_records_before_an_offset_are_gone_at_once(offset: int) -> None:
+def test_records_before_an_offset_are_gone_at_once() -> None:
     disk = _filled(30)
     with pytest.raises(OffsetOutOfRangeError):
         disk.log.truncate_before(31)
-    assert disk.log.log_start_offset == 0
-    assert disk.log.truncate_before(offset) == offset
-    assert disk.log.truncate_before(0) == offset, "a lower target is a success that changes nothing"
-    for log in (disk.log, disk.reopen(log_start=offset)):
-        assert log.log_start_offset == offset
-        assert [record.offset for record in logs.read_all(log)] == list(range(offset, 30))
+    for target, start in ((0, 0), (5, 5), (10, 10), (15, 15), (0, 15), (29, 29), (30, 30)):
+        assert disk.log.truncate_before(target) == start == disk.log.log_start_offset, "a lower target changes nothing"
+        assert [record.offset for record in logs.read_all(disk.log)] == list(range(start, 30))
 
 
 # --- Making a partition -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OffsetOutOfRangeError, StorageError
 from tests.logs import DIRECTORY, LogOnDisk, bases_of, batch_of_size, contents, flip_bit, read_all, read_around, verify
-from tests.unit.broker.storage.steps import checkpoint, take_oldest
+from tests.unit.broker.storage.steps import checkpoint, save_state, take_oldest
 
 DAY = 86_400_000
 
@@ -269,9 +269,7 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
         disk = a_log(retention_ms=1000)
         disk.log.flusher.flush()
         doomed = disk.log.truncation.drop_oldest(3)
-        state = disk.log.state_file.prepare()
-        assert state is not None
-        state.run()
+        save_state(disk.log)
         found: list[ForgetfulFileSystem] = []
         fs, policy = disk.double, RANDOM(seed)
         fs.on_operation = lambda _, fs=fs, policy=policy, found=found: found.append(fs.found_after(policy))

@@ -9,7 +9,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import StorageError
-from tests.logs import DIRECTORY, LogOnDisk, bases_of, contents, read_all, verify
+from tests.logs import DIRECTORY, LogOnDisk, bases_of, contents, cut_file, read_all, verify
 from tests.support import each_case
 from tests.unit.broker.storage.steps import save_state
 
@@ -159,13 +159,9 @@ def test_estimates_after_a_crash_are_in_order() -> None:
 def test_a_first_append_that_a_power_cut_took_away_does_not_age_the_next_one() -> None:
     disk = a_log()
     disk.append(b"a")
-    write = disk.log.state_file.prepare()
-    assert write is not None
-    write.run()
+    save_state(disk.log)
     disk.log.release()
-    cut = disk.fs.open(f"{DIRECTORY}/{0:020d}.log", writable=True)
-    cut.truncate(0)
-    cut.close()
+    cut_file(disk.fs, f"{DIRECTORY}/{0:020d}.log", 0)
     disk.set_time(disk.clock.now + DAY)
     disk._open(clean=False)
     assert disk.log.state.first_append_ms is None

@@ -207,15 +207,6 @@ def test_a_snapshot_for_which_there_is_no_room_is_left_out() -> None:
     assert partition.files == [9]
 
 
-def test_snapshots_before_the_first_segment_and_above_the_logs_end_are_removed() -> None:
-    partition = Partition(*counting(9), bases=[4, 6])
-    partition.log_start = 5
-    for offset in (2, 4, 6, 10):
-        partition.put(offset)
-    assert partition.load().snapshot == 6
-    assert partition.files == [4, 6, 9]
-
-
 def test_a_producer_whose_batches_have_all_expired_is_known_after_a_crash() -> None:
     """The producer may not have got its last reply, and may send that batch again."""
     others = [ReplayedBatch(data(2, number, at=number)) for number in range(4, 9)]
