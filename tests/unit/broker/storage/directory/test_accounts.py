@@ -1,4 +1,4 @@
-"""``seglog-accounts.json``: what is written is read back, after any crash; what is not understood is refused."""
+"""``seglog-accounts.json`` and ``seglog-configs.json``: what is written is read back; others are refused."""
 
 import errno
 import json
@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
+from seglog_broker.config.group_config import GROUP_KEYS
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,
@@ -21,15 +23,26 @@ from seglog_broker.storage.directory.accounts import (
     decode_accounts,
     for_password,
 )
+from seglog_broker.storage.directory.dynamic_configs import (
+    decode_dynamic_configs,
+    encode_dynamic_configs,
+    read_dynamic_configs,
+)
+from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
-from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
+from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, PolicyViolationError
 from seglog_protocol.scram import HASHES, salted
 from seglog_protocol.steps import finished
 from tests.support import REPOSITORY, each_case, examples
 from tests.unit.broker.storage.directory.directories import opened as open_directory
 
 PATH: Final = "/data/seglog-accounts.json"
+CONFIGS: Final = "/data/seglog-configs.json"
+OLD: Final = DynamicConfig({ALL_BROKERS: {"num.partitions": "3"}})
+NEW: Final = OLD.with_broker("1", {"log.retention.ms": "-1", "log.cleanup.policy": "compact,delete"}).with_group(
+    "g", {"consumer.session.timeout.ms": "50000"}
+)
 KEYS: Final = {"sha256": 32, "sha512": 64}
 
 
@@ -202,39 +215,65 @@ def test_any_content_is_accounts_or_refused_with_a_sentence(content: bytes) -> N
 
 
 @each_case(
-    ("content", "why"),
+    ("path", "content", "why"),
     [
-        (b"", "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b"{}", "no version"),
-        (_file(version=2), "version 2 is not known"),
-        (_file(later={}), "'later', which is not known"),
-        (_file(secret="eA=="), "secret is too short"),
-        (_file(secret="?"), "not base64"),
-        (_file(secret=7), "not base64"),
-        (_file(accounts=[]), "no accounts"),
-        (_file(accounts={"": {}}), "it is empty"),
-        (_file(accounts={"a" * (NAME_CHARACTERS_MAX + 1): {}}), "256 characters"),
-        (_file(accounts={"a": {}}), "no credentials"),
-        (_file(accounts={"a": {"SCRAM-SHA-256": {}}}), "another form"),
-        (_account(iterations="4096"), "another form"),
-        (_account(iterations=True), "another form"),
-        (_account(iterations=0), "not positive"),
-        (_account(salt=b64encode(b"x" * 1025).decode()), "salt has more than 1,024 bytes"),
-        (_account(stored_key="eA=="), "does not have 32 bytes"),
-        (_account(more=1), "another form"),
-        (_account().replace(b"4096", b"4097"), "checksum"),
+        *(
+            (path, content, why)
+            for path in (PATH, CONFIGS)
+            for content, why in ((b"", "not JSON"), (b"[]", "not a JSON object"), (b"{}", "no version"))
+        ),
+        *(
+            (PATH, *row)
+            for row in (
+                (_file(version=2), "version 2 is not known"),
+                (_file(later={}), "'later', which is not known"),
+                (_file(secret="eA=="), "secret is too short"),
+                (_file(secret="?"), "not base64"),
+                (_file(secret=7), "not base64"),
+                (_file(accounts=[]), "no accounts"),
+                (_file(accounts={"": {}}), "it is empty"),
+                (_file(accounts={"a" * (NAME_CHARACTERS_MAX + 1): {}}), "256 characters"),
+                (_file(accounts={"a": {}}), "no credentials"),
+                (_file(accounts={"a": {"SCRAM-SHA-256": {}}}), "another form"),
+                (_account(iterations="4096"), "another form"),
+                (_account(iterations=True), "another form"),
+                (_account(iterations=0), "not positive"),
+                (_account(salt=b64encode(b"x" * 1025).decode()), "salt has more than 1,024 bytes"),
+                (_account(stored_key="eA=="), "does not have 32 bytes"),
+                (_account(more=1), "another form"),
+                (_account().replace(b"4096", b"4097"), "checksum"),
+            )
+        ),
+        *(
+            (CONFIGS, *row)
+            for row in (
+                (seal({"version": 2, "brokers": {}}), "version 2 is not known"),
+                (seal({"version": 1, "later": {}}), "'later', which is not known"),
+                (seal({"version": 1, "brokers": []}), "another form"),
+                (seal({"version": 1, "brokers": {"1": 7}}), "another form"),
+                (seal({"version": 1, "brokers": {"1": {"num.partitions": 7}}}), "not text"),
+                (seal({"version": 1, "brokers": {"x": {}}}), "'x' is not the number of a broker"),
+                (
+                    seal({"version": 1, "brokers": {"1": {"log.dir": "/x"}}}),
+                    "'log.dir' is not a key that can be set at run time",
+                ),
+                (seal({"version": 1, "brokers": {"1": {"num.partitions": "0"}}}), "must be a whole number from 1"),
+                (seal({"version": 1, "groups": {"g": {"share.session.timeout.ms": "1"}}}), "would have no effect"),
+                (seal({"version": 1, "groups": {"g": {"consumer.session.timeout.ms": "x"}}}), "must be a whole number"),
+                (encode_dynamic_configs(NEW).replace(b"-1", b"-2"), "checksum"),
+            )
+        ),
     ],
 )
-def test_a_file_that_is_not_understood_is_refused_and_stays(content: bytes, why: str) -> None:
+def test_a_file_that_is_not_understood_is_refused_and_stays(path: str, content: bytes, why: str) -> None:
     fs = disk()
-    fs.load({PATH: content})
+    fs.load({path: content})
     for _ in range(2):
         with pytest.raises(LogDirectoryError, match=why) as caught:
-            open_directory(fs)
-        assert PATH in caught.value.message
+            open_directory(fs).close()
+        assert path in caught.value.message
         assert "c2FsdA" not in caught.value.message
-        assert fs.snapshot()[PATH] == content
+        assert fs.snapshot()[path] == content
 
 
 @each_case("policy", [PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(5))])
@@ -272,3 +311,69 @@ def test_the_example_of_the_document_is_an_account_of_the_example_of_rfc_7677() 
     assert accounts["user"]["SCRAM-SHA-256"] == from_salted(
         "SCRAM-SHA-256", 4096, salt, salted("SCRAM-SHA-256", b"pencil", salt, 4096)
     )
+
+
+# --- Settings at run time ---------------------------------------------------------------------------------------------
+
+
+numbers = st.integers(1, 2**31 - 1).map(str)
+brokers = st.dictionaries(
+    st.sampled_from([ALL_BROKERS, "0", "1", "4711"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "num.partitions": numbers,
+            "log.retention.ms": numbers | st.just("-1"),
+            "seglog.log.level": st.sampled_from(["debug", "error"]),
+            "log.cleanup.policy": st.sampled_from(["", "compact", "compact,delete"]),
+            "advertised.listeners": st.just("PLAINTEXT://kafka.example:9092"),
+        },
+    ),
+)
+
+
+groups = st.dictionaries(st.text(), st.dictionaries(st.sampled_from(sorted(GROUP_KEYS)), numbers))
+
+
+@given(brokers, groups)
+def test_settings_that_are_written_are_read_back(
+    brokers: dict[str, dict[str, str]], groups: dict[str, dict[str, str]]
+) -> None:
+    kept, fs = DynamicConfig(brokers, groups), disk()
+    write_file_atomically(fs, CONFIGS, encode_dynamic_configs(kept))
+    assert read_dynamic_configs(fs, CONFIGS) == kept
+
+
+@settings(max_examples=examples(2000))
+@given(
+    st.binary(max_size=100)
+    | st.recursive(
+        st.none() | st.booleans() | st.text(max_size=9),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["version", "brokers", "1", "", "num.partitions", "x"]), inner | st.just(1), max_size=3
+            )
+        ),
+    ).map(lambda value: seal(value) if isinstance(value, dict) else json.dumps(value).encode())
+)
+def test_any_content_is_settings_or_refused_with_a_sentence(content: bytes) -> None:
+    found = DynamicConfig()
+    with suppress(ValueError, InvalidConfigError):
+        found = decode_dynamic_configs(content)
+    assert decode_dynamic_configs(encode_dynamic_configs(found)) == found
+
+
+def test_the_example_in_the_document_is_such_a_file() -> None:
+    page = (REPOSITORY / "docs" / "STORAGE.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```json\n(\{\"version\": 1, \"brokers\".*\n)```", page)
+    found = decode_dynamic_configs(example.encode())
+    assert encode_dynamic_configs(found).decode() == example
+    assert found.of_broker(ALL_BROKERS)
+
+
+def test_a_file_without_its_checksum_was_edited_by_hand_and_is_taken() -> None:
+    fs = disk()
+    assert read_dynamic_configs(fs, CONFIGS) == DynamicConfig(), "without a file there are none"
+    fs.load({CONFIGS: b'{"version": 1, "brokers": {"": {"num.partitions": "3"}}}'})
+    assert read_dynamic_configs(fs, CONFIGS) == OLD
