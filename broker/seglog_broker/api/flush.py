@@ -13,9 +13,7 @@ async def flush(table: PartitionTable, scheduler: Scheduler, request: FlushReque
     """Sync everything in these partitions, as an append at ack ``disk`` syncs earlier records."""
     results: list[FlushResult] = []
     waits: list[tuple[int, Partition, int]] = []
-    for number, item in enumerate(request.partitions):
-        if number % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
-            await scheduler.turn()
+    async for item in scheduler.spread(request.partitions, LOOKUPS_A_TURN):
         try:
             partition = table.partition(item.topic, item.partition)
         except SeglogError as error:
@@ -24,9 +22,7 @@ async def flush(table: PartitionTable, scheduler: Scheduler, request: FlushReque
         partition.want_durable()  # all before the first wait, so that they share a round
         waits.append((len(results), partition, partition.log.log_end_offset))
         results.append(FlushResult(item.topic, item.partition))
-    for done, (number, partition, end_offset) in enumerate(waits, start=1):
-        if done % LOOKUPS_A_TURN == 0:
-            await scheduler.turn()
+    async for number, partition, end_offset in scheduler.spread(waits, LOOKUPS_A_TURN):
         try:
             await wait_durable(partition, end_offset)
         except SeglogError as error:

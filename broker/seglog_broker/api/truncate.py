@@ -33,9 +33,7 @@ class TruncateService(Service):
         """Delete records before an offset; returns when the new log starts survive a power cut."""
         results: list[TruncateResult] = []
         moved: dict[Partition, None] = {}  # each once, however often it is named
-        for number, item in enumerate(request.partitions):
-            if number % TRUNCATIONS_A_TURN == TRUNCATIONS_A_TURN - 1:
-                await self._scheduler.turn()
+        async for item in self._scheduler.spread(request.partitions, TRUNCATIONS_A_TURN):
             try:
                 results.append(self._truncate_one(item))
                 moved[self._table.partition(item.topic, item.partition)] = None

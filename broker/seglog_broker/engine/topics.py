@@ -71,11 +71,9 @@ class TopicService(Service):
         known = self._directory.registry.topics
         unknown: list[errors.SeglogError] = []
         if request.names is not None:
-            for name in request.names:
-                if name not in known:
-                    unknown.append(self._table.unknown_topic(name))
-                    if len(unknown) % LOOKUPS_A_TURN == 0:
-                        await self._scheduler.turn()
+            absent = [name for name in request.names if name not in known]
+            async for name in self._scheduler.spread(absent, LOOKUPS_A_TURN):
+                unknown.append(self._table.unknown_topic(name))  # noqa: PERF401 - other tasks run in between
             names = sorted({name for name in request.names if name in known and name > request.after})
         else:
             names = sorted(name for name in known if name > request.after)
@@ -96,12 +94,10 @@ class TopicService(Service):
     async def _measure(self, topic: Topic) -> tuple[int, int]:
         """Segments and bytes of a topic, some of whose partitions are looked at in a turn of the loop."""
         segments = size = 0
-        for begin in range(0, topic.partitions, LOOKUPS_A_TURN):
-            if begin:
-                await self._scheduler.turn()
+        async for numbers in self._scheduler.parts(range(topic.partitions), LOOKUPS_A_TURN):
             logs = [
                 partition.log
-                for number in range(begin, min(topic.partitions, begin + LOOKUPS_A_TURN))
+                for number in numbers
                 if (partition := self._table.find_readable(topic.name, number)) is not None
             ]
             await self._scheduler.learn_sizes(logs)
@@ -145,13 +141,13 @@ class TopicService(Service):
         planned: dict[str, tuple[Topic, list[str]]] = {}
         failed: dict[str, errors.SeglogError] = {}
         names = TopicNames(() if for_broker else self._directory.registry.topics)
-        for number, request in enumerate(requests, start=1):
-            if number % LOOKUPS_A_TURN == 0:
-                await self._scheduler.turn()
+        async for request in self._scheduler.spread(requests, LOOKUPS_A_TURN):
             try:
                 if not for_broker:
                     self._check_name(request.topic, names)
-                planned[request.topic] = self._plan(request)
+                config, warnings = self._config.current.validate_topic_config(request.config)
+                count = self._config.current.num_partitions if request.partitions is None else request.partitions
+                planned[request.topic] = self._directory.topics.new_topic(request.topic, count, config), warnings
             except errors.SeglogError as error:
                 failed[request.topic] = errors.without_frames(error)
             else:
@@ -170,11 +166,6 @@ class TopicService(Service):
                 f"Topic '{name}' collides with existing topic: {other}", topic=name, other=other
             )
 
-    def _plan(self, request: messages.CreateTopicRequest) -> tuple[Topic, list[str]]:
-        config, warnings = self._config.current.validate_topic_config(request.config)
-        count = self._config.current.num_partitions if request.partitions is None else request.partitions
-        return self._directory.topics.new_topic(request.topic, count, config), warnings
-
     async def create(
         self, request: messages.CreateTopicRequest, *, for_broker: bool = False
     ) -> messages.CreateTopicReply:
@@ -192,12 +183,10 @@ class TopicService(Service):
             planned, failed = await self._plan_all(requests, for_broker=for_broker)
             if planned:
                 failed |= await self._create_planned([topic for topic, _ in planned.values()])
-        outcomes: list[messages.CreateTopicReply | errors.SeglogError] = []
-        for number, request in enumerate(requests, start=1):
-            if number % LOOKUPS_A_TURN == 0:
-                await self._scheduler.turn()
-            outcomes.append(failed.get(request.topic) or self._created(*planned[request.topic]))
-        return outcomes
+        return [
+            failed.get(request.topic) or self._created(*planned[request.topic])
+            async for request in self._scheduler.spread(requests, LOOKUPS_A_TURN)
+        ]
 
     def missing_topics(self, request: messages.AppendRequest) -> list[str]:
         """Topics of an append that do not exist and that it may create; none if creation is disabled."""
@@ -242,9 +231,7 @@ class TopicService(Service):
             return {}
         failed: dict[str, errors.SeglogError] = {}
         too_many = sys.maxsize  # partitions of one topic
-        for number, topic in enumerate(topics, start=1):
-            if number % LOOKUPS_A_TURN == 0:
-                await self._scheduler.turn()
+        async for topic in self._scheduler.spread(topics, LOOKUPS_A_TURN):
             if topic.partitions >= too_many:
                 failed[topic.name] = self._no_room(topic)
                 continue
@@ -368,10 +355,9 @@ class TopicService(Service):
             try:
                 with trio.CancelScope(shield=True):  # a topic is created as a whole, or not at all
                     await self._offload.maintenance(run)
-                    for key, partition_log in self._directory.topics.opening(creation):
+                    opening = self._directory.topics.opening(creation)
+                    async for key, partition_log in self._scheduler.spread(opening, LOGS_A_TURN):
                         made.append(self._table.partition_of(key, partition_log))
-                        if len(made) % LOGS_A_TURN == 0:
-                            await self._scheduler.turn()
             except OSError as failure:
                 error = failure
             finished = finish(error)
@@ -415,7 +401,10 @@ class TopicService(Service):
                     self._table.remove((partition.topic, partition.number))
                     partition.note_deleted()
                 with trio.CancelScope(shield=True):
-                    await self._release(keys)
+                    async for some in self._scheduler.parts(keys, DELETED_A_TURN):
+                        self._recoveries.forget(some)
+                        self._views.end(some, is_deleted=True)
+                        self._directory.topics.release(some)
                     self._deletions.forget(partitions)
                     deleted = await self._offload.maintenance(self._directory.topics.mark_for_deletion, topic)
             finally:
@@ -424,9 +413,8 @@ class TopicService(Service):
             log.info("topic_deleted", topic=topic.name)
             self._note_change(topic.name, True)
             with trio.CancelScope(shield=True):
-                for first in range(0, len(deleted), DELETED_A_TURN):
-                    self.remove_later(deleted[first : first + DELETED_A_TURN])
-                    await self._scheduler.turn()
+                async for paths in self._scheduler.parts(deleted, DELETED_A_TURN):
+                    self.remove_later(paths)
             if self._directory.topics.unrecorded:
                 await self._expiry.remove_now()
                 await self._record_deletions()
@@ -434,15 +422,6 @@ class TopicService(Service):
             await self._checkpoints.write()
         await self._expiry.remove_now()
         return messages.DeleteTopicReply(topic.name)
-
-    async def _release(self, keys: Sequence[tuple[str, int]]) -> None:
-        """Take the partitions of a deleted topic out of all that knows them, some in a turn of the loop."""
-        for first in range(0, len(keys), DELETED_A_TURN):
-            some = keys[first : first + DELETED_A_TURN]
-            self._recoveries.forget(some)
-            self._views.end(some, is_deleted=True)
-            self._directory.topics.release(some)
-            await self._scheduler.turn()
 
     async def record_deletions(self) -> None:
         """Write deletions to the registry for which the disk had no room; if there is still none, a later call does."""

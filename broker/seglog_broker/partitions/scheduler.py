@@ -4,10 +4,10 @@ Bytes that a request needs from the disk are first read in a thread; records of 
 and other tasks run between two steps. So no request blocks the loop, however large it is.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import trio
 
@@ -41,6 +41,30 @@ SIZES_AT_A_TIME: Final = 500
 """Files whose sizes are read at a time, in a thread."""
 
 AnswerT = TypeVar("AnswerT")
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(eq=False, repr=False)
+class Spread(Generic[ItemT]):
+    """Items with turns for other tasks between them. Unlike a generator, it can be left before its end."""
+
+    _turn: Callable[[], Awaitable[None]]
+    _items: Iterator[ItemT]
+    _at_once: int
+    _left: int
+    """Items before the next turn."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        for item in self._items:
+            if not self._left:
+                await self._turn()
+                self._left = self._at_once
+            self._left -= 1
+            return item
+        raise StopAsyncIteration
 
 
 @dataclass(eq=False, repr=False)
@@ -74,6 +98,14 @@ class Scheduler:
             return await in_turns_of(steps, self.turn)
         finally:
             steps.close()
+
+    def spread(self, items: Iterable[ItemT], at_once: int) -> "Spread[ItemT]":
+        """The items; other tasks run before each one whose number is a multiple of ``at_once``."""
+        return Spread(self.turn, iter(items), at_once, at_once - 1)
+
+    def parts(self, items: Sequence[ItemT], size: int) -> "Spread[Sequence[ItemT]]":
+        """The items, ``size`` of them at a time; other tasks run between two parts."""
+        return Spread(self.turn, (items[first : first + size] for first in range(0, len(items), size)), 1, 1)
 
     async def retry_after_cold_read(self, call: Callable[[], AnswerT]) -> AnswerT:
         """Return ``call()``. While it raises ColdReadError, do the read in a thread and call again.

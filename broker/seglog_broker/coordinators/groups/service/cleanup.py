@@ -60,9 +60,7 @@ class OffsetClamp(Service):
         Offsets of logs that are still being recovered are ``OffsetService.unsettled`` until ``run`` has compared them,
         and those that are set back until that is durable, so that a second crash does not bring them forward again.
         """
-        for number, group in enumerate(loaded, start=1):
-            if number % GROUPS_A_TURN == 0:
-                await self._scheduler.turn()
+        async for group in self._scheduler.spread(loaded, GROUPS_A_TURN):
             self._settle(group, loaded[group])
         if self._to_compare:
             self._more.set()
@@ -70,9 +68,7 @@ class OffsetClamp(Service):
     async def run(self, is_loading: Callable[[], bool]) -> None:
         """Compare what is unsettled, each partition as soon as it is recovered. Ends when all is loaded and settled."""
         while is_loading() or self._to_compare:
-            for number, group in enumerate(list(self._to_compare), start=1):
-                if number % GROUPS_A_TURN == 0:
-                    await self._scheduler.turn()
+            async for group in self._scheduler.spread(list(self._to_compare), GROUPS_A_TURN):
                 self._settle(group, self._to_compare.pop(group))
             await trio.sleep(RECOVERY_POLL_SECONDS)
         self._lines.end()
@@ -161,10 +157,8 @@ class OrphanedOffsets(Service):
     async def _clean(self, group: str) -> None:
         kept = self._offsets.committed.of(group)
         gone = [key for key, committed in kept.items() if self._offsets.is_gone(key[0], committed)]
-        for begin in range(0, len(gone), OFFSETS_A_WRITE):
-            if begin:
-                await self._scheduler.turn()
-            self._delete(group, gone[begin : begin + OFFSETS_A_WRITE])
+        async for some in self._scheduler.parts(gone, OFFSETS_A_WRITE):
+            self._delete(group, some)
         if gone:
             topics = sorted({topic for topic, _ in gone})
             reason = "the topic was deleted"

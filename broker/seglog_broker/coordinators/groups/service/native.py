@@ -83,7 +83,6 @@ class NativeGroups(Service):
                 protocol_type=request.protocol_type,
                 protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
                 may_skip_assignment=True,
-                reason=request.reason,
             ),
         )
         if result.error is not None:
@@ -118,7 +117,7 @@ class NativeGroups(Service):
         return messages.SyncGroupReply(result.assignment)
 
     async def _leave(self, request: messages.LeaveGroupRequest) -> messages.LeaveGroupReply:
-        members = [LeavingMember(item.member_id or "", item.instance_id, item.reason) for item in request.members]
+        members = [LeavingMember(item.member_id or "", item.instance_id) for item in request.members]
         results = await self._groups.leave(request.group, members)
         return messages.LeaveGroupReply(
             [messages.LeaveGroupResult(result.member_id, result.instance_id, result.error) for result in results]

@@ -20,7 +20,6 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     Retention,
 )
 from seglog_broker.coordinators.groups.group_memory import OFFSET_BYTES, PENDING_BYTES, Budget
-from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.service.transactional_offsets import TransactionalOffsets
@@ -90,28 +89,24 @@ class OffsetService(Service):
         """
         self._check_group(group)
         self._check_committer(group, committer, offsets, transaction)
-        results: list[SeglogError | None] = [None] * len(offsets)
+        results: list[SeglogError | None] = []
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
             if begin:
                 await self._scheduler.turn()
-            await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], transaction, results, begin)
+            results += await self._commit_some(group, offsets[begin : begin + OFFSETS_A_WRITE], transaction)
         return results
 
     async def _commit_some(
-        self,
-        group: str,
-        offsets: Sequence[OffsetToCommit],
-        transaction: ProducerIdAndEpoch | None,
-        results: list[SeglogError | None],
-        begin: int,
-    ) -> None:
-        """Store offsets from number ``begin`` on, as one append; errors of refused ones go into ``results``."""
+        self, group: str, offsets: Sequence[OffsetToCommit], transaction: ProducerIdAndEpoch | None
+    ) -> list[SeglogError | None]:
+        """As ``commit``, for offsets that are written as one append."""
+        results: list[SeglogError | None] = [None] * len(offsets)
         now = self._runtime.now()
         records: list[Encoded] = []
         stored: list[tuple[Key, CommittedOffset]] = []
         places: list[int] = []
         taken = 0  # bytes of those before it
-        for number, wanted in enumerate(offsets, start=begin):
+        for number, wanted in enumerate(offsets):
             try:
                 topic_id = self._check(group, wanted)
                 committed = CommittedOffset(
@@ -127,7 +122,7 @@ class OffsetService(Service):
             stored.append((key, committed))
             places.append(number)
         if not records:
-            return
+            return results
         self._under_way.update((group, key) for key, _ in stored)
         waiting: Waiting[None] = Waiting()
         keep: Callable[[SeglogError | None], None] = partial(self._keep, group, stored)
@@ -148,6 +143,7 @@ class OffsetService(Service):
         except SeglogError as error:
             for number in places:
                 results[number] = without_frames(error)
+        return results
 
     def _check_memory(
         self, group: str, key: Key, committed: CommittedOffset, transaction: ProducerIdAndEpoch | None, taken: int
@@ -186,17 +182,14 @@ class OffsetService(Service):
             check = known.check_commit(member_id, generation, instance_id, now, in_transaction=in_transaction)
             self._runtime.carry_out(group)
             if check is not None:
-                self._check_partitions(check, offsets)
+                for offset in offsets:
+                    with suppress(UnknownTopicError, UnknownPartitionError):  # the result for this one alone
+                        topic = self._table.topic_with(offset.topic, offset.partition)
+                        check(id_bytes(topic.id), offset.partition)
         elif committer.generation >= 0:
             raise IllegalGenerationError(
                 f"group {group} has no generation {committer.generation}: it has no members; join it again", group=group
             )
-
-    def _check_partitions(self, check: CommitCheck, offsets: Iterable[OffsetToCommit]) -> None:
-        for offset in offsets:
-            with suppress(UnknownTopicError, UnknownPartitionError):  # the result for this one alone
-                topic = self._table.topic_with(offset.topic, offset.partition)
-                check(id_bytes(topic.id), offset.partition)
 
     def _check(self, group: str, wanted: OffsetToCommit) -> str:
         """The id of the topic. Raises the error of an offset that cannot be committed."""
@@ -350,10 +343,7 @@ class OffsetService(Service):
 
     async def forget(self, group: str, keys: Sequence[Key]) -> None:
         """Forget offsets; return when that is durable. Raises CoordinatorNotAvailableError."""
-        for begin in range(0, len(keys), OFFSETS_A_WRITE):
-            if begin:
-                await self._scheduler.turn()
-            some = keys[begin : begin + OFFSETS_A_WRITE]
+        async for some in self._scheduler.parts(keys, OFFSETS_A_WRITE):
             waiting: Waiting[None] = Waiting()
             tombstones = [encode_tombstone(group, key) for key in some]
             self._topic.append(group, tombstones, partial(self._note_forgotten, group, some, waiting))

@@ -318,10 +318,8 @@ class GroupService:
                 errors[group] = without_frames(error)
 
         async with trio.open_nursery() as nursery:
-            for number, group in enumerate(dict.fromkeys(groups), start=1):
+            async for group in self._scheduler.spread(dict.fromkeys(groups), GROUPS_A_TURN):
                 nursery.start_soon(delete_one, group)
-                if number % GROUPS_A_TURN == 0:
-                    await self._scheduler.turn()
         return [errors.get(group) for group in groups]
 
     async def _delete(self, group: str) -> None:

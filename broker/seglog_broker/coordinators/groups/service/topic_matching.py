@@ -71,9 +71,7 @@ class TopicMatching:
             changed, self._changed = self._changed, set()
             restored, self._restored = self._restored, set()
             found: dict[str, frozenset[str]] = {}
-            for number, name in enumerate(list(self._groups)):
-                if number % GROUPS_A_TURN == 0:
-                    await self._scheduler.turn()
+            async for name in self._scheduler.spread(list(self._groups), GROUPS_A_TURN):
                 group = self._groups.get(name)
                 if group is not None and group.consumer is not None:
                     await self._match_group(group.consumer, changed, found, is_restored=name in restored)

@@ -1,6 +1,6 @@
 """The memory of transactional ids, which has a limit: idle ids are forgotten, after a time or to make room."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,17 +121,15 @@ class IdExpiry(Service):
         before_ms = self._clock_trust.now_ms() - self._config.current.transactional_id_expiration_ms
         expired: list[str] = []
         idle: list[tuple[int, str]] = []
-        for number, machine in enumerate(list(self._runtime.machines.values()), start=1):
-            if number % LOOKED_AT_A_TURN == 0:
-                await self._scheduler.turn()
-            if machine.may_expire(before_ms):
+        async for machine in self._scheduler.spread(list(self._runtime.machines.values()), LOOKED_AT_A_TURN):
+            if machine.is_idle and machine.facts.updated_ms <= before_ms:
                 expired.append(machine.key)
             elif machine.is_idle:
                 idle.append((machine.facts.updated_ms, machine.key))
         expired += self._in_excess(expired, idle)
         forgotten = 0
-        for begin in range(0, len(expired), FORGOTTEN_A_WRITE):
-            forgotten += await self._forget(expired[begin : begin + FORGOTTEN_A_WRITE])
+        async for some in self._scheduler.parts(expired, FORGOTTEN_A_WRITE):
+            forgotten += await self._forget(some)
         if forgotten:
             log.info("transactional_ids_forgotten", transactional_ids=forgotten)
 
@@ -148,7 +146,7 @@ class IdExpiry(Service):
                 excess -= machines[key].size
         return found
 
-    async def _forget(self, keys: list[str]) -> int:
+    async def _forget(self, keys: Sequence[str]) -> int:
         removed: list[Waiting[None]] = []
         for key in keys:
             machine = self._runtime.machines.get(key)
@@ -160,5 +158,4 @@ class IdExpiry(Service):
             except SeglogError as error:
                 log.warning("transactional_ids_not_forgotten", reason=error.message)
                 break
-        await self._scheduler.turn()
         return len(removed)
