@@ -96,10 +96,7 @@ def as_classic(group: ConsumerGroupDescription) -> GroupDescription:
         CONSUMER_PROTOCOL_TYPE,
         group.assignor,
         "",
-        Each(
-            range(len(group.members)),
-            lambda number: _as_classic_member(group.members[number]),
-        ),
+        Each(range(len(group.members)), lambda number: _as_classic_member(group.members[number])),
     )
 
 

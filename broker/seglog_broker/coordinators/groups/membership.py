@@ -77,7 +77,6 @@ class JoinRequest(NamedTuple):
     """True if a new dynamic member gets its id first and has to join again with it (JoinGroup from version 4 on)."""
     may_skip_assignment: bool = False
     """True if the leader understands ``skip_assignment`` (from version 9 on)."""
-    reason: str | None = None
 
     @property
     def join_timeout_ms(self) -> int:
@@ -102,15 +101,11 @@ class JoinRequest(NamedTuple):
                 " the consumer those that it uses",
                 group=group,
             )
-        timeout_ms, minimum, maximum = (
-            self.session_timeout_ms,
-            limits.min_session_timeout_ms,
-            limits.max_session_timeout_ms,
-        )
-        if not minimum <= timeout_ms <= maximum:
+        minimum, maximum = limits.min_session_timeout_ms, limits.max_session_timeout_ms
+        if not minimum <= self.session_timeout_ms <= maximum:
             raise InvalidSessionTimeoutError(
-                f"the session timeout of {timeout_ms:,} ms is not between group.min.session.timeout.ms ({minimum:,})"
-                f" and group.max.session.timeout.ms ({maximum:,}): give the consumer another one",
+                f"the session timeout of {self.session_timeout_ms:,} ms is not between group.min.session.timeout.ms"
+                f" ({minimum:,}) and group.max.session.timeout.ms ({maximum:,}): give the consumer another one",
                 group=group,
                 minimum=minimum,
                 maximum=maximum,
@@ -173,7 +168,6 @@ class LeavingMember(NamedTuple):
 
     member_id: str
     instance_id: str | None = None
-    reason: str | None = None
 
 
 class LeaveResult(NamedTuple):

@@ -56,7 +56,6 @@ from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     InconsistentGroupProtocolError,
-    SeglogError,
     UnknownGroupError,
     UnknownMemberError,
 )
@@ -130,10 +129,6 @@ def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
     return None
 
 
-REASON_CHARACTERS_MAX: Final = 255
-"""Of the reason that a member gives for joining or leaving."""
-
-
 # --- JoinGroup --------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +148,6 @@ async def join_group(context: RequestContext, request: messages.JoinGroupRequest
         protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
         needs_known_member_id=context.version >= 4,
         may_skip_assignment=context.version >= 9,
-        reason=_shortened(request.reason),
     )
     request.protocols = []  # it may wait for minutes, and what the group keeps of them is counted there
     try:
@@ -161,13 +155,6 @@ async def join_group(context: RequestContext, request: messages.JoinGroupRequest
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         result = JoinResult(request.member_id, error=as_seglog_error(error, "JoinGroup"))
     return _joined(context, result)
-
-
-def join_refused(
-    context: RequestContext, request: messages.JoinGroupRequest, error: SeglogError
-) -> messages.JoinGroupResponse:
-    """The response with ``error``."""
-    return _joined(context, JoinResult(request.member_id, error=error))
 
 
 def _joined(context: RequestContext, result: JoinResult) -> messages.JoinGroupResponse:
@@ -190,34 +177,19 @@ def _joined(context: RequestContext, result: JoinResult) -> messages.JoinGroupRe
     )
 
 
-def _shortened(reason: str | None) -> str | None:
-    return None if reason is None else reason[:REASON_CHARACTERS_MAX]
-
-
 # --- SyncGroup --------------------------------------------------------------------------------------------------------
 
 
 async def sync_group(context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse:
     """The assignment of a member, once the leader has sent all assignments."""
     if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return sync_refused(
-            context,
-            request,
-            InconsistentGroupProtocolError("the protocol type and name are missing", group=request.group_id),
-        )
+        missing = InconsistentGroupProtocolError("the protocol type and name are missing", group=request.group_id)
+        return _synced(SyncResult(error=missing))
     try:
         result = await context.groups.sync(request.group_id, _taken_out_of(request))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         result = SyncResult(error=as_seglog_error(error, "SyncGroup"))
     return _synced(result)
-
-
-def sync_refused(
-    context: RequestContext, request: messages.SyncGroupRequest, error: SeglogError
-) -> messages.SyncGroupResponse:
-    """The response with ``error``."""
-    del context, request
-    return _synced(SyncResult(error=error))
 
 
 def _taken_out_of(request: messages.SyncGroupRequest) -> SyncRequest:
@@ -265,7 +237,7 @@ async def leave_group(context: RequestContext, request: messages.LeaveGroupReque
     """Memberships end. Before version 3 there is one, and its error is that of the request."""
     if context.version >= 3:
         leaving = [
-            LeavingMember(member.member_id, member.group_instance_id, _shortened(member.reason))
+            LeavingMember(member.member_id, member.group_instance_id)
             async for member in in_turns(context, request.members)
         ]
     else:
@@ -296,8 +268,8 @@ def _unknown(error: UnknownGroupError | UnknownMemberError) -> UnknownMemberErro
 
 APIS: Final = (
     Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
-    Api(11, "JoinGroup", range(10), handle=join_group, refuse=join_refused),
+    Api(11, "JoinGroup", range(10), None, join_group, lambda c, r, e: _joined(c, JoinResult(r.member_id, error=e))),
     Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats()),
     Api(13, "LeaveGroup", range(6), handle=leave_group),
-    Api(14, "SyncGroup", range(6), handle=sync_group, refuse=sync_refused),
+    Api(14, "SyncGroup", range(6), handle=sync_group, refuse=lambda _, __, e: _synced(SyncResult(error=e))),
 )
