@@ -24,8 +24,6 @@ class Effect(StrEnum):
     """Whether setting a key has an effect."""
 
     NOW = "now"
-    NOT_YET = "not yet"
-    """Accepted, checked and stored; a later version uses it."""
     NEVER = "never on one node"
     """Accepted and checked so that Kafka's configurations can be used as they are."""
 
@@ -170,7 +168,7 @@ class Key:
         """Why this value has no effect; None if it has one, or describes what the broker does anyway."""
         if self.effect is Effect.NOW or value == self.holds:
             return None
-        return f"no effect {'yet' if self.effect is Effect.NOT_YET else 'here'}: {self.note}"
+        return f"no effect here: {self.note}"
 
     def described(self, value: Value, origin: Origin) -> "Described":
         """The description of this key with a value."""

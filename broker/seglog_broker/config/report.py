@@ -34,8 +34,6 @@ _ACCESS: Final = columns("LISTENER", "ADDRESS", "SPEAKS", "OPEN TO", "CLIENTS")
 _UNKNOWN: Final = "?"
 """Stands for the value of a key whose setting cannot be used."""
 
-_NO_EFFECT: Final = {Effect.NOT_YET: "has no effect yet", Effect.NEVER: "has no effect here"}
-
 _MEMORY_KEYS = ("seglog.request.memory.max", "log.cleaner.dedupe.buffer.size")
 _MARK_KEYS = ("seglog.disk.free.hard.bytes", "seglog.disk.free.soft.bytes", "seglog.disk.ballast.bytes")
 _LOG_KEYS = ("log.segment.bytes", "log.retention.bytes")
@@ -127,7 +125,7 @@ def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
 
 
 def _described_row(described: Described, key: Key) -> tuple[str, str, str, str]:
-    change = str(key.change) if key.effect is Effect.NOW else _NO_EFFECT[key.effect]
+    change = str(key.change) if key.effect is Effect.NOW else "has no effect here"
     value = with_reading(described.key, described.value) or '""'
     return described.key, value, str(described.origin), change
 
