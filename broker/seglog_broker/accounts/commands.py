@@ -222,10 +222,8 @@ def _run(program: str, arguments: argparse.Namespace) -> int:
         return refuse(program, error.message, EXIT_USAGE)
     try:
         lines = arguments.work(arguments, path)
-    except AccountError as error:
+    except (AccountError, SeglogError) as error:
         return refuse(program, str(error), EXIT_FAILED)
-    except SeglogError as error:
-        return refuse(program, error.message, EXIT_FAILED)
     except OSError as error:
         return refuse(program, f"the accounts of {path} could not be changed: {why(error)}", EXIT_FAILED)
     return print_and_end(program, lines, EXIT_OK)

@@ -281,10 +281,8 @@ def _run(program: str, work: Callable[[str, argparse.Namespace], int], arguments
         return run_printing(program, partial(work, program, arguments), when_piped=EXIT_FAILED)
     except InvalidConfigError as error:
         return refuse(program, error.message, EXIT_USAGE)
-    except (BackupError, DestinationError, KeyFileError) as error:
+    except (BackupError, DestinationError, KeyFileError, SeglogError) as error:
         return refuse(program, str(error), EXIT_FAILED)
-    except SeglogError as error:
-        return refuse(program, error.message, EXIT_FAILED)
     except OSError as error:
         what_now = ": make room there, and begin again" if is_no_room(error) else ""
         return refuse(program, f"{why(error)}{what_now}", EXIT_FAILED)
