@@ -9,9 +9,10 @@ followed by ``payload`` bytes. Every field of a dataclass is checked when it is 
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from types import UnionType
-from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from seglog_broker.storage.io.clock import Clock, Throttle
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
@@ -186,27 +187,12 @@ def _line(message: dict[str, Any]) -> bytes:
 def decoded(kind: type[ValueT], item: Any) -> ValueT:
     """The dataclass of type ``kind`` that ``dataclasses.asdict`` and JSON turned into ``item``.
 
-    Fields may be numbers, texts, tuples, None and dataclasses. Raises ValueError naming a field that does not fit.
+    Raises ValueError naming a field that does not fit.
     """
-    if not isinstance(item, dict):
-        raise ValueError(f"{kind.__name__}: {item!r} is not an object")  # noqa: TRY004 - a wrong value, as JSON has it
-    hints = get_type_hints(kind)
-    assert is_dataclass(kind)
-    known = {field.name for field in fields(kind)}
-    if item.keys() != known:
-        raise ValueError(f"{kind.__name__}: {', '.join(sorted(known ^ item.keys()))} missing or unknown")
-    return kind(**{name: _value(hints[name], value, f"{kind.__name__}.{name}") for name, value in item.items()})
-
-
-def _value(kind: Any, item: Any, name: str) -> Any:
-    if is_dataclass(kind) and isinstance(kind, type):
-        return decoded(kind, item)
-    if get_origin(kind) is tuple and isinstance(item, list):
-        return tuple(_value(get_args(kind)[0], one, name) for one in item)
-    if get_origin(kind) is UnionType:  # something or None
-        return None if item is None else _value(get_args(kind)[0], item, name)
-    if kind is float and type(item) is int:
-        return float(item)
-    if type(item) is not kind:
-        raise ValueError(f"{name} is {item!r}, no {getattr(kind, '__name__', kind)}")
-    return item
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # it is a dataclass
+    if not isinstance(item, dict) or item.keys() != known:
+        raise ValueError(f"{kind.__name__}: {item!r} has other fields than {', '.join(sorted(known))}")
+    try:
+        return msgspec.convert(item, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from error

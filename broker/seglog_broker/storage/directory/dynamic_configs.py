@@ -4,15 +4,15 @@ The file is written before a setting is in force. Nothing replaces it, so a star
 understood, also where a newer version has written a key that this one does not know.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import (
     ALL_BROKERS,
     DYNAMIC_KEYS,
     DynamicConfig,
-    Settings,
     parse_dynamic,
     with_dynamic,
 )
@@ -40,17 +40,22 @@ def decode_dynamic_configs(content: bytes) -> DynamicConfig:
     unknown = found.keys() - _KEYS
     if unknown:
         raise ValueError(f"it has a key {min(unknown)!r}, which is not known")
-    brokers = {name: _settings(settings) for name, settings in _mapping(found.get("brokers", {})).items()}
-    for name, settings in brokers.items():
+    try:
+        dynamic = msgspec.convert(found, DynamicConfig)
+    except msgspec.ValidationError as error:
+        is_value = str(error).startswith("Expected `str`")
+        raise ValueError("a value is not text" if is_value else "it has another form") from error
+    for name, settings in dynamic.brokers.items():
         if name != ALL_BROKERS and not name.isdecimal():
             raise ValueError(f"{name!r} is not the number of a broker")
         for key, text in settings.items():
-            _check(name, key, text)
-    groups = {name: _settings(settings) for name, settings in _mapping(found.get("groups", {})).items()}
-    for settings in groups.values():
+            if key not in DYNAMIC_KEYS:
+                raise ValueError(f"{key[:60]!r} is not a key that can be set at run time")
+            parse_dynamic(key, text, OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT)
+    for settings in dynamic.groups.values():
         for key, text in settings.items():
             parse_group_value(key, text)
-    return DynamicConfig(brokers, groups)
+    return dynamic
 
 
 def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:
@@ -86,22 +91,3 @@ def config_at_start(fs: FileSystem, directory: str, static: BrokerConfig) -> tup
             f"{error.message.rstrip('.')}; change the configuration, or move the file away to start without them",
             path=path,
         ) from error
-
-
-def _mapping(found: Any) -> Mapping[str, Any]:
-    if not isinstance(found, dict):
-        raise ValueError("it has another form")  # noqa: TRY004 - the content of a file
-    return found
-
-
-def _settings(found: Any) -> Settings:
-    settings = _mapping(found)
-    if not all(isinstance(text, str) for text in settings.values()):
-        raise ValueError("a value is not text")
-    return settings
-
-
-def _check(name: str, key: str, text: str) -> None:
-    if key not in DYNAMIC_KEYS:
-        raise ValueError(f"{key[:60]!r} is not a key that can be set at run time")
-    parse_dynamic(key, text, OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT)

@@ -6,7 +6,9 @@ is therefore written at once.
 """
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
@@ -17,7 +19,7 @@ PARTITION_STATE_FILE: Final = segment_files.PARTITION_STATE_FILE
 
 _VERSION: Final = 1
 
-T = TypeVar("T")
+Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class MalformedStateError(ValueError):
@@ -32,9 +34,9 @@ many takes the loop about two milliseconds."""
 class ActiveChecksum(NamedTuple):
     """The running checksum of the active segment: ``crc`` of its first ``size`` bytes."""
 
-    segment: int
-    size: int
-    crc: int
+    segment: Offset
+    size: Offset
+    crc: Offset
 
 
 class Roll(NamedTuple):
@@ -47,8 +49,8 @@ class Roll(NamedTuple):
 class StoppedAt(NamedTuple):
     """Log start and log end at a clean stop."""
 
-    log_start: int
-    log_end: int
+    log_start: Offset
+    log_end: Offset
 
 
 @dataclass(slots=True)
@@ -69,21 +71,21 @@ class PartitionState:
 
     read_only: str | None = None  # why, or None
     damaged: list[DamagedRange] = field(default_factory=list)
-    unsynced: list[tuple[int, int]] = field(default_factory=list)  # offsets of damage that a power cut may have left
+    unsynced: list[tuple[Offset, Offset]] = field(default_factory=list)  # of damage that a power cut may have left
     active_segment: int | None = None  # base offset of the segment of first_append_ms
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
-    log_start: int | None = None  # the log start, saved before any file below it is removed
+    log_start: Offset | None = None  # the log start, saved before any file below it is removed
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired", "missing" (files lost)
-    deleted_before: int = 0  # the log start that records were last deleted up to
-    compacted_before: int = 0  # below this offset gaps are due to compaction
-    held_end: int = 0  # everything below this offset was on the disk when this was written
+    deleted_before: Offset = 0  # the log start that records were last deleted up to
+    compacted_before: Offset = 0  # below this offset gaps are due to compaction
+    held_end: Offset = 0  # everything below this offset was on the disk when this was written
     checksum: ActiveChecksum | None = None  # of a segment that may have grown since, or been closed
     rolls: dict[int, Roll] = field(default_factory=dict)  # by the base offset of the closed segment
     cleaner: CleanerState = field(default_factory=CleanerState)
-    epochs: list[tuple[int, int]] = field(default_factory=list)  # (epoch, start offset), as in Kafka's file when saved
+    epochs: list[tuple[Offset, Offset]] = field(default_factory=list)  # (epoch, start), as in Kafka's file when saved
     stopped: StoppedAt | None = None  # None while a broker has the log open
-    transaction_indexes: dict[int, tuple[int, int]] | None = None  # base offset -> size, CRC-32C; None: not known
+    transaction_indexes: dict[int, tuple[Offset, Offset]] | None = None  # base offset -> size, CRC-32C; None: not known
 
     def is_unsynced(self, damage: DamagedRange) -> bool:
         """Whether the range was above all that was known to be on the disk when an unclean start found it."""
@@ -123,56 +125,11 @@ class PartitionState:
             return cls()
         try:
             found = unseal(read_file(fs, path), _KEYS)
-            return cls(
-                read_only=_optional(str, found.get("read_only")),
-                damaged=[_damaged_range(item) for item in found.get("damaged", ())],
-                unsynced=[(_offset(start), _offset(end)) for start, end in found.get("unsynced", ())],
-                active_segment=_optional(int, found.get("active_segment")),
-                first_append_ms=_optional(int, found.get("first_append_ms")),
-                last_append_ms=_optional(int, found.get("last_append_ms")),
-                log_start=None if found.get("log_start") is None else _offset(found["log_start"]),
-                log_start_reason=_optional(str, found.get("log_start_reason")),
-                deleted_before=_offset(found.get("deleted_before", 0)),
-                compacted_before=_offset(found.get("compacted_before", 0)),
-                held_end=_offset(found.get("held_end", 0)),
-                checksum=None if found.get("checksum") is None else ActiveChecksum(*map(_offset, found["checksum"])),
-                cleaner=_cleaner_state(found.get("cleaner", {})),
-                rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
-                epochs=[(_offset(epoch), _offset(start)) for epoch, start in found.get("epochs", ())],
-                stopped=None if found.get("stopped") is None else StoppedAt(*map(_offset, found["stopped"])),
-                transaction_indexes=_transaction_indexes(found.get("transaction_indexes")),
-            )
+            return msgspec.convert(found, cls, str_keys=True)
         except MalformedJsonError as error:
             raise MalformedStateError(str(error)) from error
-        except (ValueError, TypeError, AttributeError) as error:
+        except msgspec.ValidationError as error:
             raise MalformedStateError("an entry in it is not possible") from error
 
 
 _KEYS: Final = frozenset({"version", *(field.name for field in fields(PartitionState))})
-
-
-def _optional(kind: type[T], value: object) -> T | None:
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{value!r} is not {kind.__name__}")
-    return value
-
-
-def _offset(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is not an offset")
-    return value
-
-
-def _damaged_range(item: dict[str, Any]) -> DamagedRange:
-    damage = DamagedRange(**item)
-    if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
-        raise TypeError(f"{item} is not a damaged range")
-    return damage
-
-
-def _transaction_indexes(found: dict[str, Any] | None) -> dict[int, tuple[int, int]] | None:
-    return None if found is None else {int(base): (_offset(size), _offset(crc)) for base, (size, crc) in found.items()}
-
-
-def _cleaner_state(found: dict[str, Any]) -> CleanerState:
-    return CleanerState(**{field.name: found[field.name] for field in fields(CleanerState) if field.name in found})
