@@ -32,7 +32,9 @@ class Deadlines:
             self._entries[key] = due
             heapq.heappush(self._heap, (due, key))
             if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
-                self._rebuild()
+                self._entries = dict(self._due)
+                self._heap = [(due, key) for key, due in self._due.items()]
+                heapq.heapify(self._heap)
 
     def discard(self, key: str) -> None:
         """Remove the deadline of ``key``, if there is one."""
@@ -64,8 +66,3 @@ class Deadlines:
         _, key = heapq.heappop(self._heap)
         del self._entries[key], self._due[key]
         return key
-
-    def _rebuild(self) -> None:
-        self._entries = dict(self._due)
-        self._heap = [(due, key) for key, due in self._due.items()]
-        heapq.heapify(self._heap)

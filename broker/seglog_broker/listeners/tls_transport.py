@@ -150,8 +150,9 @@ class TlsTransport(Transport):
                 filled += count
         else:
             self.has_pending = self._tls.pending() > 0 or self._incoming.pending > 0
-        if self._outgoing.pending:
-            self._send_unasked()
+        # What TLS itself answers is sent here.
+        if self._outgoing.pending and not self._send_ciphertext() and self._outgoing.pending > UNASKED_BYTES_MAX:
+            raise OSError(f"it sends what TLS has to answer, and reads no answer of {UNASKED_BYTES_MAX:,} bytes")
         if not filled:
             raise BlockingIOError
         return filled
@@ -230,11 +231,6 @@ class TlsTransport(Transport):
     def _send_rest(self) -> None:
         with contextlib.suppress(OSError):
             self._send_ciphertext()
-
-    def _send_unasked(self) -> None:
-        """Send what TLS itself answers. Raises OSError where the peer does not read it."""
-        if not self._send_ciphertext() and self._outgoing.pending > UNASKED_BYTES_MAX:
-            raise OSError(f"it sends what TLS has to answer, and reads no answer of {UNASKED_BYTES_MAX:,} bytes")
 
 
 def why_failed(error: OSError) -> str:

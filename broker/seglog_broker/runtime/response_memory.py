@@ -73,7 +73,9 @@ class ResponseMemory:
             while not given.is_set():
                 with trio.move_on_after(CHECK_SECONDS):
                     await given.wait()
-                self._cut_slow()
+                share = self.large_max / (self.large_max + len(self._waiting))
+                for holder in self._holding if self._waiting else ():
+                    holder.cut_if_slow(share)
         except BaseException:
             if given.is_set():
                 self.give_back(room)
@@ -91,12 +93,6 @@ class ResponseMemory:
             following = min(self._waiting, key=lambda waiting: held[waiting.address])
             self._holding[following] = None
             self._waiting.pop(following).set()
-
-    def _cut_slow(self) -> None:
-        share = self.large_max / (self.large_max + len(self._waiting))
-        if self._waiting:
-            for room in self._holding:
-                room.cut_if_slow(share)
 
 
 class Room:

@@ -49,7 +49,8 @@ def assign_range(
     Topics with equally many partitions and the same subscribers are divided equally, so that partitions with the same
     number go together. Static members come first, by instance id, since theirs does not change when they return.
     """
-    order = sorted(subscribers, key=lambda member: _range_rank(member, subscribers[member]))
+    instances = {member: subscriber.instance_id for member, subscriber in subscribers.items()}
+    order = sorted(instances, key=lambda member: (instances[member] is None, instances[member] or "", member))
     assigned: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in order}
     pace = Pace()
     for topic, readers in (yield from _readers(order, subscribers, partitions)).items():
@@ -64,10 +65,6 @@ def assign_range(
         if pace.is_due(1 + partitions[topic]):
             yield
     return dict(assigned)
-
-
-def _range_rank(member: str, subscriber: Subscriber) -> tuple[bool, str, str]:
-    return (subscriber.instance_id is None, subscriber.instance_id or "", member)
 
 
 # --- uniform ----------------------------------------------------------------------------------------------------------

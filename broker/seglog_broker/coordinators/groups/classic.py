@@ -353,8 +353,7 @@ class ClassicGroup(ClassicPhases):
         member.last_seen_ms = now.monotonic_ms
         older = self._members.set_join_answer(member, answer)
         if older is not None:
-            error = self.asked_again(member.member_id)
-            self.reply(older, JoinResult(member.member_id, error=error))
+            self.reply(older, JoinResult(member.member_id, error=self.asked_again(member.member_id)))
         if member.is_new:
             self.sessions.set(member.member_id, now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         else:
@@ -384,7 +383,13 @@ class ClassicGroup(ClassicPhases):
 
     def _sync(self, request: SyncRequest, answer: Answer, now: Now) -> None:
         member = self._find(request.member_id, request.generation, request.instance_id)
-        self._check_synced_protocol(request)
+        protocol_type, protocol = self.protocol_type, self.protocol
+        if request.protocol_type not in (None, protocol_type) or request.protocol not in (None, protocol):
+            raise InconsistentGroupProtocolError(
+                f"this generation of group {self.key!r} has the protocol {protocol!r} of type {protocol_type!r}, not"
+                f" {request.protocol!r} of type {request.protocol_type!r}: join again",
+                group=self.key,
+            )
         if self.state is ClassicState.PREPARING_REBALANCE:
             self.note_life(member, now)
             raise self.rebalance_in_progress()
@@ -400,15 +405,6 @@ class ClassicGroup(ClassicPhases):
         self.sessions.discard(member.member_id)
         if member.member_id == self.leader:
             self.assign(request.assignments, now)
-
-    def _check_synced_protocol(self, request: SyncRequest) -> None:
-        protocol_type, protocol = self.protocol_type, self.protocol
-        if request.protocol_type not in (None, protocol_type) or request.protocol not in (None, protocol):
-            raise InconsistentGroupProtocolError(
-                f"this generation of group {self.key!r} has the protocol {protocol!r} of type {protocol_type!r}, not"
-                f" {request.protocol!r} of type {request.protocol_type!r}: join again",
-                group=self.key,
-            )
 
     def _leave(self, leaving: LeavingMember) -> None:
         if leaving.member_id in self.pending:

@@ -279,7 +279,8 @@ class ConsumerState:
             case _ if key.type == RecordType.PARTITION_METADATA:
                 self.has_partition_metadata = True
             case _:
-                self._keep_target(name, value)
+                self._size += _size_of_target(value) - _size_of_target(self.targets.get(name, NOTHING))
+                self.targets[name] = value
 
     def _replay_tombstone(self, key: RecordKey) -> None:
         match key.type:
@@ -325,10 +326,6 @@ class ConsumerState:
         self._release(member_id, member.progress.since)
         if member.instance_id is not None and self.id_of_instance.get(member.instance_id) == member_id:
             del self.id_of_instance[member.instance_id]
-
-    def _keep_target(self, member_id: str, target: Assignment) -> None:
-        self._size += _size_of_target(target) - _size_of_target(self.targets.get(member_id, NOTHING))
-        self.targets[member_id] = target
 
     def _keep_matched(self, regex: str, matched: MatchedTopics | None) -> None:
         before = self.matched.pop(regex, None)

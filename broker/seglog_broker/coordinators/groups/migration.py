@@ -83,7 +83,8 @@ def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics:
     taken: set[tuple[bytes, int]] = set()
     made: list[Member] = []
     for member in list(group.members.values()):
-        metadata = _metadata(group, member)
+        # For the assignor of the generation; for its own first one if the group has none yet.
+        metadata = member.protocols.get(group.protocol or "", next(iter(member.protocols.values())))
         if metadata not in read:
             read[metadata] = yield from read_subscription(metadata)
         said = read[metadata]
@@ -123,12 +124,6 @@ def _not_upgraded(group: str, reason: str) -> UnknownGroupError:
         " group.protocol=classic, too, or end the others first",
         group=group,
     )
-
-
-def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
-    """For the assignor of the generation; for its own first one if the group has none yet."""
-    of_generation = member.protocols.get(group.protocol or "")
-    return next(iter(member.protocols.values())) if of_generation is None else of_generation
 
 
 def _consumer_member(member: ClassicMember, said: ClassicSubscription, progress: Progress) -> Member:

@@ -4,7 +4,7 @@ Source: Kafka's group-coordinator, ``common/message/*.json`` and ``GroupCoordina
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from seglog_broker.coordinators.groups.committed_offsets import (
     NO_TOPIC,
@@ -106,16 +106,13 @@ class GroupReplay(Replay):
             else:
                 self.classic[key.group] = record
         else:
-            self._apply_of_consumer_group(key, record)
-
-    def _apply_of_consumer_group(self, key: Any, record: Record) -> None:
-        about = name_in(key)
-        kept = self.consumer.setdefault(key.group_id, {})
-        kept.pop((record.key_version, about), None)  # a later record comes after those of others
-        if record.value is not None:
-            kept[record.key_version, about] = record
-        elif not kept:
-            del self.consumer[key.group_id]
+            group, about = cast("Any", key).group_id, (record.key_version, name_in(key))
+            kept = self.consumer.setdefault(group, {})
+            kept.pop(about, None)  # a later record comes after those of others
+            if record.value is not None:
+                kept[about] = record
+            elif not kept:
+                del self.consumer[group]
 
     def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
         place = key.topic, key.partition

@@ -403,10 +403,6 @@ class TransactionalId(StateMachine):
         """Whether no transaction is open or being ended."""
         return self.facts.state is not TransactionState.ONGOING and not self.facts.state.is_ending
 
-    def may_expire(self, before_ms: int) -> bool:
-        """Whether nothing was decided since ``before_ms`` (wall clock), and nothing is open."""
-        return self.is_idle and self.facts.updated_ms <= before_ms
-
     # --- Errors -------------------------------------------------------------------------------------------------------
 
     def check_producer(self, producer: ProducerIdAndEpoch) -> None:

@@ -345,21 +345,17 @@ class _PartitionCheck:
                     self.out.add(Code.CHECKSUM_FILE_WRONG, path, what)
                     self.out.plan.remove.append(path)
                 else:
-                    self._report_mismatch(base, stored, measured)
+                    what = (
+                        f"it has {measured.size} bytes and had {stored.size} when it was closed"
+                        if stored.size != measured.size
+                        else f"its checksum is {measured.crc:08x}, it was {stored.crc:08x} when the segment was closed;"
+                        " every batch's own checksum is valid, so an offset or a leader epoch has changed"
+                    )
+                    self.out.add(Code.CHECKSUM_MISMATCH, self._path_of(base, names.LOG_SUFFIX), what)
                 continue
             if stored is not None and not any(lost.segment == base for lost in self.out.plan.set_aside):
                 self.out.add(Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage")
             self.out.replace(path, encode_segment_checksum(measured), "written for the log as it is now")
-
-    def _report_mismatch(self, base: int, stored: SegmentChecksum, measured: SegmentChecksum) -> None:
-        path = self._path_of(base, names.LOG_SUFFIX)
-        what = (
-            f"it has {measured.size} bytes and had {stored.size} when it was closed"
-            if stored.size != measured.size
-            else f"its checksum is {measured.crc:08x}, it was {stored.crc:08x} when the segment was closed; every "
-            "batch's own checksum is valid, so an offset or a leader epoch has changed"
-        )
-        self.out.add(Code.CHECKSUM_MISMATCH, path, what)
 
     def _plan_lifting(self) -> None:
         """Plan to lift the read-only mark, if there is one and all other damage can be recorded."""

@@ -97,7 +97,9 @@ class Greeting:
                     await (self._take_token(frame) if self._is_raw else self._answer(frame))
                     await flush(connection.sender)
                     if connection.session.has_failed:
-                        await self._let_read()
+                        # Some clients take the end of the connection for an answer that they miss.
+                        with trio.move_on_after(READ_SECONDS):
+                            await wait_until_left(self._connection.transport)
                         return False
                     if connection.session.is_open:
                         return True
@@ -113,11 +115,6 @@ class Greeting:
         connection.log.warning("connection_refused", reason=reason)
         connection.end(counted, answer)
         return False
-
-    async def _let_read(self) -> None:
-        """Wait a moment for the client to leave: some take the end of the connection for an answer that they miss."""
-        with trio.move_on_after(READ_SECONDS):
-            await wait_until_left(self._connection.transport)
 
     async def _next_frame(self) -> memoryview | None:
         """The next frame, in memory of its own; None at the end of the connection."""

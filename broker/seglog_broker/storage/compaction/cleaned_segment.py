@@ -136,14 +136,11 @@ class SegmentSwap:
                 self._moves_left.pop()
         except OSError:
             with suppress(OSError):
-                self._undo(self._moves_left)
+                while self._moved:
+                    old, new = self._moved[-1]
+                    self._fs.rename(new, old)
+                    self._moves_left.append(self._moved.pop())
             raise
-
-    def _undo(self, moves_left: list[tuple[str, str]]) -> None:
-        while self._moved:
-            old, new = self._moved[-1]
-            self._fs.rename(new, old)
-            moves_left.append(self._moved.pop())
 
     def settle(self) -> None:
         """Return when the names survive a power cut."""

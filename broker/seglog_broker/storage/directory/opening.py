@@ -436,8 +436,14 @@ class _Opening:
         ``is_own``: seglog wrote the directory, so its registry was lost.
         """
         for name, found in directories.items():
-            if not found.marker:
-                self._refuse_unless_partition(name)
+            # Not one such as ``backup-2024``, which has a partition's name but not its files.
+            inside = [] if found.marker else self._fs.list_directory(self._file(name))
+            if inside and not has_partition_files(inside):
+                raise LogDirectoryError(
+                    f"{self._path} is neither seglog's nor Kafka's: its sub-directory {name!r} holds no segments; "
+                    "choose an empty directory with --set log.dir=DIRECTORY, or move that one away",
+                    path=self._path,
+                )
         ids = adoption.topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
         metadata = read_kafka_metadata(self._fs, self._path)
         self._registry.metadata_version = metadata.metadata_version or self._registry.metadata_version
@@ -494,16 +500,6 @@ class _Opening:
                 f"the accounts of the Kafka that wrote {self._path} cannot be adopted: {error.message}", path=self._path
             ) from error
         self._report.adopted_accounts = sorted(plan.altered)
-
-    def _refuse_unless_partition(self, name: str) -> None:
-        """Refuse a directory such as ``backup-2024``, which has a partition's name but not its files."""
-        inside = self._fs.list_directory(self._file(name))
-        if inside and not has_partition_files(inside):
-            raise LogDirectoryError(
-                f"{self._path} is neither seglog's nor Kafka's: its sub-directory {name!r} holds no segments; choose "
-                "an empty directory with --set log.dir=DIRECTORY, or move that one away",
-                path=self._path,
-            )
 
     def _mark_leftovers(self, directories: Directories) -> None:
         """Mark directories of deleted topics for removal; set aside, as Kafka does, those of unknown topics."""

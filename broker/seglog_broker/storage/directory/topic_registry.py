@@ -11,7 +11,7 @@ which the next start knows whether it is an upgrade.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
@@ -92,7 +92,8 @@ class TopicRegistry:
             found = unseal(read_file(self._fs, self.path), _KEYS)
             topics = [Topic(**item) for item in found["topics"]]
             self.deleting = list(found.get("deleting", ()))
-            self.kafka_metadata = _sizes(found.get("kafka_metadata"))
+            if (sizes := found.get("kafka_metadata")) is not None:
+                self.kafka_metadata = {str(name): int(size) for name, size in sizes.items()}
             self.metadata_version = int(found.get("metadata_version", METADATA_VERSION))
             self.written_by = str(found["written_by"])[:_WRITTEN_BY_MAX] if "written_by" in found else None
             problem = next(filter(None, map(_why_impossible, topics)), None)
@@ -171,10 +172,6 @@ def _block(brackets: str, parts: Iterable[str], depth: int) -> str:
     separator = ",\n" + " " * depth
     inside = separator.join(parts)
     return f"{brackets[0]}{separator[1:]}{inside}\n{' ' * (depth - 1)}{brackets[1]}" if inside else brackets
-
-
-def _sizes(found: Any) -> dict[str, int] | None:
-    return None if found is None else {str(name): int(size) for name, size in found.items()}
 
 
 def _why_impossible(topic: Topic) -> str | None:

@@ -177,7 +177,9 @@ class TransactionService:
         elif (machine := self._runtime.machines.get(transactional_id)) is not None and machine.awaits(effect):
             self.open.note_open(transactional_id, producer_id)
             self._expectations.forget(producer_id, effect.partitions)
-            self.markers.add(effect, self._coordinator_epoch(transactional_id))
+            partition = self._table.find_readable(self._topic.name, self._topic.partition_of(transactional_id))
+            # The epoch of the coordinator is, as in Kafka, the leader epoch of the partition that has the id.
+            self.markers.add(effect, 0 if partition is None else partition.log.leader_epoch)
 
     async def _end_transactions(self) -> None:
         """Write the markers of ends that are decided, until cancelled; the rest is written after the next start."""
@@ -196,11 +198,6 @@ class TransactionService:
         ended = self._ended.pop(ending.transactional_id, None)
         if ended is not None:
             ended.set()
-
-    def _coordinator_epoch(self, transactional_id: str) -> int:
-        """As in Kafka: the leader epoch of the partition that has the id."""
-        partition = self._table.find_readable(self._topic.name, self._topic.partition_of(transactional_id))
-        return 0 if partition is None else partition.log.leader_epoch
 
     # --- Requests of producers ----------------------------------------------------------------------------------------
 

@@ -135,20 +135,15 @@ def _partitions_made(context: RequestContext, topics: Iterable[_Wanted]) -> int:
 def _checked(context: RequestContext, wanted: _Wanted) -> CreateTopicRequest:
     """The topic as the broker is asked for it. Raises Refused."""
     count = _partition_count(context, wanted)
-    config: dict[str, ConfigValue] = {**_settings(wanted)}
-    why = why_invalid_topic(wanted.name)
-    if why is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
-    return CreateTopicRequest(wanted.name, count, config)
-
-
-def _settings(wanted: _Wanted) -> dict[str, str]:
-    config: dict[str, str] = {}
+    config: dict[str, ConfigValue] = {}
     for item in wanted.configs:
         if item.value is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {item.name}")
         config[item.name] = item.value
-    return config
+    why = why_invalid_topic(wanted.name)
+    if why is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+    return CreateTopicRequest(wanted.name, count, config)
 
 
 def _describe(context: RequestContext, result: _Created, count: int, entries: Iterable[ConfigEntry]) -> None:
