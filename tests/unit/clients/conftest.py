@@ -11,7 +11,7 @@ from tests.unit.clients.faces import CLIENTS, FACES, Connect, Face
 
 @pytest.fixture(params=FACES)
 def face(request: pytest.FixtureRequest) -> Face:
-    """Each face of the client; a test that asks for it runs with both."""
+    """The blocking face and the one on trio; a test that asks for it runs with both."""
     return FACES[request.param]
 
 

@@ -1,28 +1,22 @@
-"""All faces of the client under one, so that what they share is tested once, in tests that await.
+"""The blocking face of the client and that on trio under one: what they share is tested once, in tests that await.
 
 ``async with face(topics={"t": 3}) as (broker, client)``: on trio the client is the real one, with a broker in memory;
-of the blocking one it is ``Awaited``, of the one on asyncio ``Elsewhere``, with a broker in a thread. What is
-particular to a face (threads, forks, cancellation, how long it waits) has tests of its own.
+of the blocking one it is ``Awaited``, with a broker in a thread. What is particular to a face (threads, forks,
+cancellation, how long it waits) has tests of its own; so have the loop and the sockets of the face on asyncio, whose
+client is the one on trio.
 """
 
-import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 import trio
 
 import seglog
-import seglog.asyncio
 import seglog.trio
 from seglog import raw
-from seglog.asynchronous.client import Explain, Opening
-from seglog.asynchronous.consumer import Items as AsyncItems
-from seglog.asyncio import raw as asyncio_raw
 from seglog.trio import raw as trio_raw
 from seglog_protocol.messages import Message
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
@@ -106,97 +100,6 @@ class Items:
         raise StopAsyncIteration
 
 
-class LoopInThread:
-    """A loop of asyncio in a thread; calls are handed to it, and waited for."""
-
-    def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
-        self.loop = new_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns or raises in the loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(2 * RESULT_SECONDS)
-
-    def close(self) -> None:
-        """End the loop, in which no task may be left."""
-        left = self.run(_tasks())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-        assert left == []
-
-
-async def _tasks() -> list[str]:
-    await asyncio.sleep(0)
-    return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-
-
-_THERE: Final = (
-    seglog.asyncio.Client,
-    seglog.asyncio.Producer,
-    seglog.asyncio.Consumer,
-    seglog.asyncio.Delivery,
-    seglog.asyncio.Transaction,
-    AsyncItems,
-    Coroutine,
-    Explain,
-    Opening,
-)
-
-
-class Elsewhere:
-    """An object of the face on asyncio, of which all that is done is done in a loop in a thread."""
-
-    def __init__(self, there: Any, thread: LoopInThread) -> None:
-        self._there = there
-        self._thread = thread
-
-    def _wrapped(self, found: Any) -> Any:
-        return Elsewhere(found, self._thread) if isinstance(found, _THERE) else found
-
-    def _done(self, function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-        async def do() -> Any:
-            return function(*(each._there if isinstance(each, Elsewhere) else each for each in arguments), **more)
-
-        return self._wrapped(self._thread.run(do()))
-
-    def __getattr__(self, name: str) -> Any:
-        found = self._wrapped(getattr(self._there, name))
-        return partial(self._done, found) if callable(found) else found
-
-    def __aiter__(self) -> Any:
-        return self._done(self._there.__aiter__)
-
-    async def __anext__(self) -> Any:
-        return self._thread.run(self._there.__anext__())
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        yield from ()
-
-        async def do() -> Any:
-            return await self._there
-
-        return self._wrapped(self._thread.run(do()))
-
-    async def __aenter__(self) -> Any:
-        return self._wrapped(self._thread.run(self._there.__aenter__()))
-
-    async def __aexit__(self, *error: object) -> None:
-        self._thread.run(self._there.__aexit__(*error))
-
-
-@asynccontextmanager
-async def asyncio_client(address: str, **options: Any) -> AsyncGenerator[Any, None]:
-    """A client of the face on asyncio."""
-    thread = LoopInThread()
-    try:
-        async with Elsewhere(seglog.asyncio.connect(address, **options), thread) as client:
-            yield client
-    finally:
-        thread.close()
-
-
 @asynccontextmanager
 async def blocking_client(address: str, **options: Any) -> AsyncGenerator[Any, None]:
     """A client of the blocking face."""
@@ -213,26 +116,14 @@ async def blocking_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any]
 
 
 @asynccontextmanager
-async def asyncio_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any], None]:
-    """A broker in a thread, and a client of the face on asyncio."""
-    with fake_broker(**options) as broker:
-        async with asyncio_client(broker.address) as client:
-            yield broker, client
-
-
-@asynccontextmanager
 async def trio_face(**options: Any) -> AsyncGenerator[tuple[FakeBroker, Any], None]:
     """A broker in memory, and a client of the face on trio."""
     async with memory_broker(**options) as broker, broker.connect() as client:
         yield broker, client
 
 
-FACES: Final[dict[str, Face]] = {"blocking": blocking_face, "trio": trio_face, "asyncio": asyncio_face}
-CLIENTS: Final[dict[str, Connect]] = {
-    "blocking": blocking_client,
-    "trio": seglog.trio.connect,
-    "asyncio": asyncio_client,
-}
+FACES: Final[dict[str, Face]] = {"blocking": blocking_face, "trio": trio_face}
+CLIENTS: Final[dict[str, Connect]] = {"blocking": blocking_client, "trio": seglog.trio.connect}
 
 
 async def heard(broker: FakeBroker, kind: type[Message], count: int = 1) -> None:
@@ -245,13 +136,13 @@ async def heard(broker: FakeBroker, kind: type[Message], count: int = 1) -> None
 
 
 async def together(client: Any, *calls: Callable[[], Coroutine[Any, Any, Any]]) -> list[Any]:
-    """The results of calls that are made at the same time: by tasks on trio, by threads of the other faces."""
+    """The results of calls that are made at the same time: by tasks on trio, by threads of the blocking face."""
     results: list[Any] = [None] * len(calls)
 
     async def call(number: int) -> None:
         results[number] = await calls[number]()
 
-    if isinstance(client, Awaited | Elsewhere):
+    if isinstance(client, Awaited):
         with ThreadPoolExecutor(len(calls)) as pool:
             list(pool.map(lambda number: trio.run(call, number), range(len(calls))))
         return results
@@ -268,9 +159,6 @@ async def append(client: Any, batches: list[raw.RawBatch], **options: Any) -> li
     """``raw.append`` of the client's face."""
     if isinstance(client, Awaited):
         return raw.append(client._blocking, batches, **options)
-    if isinstance(client, Elsewhere):
-        done: list[Any] = await client._done(asyncio_raw.append, client, batches, **options)
-        return done
     return await trio_raw.append(client, batches, **options)
 
 
@@ -278,9 +166,6 @@ async def flush(client: Any, topic: str, partitions: list[int]) -> dict[int, int
     """``raw.flush`` of the client's face."""
     if isinstance(client, Awaited):
         return raw.flush(client._blocking, topic, partitions)
-    if isinstance(client, Elsewhere):
-        flushed: dict[int, int] = await client._done(asyncio_raw.flush, client, topic, partitions)
-        return flushed
     return await trio_raw.flush(client, topic, partitions)
 
 
@@ -288,13 +173,5 @@ async def fetched(client: Any, topic: str, partition: int, start: int, end: int,
     """All batches of ``raw.fetch`` of the client's face."""
     if isinstance(client, Awaited):
         return list(raw.fetch(client._blocking, topic, partition, start, end, **options))
-    if isinstance(client, Elsewhere):
-
-        async def read() -> list[Any]:
-            async with asyncio_raw.fetch(client._there, topic, partition, start, end, **options) as batches:
-                return [batch async for batch in batches]
-
-        found: list[Any] = await client._done(read)
-        return found
     async with trio_raw.fetch(client, topic, partition, start, end, **options) as batches:
         return [batch async for batch in batches]

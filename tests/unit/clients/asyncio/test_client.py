@@ -22,24 +22,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 ELSEWHERE = "belongs to the asyncio loop in which its block was entered"
 
 
-def in_thread(work: Callable[[], object]) -> None:
-    """Run ``work`` in a thread of its own, and raise what it raises."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised below
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    if raised:
-        raise raised[0]
-
-
 def silent(kind: type[Request]) -> Callable[[Request, memoryview], Answer | None]:
     return lambda request, _: SILENCE if isinstance(request, kind) else None
 
@@ -75,6 +57,17 @@ def test_producers_groups_and_transactions_work_on_any_loop(run: Run) -> None:
 
     with Broker() as broker:
         run(main(broker.address))
+
+
+def test_a_port_where_nobody_listens_is_named_with_the_reason(run: Run) -> None:
+    async def main(address: str) -> None:
+        with pytest.raises(seglog.NotReachableError, match=f"no broker answers at {address}: Connection refused"):
+            async with seglog.asyncio.connect(address, connect_timeout=0.1):
+                pytest.fail("not reached")
+
+    with fake_broker() as broker:
+        address = broker.address
+    run(main(address))
 
 
 def test_timeouts_are_those_of_asyncio(run: Run) -> None:
@@ -353,38 +346,3 @@ def test_an_abort_waits_for_what_is_in_flight_however_often_it_is_cancelled(run:
 
     with fake_broker() as broker:
         run(main(broker))
-
-
-def test_a_member_leaves_its_group_also_where_it_is_cancelled(run: Run) -> None:
-    async def main(address: str) -> None:
-        async with seglog.asyncio.connect(address) as client:
-            await client.create_topic("t")
-            async with client.producer("t") as producer:
-                for number in range(10):
-                    await producer.send(str(number))
-            revoked: list[tuple[list[int], bool]] = []
-
-            async def on_revoked(partitions: list[int], lost: bool) -> None:
-                await asyncio.sleep(0)
-                revoked.append((partitions, lost))
-
-            seen = asyncio.Event()
-
-            async def read() -> None:
-                async with client.consumer("t", group="g", on_revoked=on_revoked) as consumer:
-                    async for record in consumer:
-                        if record.offset == 9:
-                            seen.set()
-
-            task = asyncio.create_task(read())
-            await seen.wait()
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            assert revoked == [([0], False)]
-            group = await client.describe_group("g")
-            assert group.members == []
-            assert [offset.offset for offset in await client.group_offsets("g")] in ([9], [10])
-
-    with Broker() as broker:
-        run(main(broker.address))

@@ -139,9 +139,6 @@ async def test_over_real_sockets() -> None:
             await client.delete_topic("t")
             assert broker.asked(OffsetsRequest) == 1
         address = broker.address
-    with pytest.raises(seglog.NotReachableError, match=rf"no broker answers at {address}: .*refused") as caught:
+    with pytest.raises(seglog.NotReachableError, match=rf"no broker answers at {address}: .*refused"):
         async with seglog.trio.connect(address, connect_timeout=1.0):
             pytest.fail("not reached")
-    assert caught.value.server == address
-    with pytest.raises(ValueError, match="not a port"):
-        seglog.trio.connect("localhost:99999")

@@ -1,7 +1,5 @@
 """The consumer on trio, on a clock that jumps: where it reads, how it waits, and what it survives."""
 
-from typing import Any
-
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -25,11 +23,6 @@ async def values(consumer: seglog.trio.Consumer, count: int | None = None) -> li
         if len(found) == count:
             break
     return found
-
-
-async def numbers(client: seglog.trio.Client, **options: Any) -> list[int]:
-    async with client.consumer("t", **options) as consumer:
-        return await values(consumer)
 
 
 async def test_a_cancelled_wait_loses_nothing(autojump_clock: MockClock) -> None:

@@ -19,15 +19,6 @@ from tests.unit.clients.fake_broker import SILENCE, FakePartition, on_append
 from tests.unit.clients.trio.memory_broker import MemoryTransport, memory_broker
 
 
-async def test_without_linger_every_record_goes_out_at_once(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=0) as producer:
-        for number in range(20):
-            await producer.send(b"%d" % number)
-            await wait_all_tasks_blocked()
-        assert broker.asked(AppendRequest) == 20
-        assert trio.current_time() < 1
-
-
 async def test_a_delivery_can_be_awaited_by_many_and_a_cancelled_wait_changes_nothing(
     autojump_clock: MockClock,
 ) -> None:

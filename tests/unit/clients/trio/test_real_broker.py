@@ -5,7 +5,6 @@ import trio
 
 import seglog
 import seglog.trio
-from seglog.core.explaining import PartitionExplanation
 from seglog.testing import Broker
 from seglog.trio import raw
 from seglog_protocol.batch_builder import encode_batch
@@ -67,34 +66,3 @@ async def test_cancelled_calls_leave_a_real_connection_in_step() -> None:
         async with raw.fetch(client, "one", 0, 0, 10**6) as batches:
             async for fetched in batches:
                 assert bytes(fetched.data[16:]) == batch[16:]
-
-
-async def test_a_client_that_is_cancelled_lets_the_broker_stop() -> None:
-    async with Broker() as broker:
-        with trio.CancelScope() as scope:
-            async with seglog.trio.connect(broker.address) as client:
-                await client.create_topic("t")
-                async with client.producer("t", linger_ms=3_600_000) as producer, client.consumer("t", follow=True):
-                    await producer.send(b"never sent")
-                    scope.cancel()
-        assert scope.cancelled_caught
-        async with seglog.trio.connect(broker.address) as client:
-            assert (await client.offsets("t"))[0].latest == 0
-
-
-async def test_segments_are_explained_alike_by_both_faces() -> None:
-    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
-        await client.create_topic("t", 1, {"segment.bytes": 4096})
-        async with client.producer("t", linger_ms=0) as producer:
-            for _ in range(10):
-                await (await producer.send(bytes(1500)))
-        told = await client.explain.segments("t", 0)
-
-        def ask_blocking() -> PartitionExplanation:
-            with seglog.connect(broker.address) as blocking:
-                return blocking.explain.segments("t", 0)
-
-        again = await trio.to_thread.run_sync(ask_blocking)
-        assert [s.base_offset for s in told.segments] == [s.base_offset for s in again.segments] == [0, 2, 4, 6, 8]
-        assert [s.state for s in again.segments] == [*["closed"] * 4, "active"]
-        assert (told.partition.latest, told.partition.segments) == (10, 5)
