@@ -1,7 +1,5 @@
 """The fake broker with TLS, accounts, or both: what the client's side of them is tested against without a daemon."""
 
-import hashlib
-import hmac
 import select
 import socket
 import ssl
@@ -18,24 +16,18 @@ from seglog_protocol import messages
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
-    UnacceptableCredentialError,
-    UnknownUserError,
     UnsupportedMechanismError,
 )
 from seglog_protocol.frames import FrameReader
 from tests.unit.clients.fake_broker import Answer, FakeBroker
 
-Credentials = dict[tuple[str, str], tuple[bytes, bytes, bytes, int]]
-"""Salt, stored key, server key and iterations by user and mechanism."""
-
 
 class Exchange:
     """One exchange of the server's side; ``user`` is set when it has ended well."""
 
-    def __init__(self, mechanism: str, passwords: dict[str, str], credentials: "Credentials") -> None:
+    def __init__(self, mechanism: str, passwords: dict[str, str]) -> None:
         self.user = ""
         self._passwords = passwords
-        self._credentials = credentials
         self._answer: Callable[[bytes], bytes] = self._plain
         if mechanism == "OAUTHBEARER":
             self._answer = self._bearer
@@ -52,8 +44,6 @@ class Exchange:
         return messages.AuthenticateReply(answer, bool(self.user), f"User:{self.user}" if self.user else "")
 
     def _credential(self, user: str) -> Any:
-        if (user, self._scram.name) in self._credentials:
-            return self._credentials[user, self._scram.name]
         if user not in self._passwords:
             return None
         salt, stored, server, iterations = self._scram.make_auth_info(self._passwords[user], 4096)
@@ -101,7 +91,6 @@ class SecureBroker(FakeBroker):
         self.passwords = passwords
         self.mechanisms = mechanisms
         self.session_ms = session_ms
-        self.credentials: Credentials = {}
         self.exchanges: dict[socket.socket, Exchange] = {}
         self.logins: list[tuple[str, str]] = []
         super().__init__(**options)
@@ -127,56 +116,10 @@ class SecureBroker(FakeBroker):
         exchange = self.exchanges.get(connection)
         if self.passwords is not None and (exchange is None or not exchange.user):
             return AuthenticationRequiredError("authenticate first", mechanisms=list(self.mechanisms))
-        match request:
-            case messages.UsersRequest():
-                return self._users(request)
-            case messages.AlterUsersRequest():
-                return messages.AlterUsersReply(
-                    [self._delete(d.name) for d in request.deletions] + [self._set(u) for u in request.upsertions]
-                )
         answer = super()._usual(request, payload, connection)
         if exchange is not None and isinstance(answer, messages.HelloReply):
             return msgspec.structs.replace(answer, principal=f"User:{exchange.user}")
         return answer
-
-    def _users(self, request: messages.UsersRequest) -> messages.UsersReply:
-        there = sorted({name for name, _ in self.credentials})
-        asked = there if request.names is None else request.names
-        return messages.UsersReply(
-            [
-                messages.UserDescription(
-                    name,
-                    [
-                        messages.UserCredential(mechanism, credential[3])
-                        for (user, mechanism), credential in sorted(self.credentials.items())
-                        if user == name
-                    ],
-                )
-                for name in asked
-                if name in there
-            ],
-            [self._unknown_user(name) for name in asked if name not in there],
-        )
-
-    @staticmethod
-    def _unknown_user(name: str) -> UnknownUserError:
-        return UnknownUserError(f"there is no account {name}", user=name)
-
-    def _delete(self, name: str) -> messages.AlteredUser:
-        gone = [key for key in self.credentials if key[0] == name]
-        for key in gone:
-            del self.credentials[key]
-        return messages.AlteredUser(name, None if gone else self._unknown_user(name))
-
-    def _set(self, given: messages.UserUpsertion) -> messages.AlteredUser:
-        if not 4096 <= given.iterations <= 16384:
-            return messages.AlteredUser(given.name, UnacceptableCredentialError("too few or too many iterations"))
-        digest = given.mechanism.removeprefix("SCRAM-").replace("-", "").lower()
-        client_key = hmac.digest(given.salted_password, b"Client Key", digest)
-        server_key = hmac.digest(given.salted_password, b"Server Key", digest)
-        stored_key = hashlib.new(digest, client_key).digest()
-        self.credentials[given.name, given.mechanism] = (given.salt, stored_key, server_key, given.iterations)
-        return messages.AlteredUser(given.name)
 
     def _authenticate(self, request: messages.AuthenticateRequest, connection: socket.socket) -> Answer:
         if self.passwords is None:
@@ -185,7 +128,7 @@ class SecureBroker(FakeBroker):
             return UnsupportedMechanismError("not that one", mechanisms=list(self.mechanisms))
         exchange = self.exchanges.get(connection)
         if exchange is None or exchange.user:
-            self.exchanges[connection] = exchange = Exchange(request.mechanism, self.passwords, self.credentials)
+            self.exchanges[connection] = exchange = Exchange(request.mechanism, self.passwords)
         try:
             reply = exchange.respond(request.token)
         except AuthenticationError as error:

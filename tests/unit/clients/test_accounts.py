@@ -14,21 +14,27 @@ import trio
 import seglog
 import seglog.trio
 from seglog.core.authentication import Authentication
-from seglog.core.conversations import converse
+from seglog.core.connection import Reply
+from seglog.core.conversations import Ask, Conversation, converse
 from seglog.core.retries import ATTEMPT_FIRST_SECONDS
 from seglog.core.security import Account, Bearer, Secret, Target, target_of
+from seglog.core.users import create_user, list_users, set_password
 from seglog.secret_files import secret_in
+from seglog.testing import Broker
 from seglog_protocol import messages
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
-    DeliveryFailed,
+    UnacceptableCredentialError,
+    UnknownUserError,
     UnsupportedApiError,
     UnsupportedMechanismError,
+    UserExistsError,
 )
+from seglog_protocol.frames import encode_frame
 from tests.support import each_case
 from tests.unit.clients.faces import Connect
-from tests.unit.clients.fake_broker import CLOSE, Answer
+from tests.unit.clients.fake_broker import Answer
 from tests.unit.clients.secure_broker import SecureBroker, secure_broker
 
 PASSWORD = "kept-to-itself"
@@ -148,22 +154,24 @@ async def test_without_an_account_the_listener_is_heard(connect: Connect) -> Non
     assert caught.value.mechanisms == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-@pytest.mark.parametrize("mechanism", [None, "SCRAM-SHA-256", "PLAIN"])
-async def test_a_listener_without_accounts_is_not_talked_to_in_secret(connect: Connect, mechanism: Any) -> None:
+KNOWS_NO_ACCOUNTS = UnsupportedApiError("there is no api authenticate")
+HAS_NO_EXCHANGE = AuthenticationRequiredError("received after successful authentication")
+
+
+@each_case(
+    ("answer", "mechanism"),
+    [
+        *((None, mechanism) for mechanism in (None, "SCRAM-SHA-256", "PLAIN")),
+        (KNOWS_NO_ACCOUNTS, None),
+        *((HAS_NO_EXCHANGE, mechanism) for mechanism in (None, "SCRAM-SHA-512")),
+    ],
+)
+async def test_a_listener_without_accounts_is_not_talked_to_in_secret(
+    connect: Connect, answer: Answer | None, mechanism: Any
+) -> None:
     with secure_broker() as broker:
+        broker.script = lambda request, _: answer if isinstance(request, messages.AuthenticateRequest) else None
         await refused(connect, broker, "connect without a user", mechanism=mechanism)
-
-
-async def test_a_broker_that_knows_no_accounts_is_named(connect: Connect) -> None:
-    with secure_broker() as broker:
-        broker.script = _unknown_api
-        await refused(connect, broker, "connect without a user")
-
-
-def _unknown_api(request: messages.Request, _payload: memoryview) -> Answer | None:
-    if isinstance(request, messages.AuthenticateRequest):
-        return UnsupportedApiError("there is no api authenticate")
-    return None
 
 
 async def test_a_mechanism_that_the_listener_does_not_take_is_refused_with_those_it_does(connect: Connect) -> None:
@@ -186,21 +194,6 @@ async def test_a_broker_that_does_not_know_the_account_itself_is_found_out(conne
         broker.script = forged
         await refused(connect, broker, "signature")
         assert not broker.asked(messages.HelloRequest)
-
-
-async def test_what_breaks_off_during_the_exchange_is_tried_again(connect: Connect) -> None:
-    with secure_broker(passwords=ALICE) as broker:
-        broken: list[int] = []
-
-        def once(request: messages.Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, messages.AuthenticateRequest) and request.token and not broken:
-                broken.append(1)
-                return CLOSE
-            return None
-
-        broker.script = once
-        async with connect(broker.address, user="alice", password=PASSWORD) as client:
-            assert client.principal == "User:alice"
 
 
 async def test_a_session_is_renewed_on_its_connection_before_the_next_request(connect: Connect) -> None:
@@ -245,19 +238,6 @@ async def test_a_producer_whose_account_is_deleted_ends_with_the_refusal(connect
                 await producer.send(b"3")
             await producer.close()
             assert broker.values() == [b"1"]
-
-
-async def test_what_was_not_sent_when_an_account_was_deleted_is_said_by_flush(connect: Connect) -> None:
-    passwords = dict(ALICE)
-    with secure_broker(passwords=passwords) as broker, trio.fail_after(60):
-        async with connect(broker.address, user="alice", password=PASSWORD) as client:
-            producer = await client.producer("t", delivery_timeout=600, linger_ms=600_000)
-            passwords["alice"] = "another"
-            broker.drop_connections()
-            await producer.send(b"1")
-            with pytest.raises(DeliveryFailed, match="1 record to t") as caught:
-                await producer.close()
-            assert isinstance(caught.value.__cause__, AuthenticationError)
 
 
 async def test_a_consumer_whose_account_is_deleted_ends_with_the_refusal(connect: Connect) -> None:
@@ -307,17 +287,6 @@ async def test_a_broker_that_takes_its_time_for_a_refusal_is_asked_once(connect:
         broker.script = slowly
         await refused(connect, broker, "alice", user="alice", password="wrong", connect_timeout=60)
         assert broker.asked(messages.AuthenticateRequest) == 3
-
-
-@pytest.mark.parametrize("mechanism", [None, "SCRAM-SHA-512"])
-async def test_a_listener_that_has_no_exchange_to_offer_is_named(connect: Connect, mechanism: str | None) -> None:
-    with secure_broker() as broker:
-        broker.script = lambda request, _: (
-            AuthenticationRequiredError("received after successful authentication")
-            if isinstance(request, messages.AuthenticateRequest)
-            else None
-        )
-        await refused(connect, broker, "connect without a user", mechanism=mechanism)
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------
@@ -482,3 +451,97 @@ def connect_now(connect: Connect, address: str, **options: Any) -> None:
     """Call it without its block; the face that needs one says what is wrong before."""
     made = seglog.trio.connect if connect is seglog.trio.connect else seglog.connect
     made(address, **options)
+
+
+# --- Accounts that are administered: a password stays here, what is derived from it logs in ---------------------------
+
+
+async def test_an_account_is_made_logs_in_and_is_deleted(connect: Connect) -> None:
+    with Broker(memory=True, users={"admin": PASSWORD}, admins=["admin"]) as broker:
+        async with connect(broker.server, user="admin", password=PASSWORD) as admin:
+            await admin.create_user("alice", "of alice")
+            (alice,) = await admin.users(["alice"])
+            assert [(each.mechanism, each.iterations) for each in alice.credentials] == [
+                ("SCRAM-SHA-256", 8192),
+                ("SCRAM-SHA-512", 8192),
+            ]
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                async with connect(broker.server, user="alice", password="of alice", mechanism=mechanism) as client:
+                    assert client.principal == "User:alice"
+            await admin.set_password("alice", lambda: "another", iterations=4096)
+            assert {each.iterations for each in (await admin.users(["alice"]))[0].credentials} == {4096}
+            with pytest.raises(AuthenticationError):
+                async with connect(broker.server, user="alice", password="of alice"):
+                    pass
+            with pytest.raises(UserExistsError, match="'alice' already"):
+                await admin.create_user("alice", PASSWORD)
+            with pytest.raises(UnacceptableCredentialError):
+                await admin.create_user("carol", PASSWORD, iterations=4095)
+            await admin.delete_user("alice")
+            for call, *arguments in (
+                (admin.set_password, "alice", PASSWORD),
+                (admin.delete_user, "alice"),
+                (admin.users, ["alice"]),
+            ):
+                with pytest.raises(UnknownUserError, match="alice"):
+                    await call(*arguments)
+
+
+def administered(
+    conversation: Conversation[Any], *answers: messages.Message | UnknownUserError
+) -> tuple[Any, list[Any]]:
+    """What comes of a conversation about accounts that is answered by these, and what was asked."""
+    asked: list[Any] = []
+    left = iter(answers)
+
+    def answer(question: Ask) -> Reply:
+        asked.append(question.request)
+        return Reply(1, messages.reply_header(1, next(left)), memoryview(b""))
+
+    return converse(conversation, answer), asked
+
+
+def test_of_a_password_nothing_is_sent_but_what_is_derived_from_it_with_new_salts() -> None:
+    salts = set()
+    for _ in range(2):
+        unknown = messages.UsersReply([], [UnknownUserError("no alice", user="alice")])
+        done = messages.AlterUsersReply([messages.AlteredUser("alice")] * 2)
+        _, (_, sent) = administered(create_user("alice", Secret(PASSWORD), 4096), unknown, done)
+        assert {each.mechanism for each in sent.upsertions} == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+        assert PASSWORD.encode() not in encode_frame(messages.request_header(1, sent))
+        assert "salt" not in repr(sent)
+        salts |= {each.salt for each in sent.upsertions}
+    assert [len(salt) for salt in salts] == [32] * 4
+
+
+@each_case(
+    ("name", "password", "said"),
+    [
+        ("", PASSWORD, "cannot name an account"),
+        ("a\u00adb", PASSWORD, "cannot name an account"),
+        ("\uff41", PASSWORD, "cannot name an account"),
+        ("a\x07", PASSWORD, "cannot name an account"),
+        ("alice", "", "must not be empty"),
+        ("alice", f"{PASSWORD}\u2168", "this password cannot be used"),
+        ("alice", f"{PASSWORD}\x00", "this password cannot be used"),
+        ("alice", f"{PASSWORD}\u00a0", "this password cannot be used"),
+        ("alice", f"e\u0301{PASSWORD}", "this password cannot be used"),
+        ("alice", PASSWORD.ljust(1025, "x"), "more than 1,024 bytes"),
+    ],
+)
+def test_what_clients_would_send_in_different_ways_is_refused_here(name: str, password: str, said: str) -> None:
+    for call in (create_user, set_password):
+        with pytest.raises(ValueError, match=said) as caught:
+            administered(call(name, Secret(password), 4096))
+        assert PASSWORD not in str(caught.value)
+
+
+def test_accounts_are_asked_for_page_by_page_as_long_as_there_are_any() -> None:
+    """A page that says that others follow, and has none, is the last one: behind what would the next one begin?"""
+    pages = [
+        messages.UsersReply([messages.UserDescription(name, []) for name in names], has_more=True)
+        for names in (["alice", "bob"], ["carol"], [])
+    ]
+    users, asked = administered(list_users(), *pages)
+    assert [user.name for user in users] == ["alice", "bob", "carol"]
+    assert [request.after for request in asked] == ["", "bob", "carol"]

@@ -1,4 +1,4 @@
-"""A broker that is away: that it is waited for is said at once, for whom, and when it is over."""
+"""A broker that is away, or recovers: that it is waited for is said at once, for whom, and when it is over."""
 
 import logging
 import socket
@@ -13,12 +13,23 @@ from trio.testing import MockClock
 
 import seglog
 import seglog.trio
+from seglog.cli import main
+from seglog.core import retries
 from seglog.core.dialing import refused
-from seglog.core.retries import Outage
+from seglog.core.retries import Outage, Waiting
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import ClientTimeoutError, DeliveryFailed, NotReachableError, SeglogError
-from seglog_protocol.messages import AppendRequest, FetchRequest, Request
+from seglog_protocol.errors import (
+    ClientTimeoutError,
+    ConnectionLostError,
+    DeliveryFailed,
+    NotReachableError,
+    OutOfResourcesError,
+    PartitionRecoveringError,
+    SeglogError,
+)
+from seglog_protocol.messages import AppendRequest, FetchReply, FetchRequest, FetchResult, OffsetsRequest, Request
 from tests.processes import wait_until
+from tests.unit.clients.faces import Face
 from tests.unit.clients.fake_broker import SILENCE, Answer, FakeBroker, fake_broker
 from tests.unit.clients.trio.memory_broker import memory_broker
 
@@ -143,16 +154,6 @@ def test_every_connection_of_a_client_waits_and_one_line_says_so(caplog: pytest.
         assert [line.partition(" after ")[0] for line in lines(caplog)[1:]] == [f"{broker.address} is back"]
 
 
-def test_what_was_not_delivered_names_the_connection_as_the_cause() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        producer = client.producer("t", delivery_timeout=1)
-        broker.stop()
-        producer.send(b"x")
-        with pytest.raises(DeliveryFailed, match=r"within 1 s: no broker answers at .*: Connection refused"):
-            producer.close()
-        broker.start()
-
-
 def test_a_broker_that_is_silent_amid_appends_is_logged_and_is_the_cause(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
@@ -184,16 +185,6 @@ async def test_on_trio_it_is_the_same(caplog: pytest.LogCaptureFixture, autojump
     said = lines(caplog)
     assert said[0] == "waiting for h:1: Connection refused"
     assert [line.partition(",")[0] for line in said[1:]] == ["still waiting for h:1"] * 2
-
-
-async def test_on_trio_a_host_that_does_not_exist_is_no_reason_to_wait(autojump_clock: MockClock) -> None:
-    async def unknown(_: object) -> None:
-        unknown_name()
-
-    with pytest.raises(NotReachableError, match="unknown host in nowhere:1"):
-        async with seglog.trio.connect("nowhere:1", connect_timeout=3600, opener=unknown):  # type: ignore[arg-type]
-            pytest.fail("not reached")
-    assert trio.current_time() < 1
 
 
 # --- Closing while it is waited for -----------------------------------------------------------------------------------
@@ -235,3 +226,75 @@ def test_a_consumer_that_is_closed_from_another_thread_ends_its_wait(meanwhile: 
             next(iter(consumer))
         if meanwhile == "the broker is away":
             broker.start()
+
+
+# --- A reader that waits says what for, on both faces and on the command line -----------------------------------------
+
+
+RECOVERING = PartitionRecoveringError("partition 0 of topic t is being recovered, 3 of 8 bytes are read: try again")
+TOLD = "partition 0 of topic t is being recovered, 3 of 8 bytes are read"
+
+
+def test_a_wait_is_told_after_some_seconds_then_from_time_to_time_and_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = Waiting()
+    for now in range(100, 126):
+        told.failed(OutOfResourcesError("no memory: try again"), 100.0, now)
+    told.ended(126.0)
+    told.ended(127.0)
+    assert caplog.messages == [
+        "waiting for 3 s: no memory",
+        "waiting for 13 s: no memory",
+        "waiting for 23 s: no memory",
+        "the wait is over after 26 s",
+    ]
+
+
+def test_short_waits_and_lost_connections_are_not_told_here(caplog: pytest.LogCaptureFixture) -> None:
+    told = Waiting()
+    told.failed(RECOVERING, 0.0, 2.9)
+    told.failed(ConnectionLostError("gone"), 0.0, 60.0)
+    told.failed(NotReachableError("away"), 0.0, 60.0)
+    told.ended(61.0)
+    assert not caplog.messages
+
+
+def recovering(broker: FakeBroker, kind: type[Request]) -> None:
+    """Two requests of this kind are answered with "recovering"."""
+    left = [RECOVERING] * 2
+
+    def answer(request: Request, _payload: memoryview) -> Answer | None:
+        if not isinstance(request, kind) or not left:
+            return None
+        error = left.pop()
+        return FetchReply([FetchResult("t", 0, 0, error=error)]) if isinstance(request, FetchRequest) else error
+
+    broker.script = answer
+
+
+@pytest.mark.parametrize("kind", [OffsetsRequest, FetchRequest])
+async def test_each_face_tells_the_log_of_a_recovery_while_it_begins_and_while_it_reads(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, face: Face, kind: type[Request]
+) -> None:
+    monkeypatch.setattr(retries, "WAIT_LOGGED_SECONDS", 0.0)
+    async with face() as (broker, client):
+        broker.fill(1)
+        recovering(broker, kind)
+        async with client.consumer("t") as consumer:
+            assert [record.value async for record in consumer] == [b"0"]
+    assert caplog.messages[0].endswith(f" s: {TOLD}")
+    assert caplog.messages[1].startswith("the wait is over after ")
+
+
+def test_consume_says_on_standard_error_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(retries, "WAIT_LOGGED_SECONDS", 0.0)
+    with fake_broker() as broker:
+        broker.fill(1)
+        recovering(broker, FetchRequest)
+        assert main(["--server", broker.address, "consume", "t"]) == 0
+    printed = capfd.readouterr()
+    assert printed.out == "0\n"
+    assert printed.err.splitlines()[0] == f"seglog: waiting for 0 s: {TOLD}"

@@ -94,21 +94,6 @@ async def test_records_that_poll_has_returned_are_committed_when_it_is_called_ag
         assert raised.value.args[0] == first
 
 
-async def test_what_is_polled_within_a_transaction_is_committed_by_it(client: Any) -> None:
-    await client.create_topic("out", 1)
-    txn = client.transaction("copies")
-    async with client.consumer("t", group="copiers", auto_commit=False) as consumer:
-        copied = 0
-        while copied < 4:
-            await send(client, str(copied), str(copied + 1))
-            async with txn:
-                for record in await consumer.poll(LONG):
-                    await txn.send("out", record.value)
-                    copied += 1
-                await txn.commit_offsets(consumer)
-        assert (await consumer.committed())[0].offset == 4
-
-
 @pytest.mark.parametrize("bad", [-1, float("nan"), None, "1"])
 async def test_a_timeout_of_poll_is_a_number_of_seconds(client: Any, bad: Any) -> None:
     async with client.consumer("t", follow=True) as consumer:

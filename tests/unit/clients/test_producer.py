@@ -1,6 +1,5 @@
 """Producers of either face: what arrives, what is sent again, what fails; and the blocking one by itself."""
 
-import random
 import threading
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -189,16 +188,6 @@ async def test_records_of_a_batch_that_is_split_have_their_receipts(face: Face) 
         await producer.close()
 
 
-async def test_a_compressed_batch_that_grew_too_large_fails_by_itself(face: Face) -> None:
-    async with face(topics={"t": 2}, max_message_bytes=500) as (_, client):
-        producer = await client.producer("t", compression="gzip")
-        bad = await producer.send(random.Random(1).randbytes(700), partition=0)
-        good = await producer.send(b"x" * 2000, partition=1)
-        assert isinstance(await bad.exception(), MessageTooLargeError)
-        assert (await good).offset == 0
-        await producer.close()
-
-
 async def test_a_full_buffer_makes_send_wait_and_at_last_fail(face: Face) -> None:
     async with face() as (broker, client):
         producer = await client.producer("t", linger_ms=0, buffer_bytes=2_000)
@@ -245,16 +234,6 @@ async def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connect
                 await producer.send(b"%d" % linger_ms)
             assert broker.asked(HelloRequest) >= hellos + 2
         assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
-
-
-async def test_aborting_says_how_many_records_were_lost(face: Face) -> None:
-    async with face() as (_, client):
-        producer = await client.producer("t", linger_ms=3_600_000)
-        for _ in range(5):
-            await producer.send(b"x")
-        assert producer.unacknowledged == 5
-        assert await producer.abort(0) == 5
-        assert producer.unacknowledged == 0
 
 
 async def test_room_in_the_buffer_lets_a_waiting_send_go_on(face: Face) -> None:

@@ -10,7 +10,6 @@ import seglog.trio
 from seglog.testing import Broker
 from seglog_protocol import messages
 from seglog_protocol.frames import encode_value
-from tests.support import numbers_of
 from tests.unit.clients.faces import Face
 from tests.unit.clients.fake_broker import Answer
 
@@ -43,19 +42,3 @@ async def test_the_plain_numbers_warn_on_every_face() -> None:
         async with seglog.trio.connect(broker.server) as of_trio:
             with pytest.warns(DeprecationWarning, match="samples"):
                 assert (await of_trio.metrics())["topics"] == 0
-
-
-def test_a_broker_tells_what_a_program_did() -> None:
-    with Broker() as broker, seglog.connect(broker.server) as client:
-        client.create_topic("t", 3)
-        with client.producer("t", ack="disk") as producer:
-            for number in range(10):
-                producer.send(str(number).encode())
-        families = {family.name: family for family in client.samples()}
-        assert families["seglog_topics"].value() == 1
-        assert families["seglog_partitions"].value("serving") == 3
-        assert families["seglog_append_batches_total"].value("disk") == numbers_of(client)["appends_disk_total"]
-        fsyncs = families["seglog_fsync_duration_seconds"].value()
-        assert isinstance(fsyncs, messages.MetricBuckets)
-        assert 1 <= fsyncs.count <= numbers_of(client)["fsyncs_total"]
-        assert [family.name for family in client.samples(["seglog_topics", "x"])] == ["seglog_topics"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog_protocol.errors import AuthenticationError, NotReachableError, RemoteProtocolError, TlsError
+from seglog_protocol.errors import NotReachableError, RemoteProtocolError, TlsError
 from tests.unit.clients.faces import Connect
 from tests.unit.clients.secure_broker import Authority, SecureBroker, secure_broker
 
@@ -65,16 +65,6 @@ async def test_records_of_any_size_come_through(connect: Connect, authority: Aut
                     await producer.send(value)
             async with client.consumer("t", start="earliest") as consumer:
                 assert [record.value async for record in consumer] == values
-
-
-async def test_a_connection_that_breaks_is_made_anew(connect: Connect, authority: Authority) -> None:
-    with secure_broker(context=authority.context()) as broker:
-        async with connect(broker.address, tls=authority.file) as client:
-            async with client.producer("t") as producer:
-                await producer.send(b"1")
-                broker.drop_connections()
-                await producer.send(b"2")
-            assert broker.values() == [b"1", b"2"]
 
 
 async def test_an_unknown_authority_is_refused_and_the_option_named(connect: Connect, authority: Authority) -> None:
@@ -154,15 +144,6 @@ async def test_an_older_version_works_and_none_in_common_is_named(connect: Conne
         strict.minimum_version = ssl.TLSVersion.TLSv1_3
         with pytest.raises(TlsError, match="no version of TLS in common"):
             await asked(connect, broker, tls=strict)
-
-
-async def test_a_password_goes_over_tls_as_it_is(connect: Connect, authority: Authority) -> None:
-    with secure_broker(context=authority.context(), passwords={"alice": "secret"}, mechanisms=("PLAIN",)) as broker:
-        async with connect(broker.address, tls=authority.file, user="alice", password="secret") as client:
-            assert client.principal == "User:alice"
-        with pytest.raises(AuthenticationError):
-            async with connect(broker.address, tls=authority.file, user="alice", password="wrong"):
-                pass
 
 
 @contextmanager

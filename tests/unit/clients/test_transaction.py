@@ -159,32 +159,6 @@ async def test_offsets_are_committed_with_the_records(client: Any) -> None:
     assert await values(client, "out") == sorted(map(str, range(10)))
 
 
-async def test_a_loop_that_goes_on_after_rewind_reads_again_what_was_aborted(client: Any) -> None:
-    async with client.producer("in") as producer:
-        for number in range(10):
-            await producer.send(str(number), partition=0)
-    txn = client.transaction("app")
-    failed: list[str] = []
-    async with client.consumer("in", group="etl", auto_commit=False, follow=False) as consumer:
-
-        async def copy(record: Any) -> None:
-            async with txn:
-                await txn.send("out", record.value)
-                await txn.commit_offsets(consumer)
-                if len(failed) < 4 and record.offset in {3, 9}:
-                    failed.append(record.value.decode())
-                    raise ZeroDivisionError
-
-        async for record in consumer:
-            try:
-                await copy(record)
-            except ZeroDivisionError:
-                consumer.rewind()
-        assert (await consumer.committed())[0].offset == 10
-    assert len(failed) == 4
-    assert await values(client, "out") == sorted(map(str, range(10)))
-
-
 async def test_partitions_that_go_within_the_block_have_it_aborted(client: Any, broker: Broker) -> None:
     async with client.producer("in") as producer:
         for number in range(20):
@@ -222,13 +196,6 @@ async def test_partitions_that_go_within_the_block_have_it_aborted(client: Any, 
                 joined[0].close()
             second.join(WAIT_SECONDS)
         assert await values(client, "out") == []
-        consumer.rewind()
-        async with txn:
-            async for record in consumer:
-                await txn.send("out", record.value)
-                break
-            await txn.commit_offsets(consumer)
-    assert len(await values(client, "out")) == 1
 
 
 @pytest.mark.parametrize("what", ["a consumer without a group", None])
@@ -312,15 +279,6 @@ async def test_a_topic_to_which_the_broker_alone_writes_is_refused_before_anythi
     assert await values(client, "in") == ["x"]
 
 
-async def test_what_cannot_be_part_of_a_transaction_is_refused_as_such(client: Any) -> None:
-    txn = client.transaction("app")
-    async with txn:
-        with pytest.raises(seglog.UnknownPartitionError):
-            await txn.send("in", "x", partition=7)
-        await txn.send("in", "y", partition=0)
-    assert await values(client, "in") == ["y"]
-
-
 def test_many_threads_send_to_partitions_that_are_part_of_none_yet(broker: Broker) -> None:
     with seglog.connect(broker.address) as client:
         client.create_topic("shared", 16)
@@ -365,33 +323,6 @@ def test_what_a_thread_sends_while_another_one_commits_is_part_of_no_transaction
             txn.send("ends", "after")
         with client.consumer("ends", isolation="read_committed") as consumer:
             assert [record.value for record in consumer] == [b"kept", b"after"]
-
-
-def test_what_a_task_sends_while_another_one_commits_is_part_of_no_transaction(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with seglog.asyncio.connect(broker.address) as client:
-            await client.create_topic("tasks", 1)
-            txn = client.transaction("tasks", linger_ms=20)
-            async with txn:
-                await txn.send("tasks", "kept")
-                producer = txn.producers["tasks"]
-                flush = producer.flush
-
-                async def flush_while_another_task_sends() -> None:
-                    await flush()
-                    with pytest.raises(seglog.ClientError, match="ended meanwhile"):
-                        await txn.send("tasks", "late")
-
-                monkeypatch.setattr(producer, "flush", flush_while_another_task_sends)
-            monkeypatch.undo()
-            async with txn:
-                await txn.send("tasks", "after")
-            async with client.consumer("tasks", isolation="read_committed") as consumer:
-                assert [record.value async for record in consumer] == [b"kept", b"after"]
-
-    asyncio.run(main())
 
 
 def test_an_abort_that_is_cancelled_is_followed_by_no_commit(broker: Broker) -> None:

@@ -1,4 +1,7 @@
+"""Batches as columns: the same records as from the loop that reads them one by one, headers too."""
+
 from collections.abc import Iterable
+from itertools import pairwise
 from unittest import mock
 
 import pyarrow as pa
@@ -7,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.arrow import decoding
-from seglog.arrow.decoding import DecodedRecords
+from seglog.arrow.decoding import LOCKSTEP_MIN, DecodedRecords, decode_headers
 from seglog.arrow.schema import HEADERS, SCHEMA, schema_of
 from seglog_protocol import record_columns
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
+from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
 from seglog_protocol.record_batch import (
@@ -22,7 +26,8 @@ from seglog_protocol.record_batch import (
     rewrite_offset_and_epoch,
     seal_batch,
 )
-from seglog_protocol.records import Record, decode_records
+from seglog_protocol.record_columns import RecordColumns, open_batches
+from seglog_protocol.records import Headers, Record, decode_records, encode_record
 from tests.support import each_case, examples
 from tests.unit.clients.arrow.tables import decode, records_of
 from tests.unit.protocol import golden
@@ -263,3 +268,61 @@ def test_columns_that_do_not_exist_or_come_twice_are_refused() -> None:
             schema_of(columns)
     assert schema_of(["headers", "key"], headers=True).names == ["headers", "key"]
     assert schema_of(["key"], headers=True).names == ["key", "headers"]
+
+
+_HEADERS = st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=5)
+
+
+def _records(batch: bytes) -> RecordColumns:
+    (opened,) = open_batches(read_batches(batch))
+    assert not opened.records.malformed
+    return opened.records
+
+
+def _read(records: RecordColumns, first: int = 0, last: int | None = None) -> list[Headers]:
+    headers = decode_headers(records, first, last)
+    names = [
+        bytes(records.data[start : start + length]).decode()
+        for start, length in zip(headers.key_start.tolist(), headers.key_length.tolist(), strict=True)
+    ]
+    values = [
+        None if length < 0 else bytes(records.data[start : start + length])
+        for start, length in zip(headers.value_start.tolist(), headers.value_length.tolist(), strict=True)
+    ]
+    assert len(headers) == len(names)
+    edges = headers.first_header.tolist()
+    pairs = list(zip(names, values, strict=True))
+    return [tuple(pairs[start:stop]) for start, stop in pairwise(edges)]
+
+
+@given(st.lists(_HEADERS, min_size=1, max_size=12), st.sampled_from([1, LOCKSTEP_MIN]), st.data())
+def test_columns_hold_the_headers_that_the_loop_reads(headers: list[Headers], times: int, data: st.DataObject) -> None:
+    headers = headers * times
+    batch = encode_batch([(0, None, b"v", found) for found in headers])
+    expected = [record.headers for record in golden.read(batch)]
+    first = data.draw(st.integers(0, len(headers)))
+    last = data.draw(st.integers(first, len(headers)))
+    assert _read(_records(batch)) == expected
+    assert _read(_records(batch), first, last) == expected[first:last]
+
+
+@pytest.mark.parametrize("counts", [[300], [0, 1, 300, 2], [3] * 40 + [200] * 2])
+def test_records_with_many_headers_are_read_to_their_end(counts: list[int]) -> None:
+    headers: list[Headers] = [
+        [(f"é{n}" * (n % 40), None if n % 3 == 0 else bytes(n)) for n in range(count)] for count in counts
+    ]
+    batch = encode_batch([(0, b"k", None, found) for found in headers])
+    assert _read(_records(batch)) == [tuple(found) for found in headers]
+
+
+def test_any_negative_length_is_no_value_and_numbers_may_be_longer_than_they_need() -> None:
+    plain = encode_record(0, 0, None, b"v", [("k", b"")])
+    # The header's value length, 0, as -2 and as a varint of two bytes.
+    for length, expected in ((b"\x03", None), (b"\x80\x00", b"")):
+        body = plain[1:-1] + length
+        batch = golden.batch_of(bytes([2 * len(body)]) + body)
+        assert _read(_records(batch)) == [(("k", expected),)] == [record.headers for record in golden.read(batch)]
+
+
+def test_headers_that_kafka_wrote_are_read() -> None:
+    assert _read(_records(golden.IDEMPOTENT)) == [record.headers for record in golden.IDEMPOTENT_READ]

@@ -1,6 +1,7 @@
+"""Topics as tables: what a reader gives, its gaps and errors, and the pieces that are decoded at a time."""
+
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 import seglog
 from seglog.arrow import ArrowReader, reading
+from seglog.arrow.reading import one_buffer, pieces
 from seglog.arrow.schema import SCHEMA, schema_of
+from seglog.core.records import FetchedBatch
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
@@ -104,11 +107,8 @@ def test_a_topic_is_a_table_with_the_columns_of_sparks_source(broker: FakeBroker
     ("options", "expected"),
     [
         ({"since": 4, "until": 6}, {0: [4, 5], 1: [4, 5]}),
-        ({"since": {0: 17}}, {0: [17, 18, 19], 1: list(range(7))}),
-        ({"since": {0: 17}, "partitions": [0]}, {0: [17, 18, 19]}),
         ({"since": {0: 17}, "partitions": [0, 1], "until": {1: 2}}, {0: [17, 18, 19], 1: [0, 1]}),
         ({"since": "@5000", "until": "@8000", "partitions": [0]}, {0: [5, 6, 7]}),
-        ({"since": datetime.fromtimestamp(18, UTC), "partitions": [0]}, {0: [18, 19]}),
         ({"since": "latest"}, {}),
         ({"partitions": [1], "batch_rows": 2}, {1: list(range(7))}),
     ],
@@ -229,19 +229,6 @@ def test_every_gap_is_told_once_in_order_and_neighbours_are_one() -> None:
         ]
 
 
-def test_a_range_within_compacted_batches() -> None:
-    """A range that begins and ends inside compacted batches has the gaps of the range."""
-    with fake_broker() as broker:
-        fill(broker, 9, per_batch=9)
-        compact(broker, 0, {2, 6})
-        reader = seglog.read_arrow(broker.address, "t", since=1, until=5)
-        assert reader.read_all().column("offset").to_pylist() == [2]
-        assert [(gap.start, gap.end) for gap in reader.gaps] == [(1, 2), (3, 5)]
-        reader = seglog.read_arrow(broker.address, "t", since=3, until=5)
-        assert reader.read_all().num_rows == 0
-        assert [(gap.start, gap.end) for gap in reader.gaps] == [(3, 5)]
-
-
 @settings(max_examples=examples(200))
 @given(st.integers(0, 2), st.data())
 def test_damage_is_an_error_behind_the_rows_before_it_and_reading_goes_on_behind_it(
@@ -274,17 +261,8 @@ def test_a_bomb_is_an_error_with_the_limit_that_the_reader_was_given() -> None:
         reader = seglog.read_arrow(broker.address, "t", decompressed_batch_bytes_max=100_000)
         assert next(reader).num_rows == 3
         with pytest.raises(CorruptRecordError, match="more than 100000 bytes"):
-            next(reader)
+            reader.to_reader().read_all()  # also through pyarrow
         assert seglog.read_arrow(broker.address, "t").read_all().num_rows == 4
-
-
-def test_an_error_keeps_its_type_through_pyarrow() -> None:
-    with fake_broker() as broker:
-        fill(broker, 3)
-        broker.logs["t"][0].append(encode_batch([(0, None, bytes(200_000), ())], codec=Codec.ZSTD))
-        reader = seglog.read_arrow(broker.address, "t", decompressed_batch_bytes_max=100_000)
-        with pytest.raises(CorruptRecordError):
-            reader.to_reader().read_all()
 
 
 def test_a_range_that_is_gone_is_an_error_or_a_gap_as_for_a_consumer(broker: FakeBroker) -> None:
@@ -343,3 +321,62 @@ def test_a_reader_that_met_an_error_does_not_end_as_if_it_had_read_all() -> None
                 seglog.ClientClosedError, match=r"ended with an error .*checksum.*since=reader.positions"
             ):
                 go_on()
+
+
+def batch(data: memoryview, partition: int = 0) -> FetchedBatch:
+    header = parse_header(data, 0)
+    return FetchedBatch("t", partition, header, data, header.base_offset, header.next_offset)
+
+
+BATCH = encode_batch([(0, b"k", b"v" * 100, [])])
+SIZE = len(BATCH)
+
+
+def views(count: int) -> list[memoryview]:
+    """Neighbours in one buffer."""
+    whole = memoryview(BATCH * count)
+    return [whole[start : start + SIZE] for start in range(0, len(whole), SIZE)]
+
+
+@given(st.integers(0, 5), st.integers(1, 5), st.sampled_from([bytes, bytearray]))
+def test_neighbours_are_looked_at_where_they_are(start: int, count: int, kind: type[bytes | bytearray]) -> None:
+    whole = kind(b"0123456789" * 10)
+    parts = [memoryview(whole)[place * 7 : place * 7 + 7] for place in range(start, start + count)]
+    found = one_buffer(parts)
+    assert bytes(found) == b"".join(parts)
+    assert isinstance(found, memoryview)
+    assert found.obj is whole
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [memoryview(b"ab"), memoryview(b"cd")],
+        [memoryview(b"abcd")[:1], memoryview(b"abcd")[2:]],
+        [part := memoryview(b"abcd")[2:], memoryview(part.obj)[:2]],
+    ],
+    ids=["elsewhere", "with a hole", "the other way round"],
+)
+def test_what_does_not_lie_in_a_row_is_copied_together(parts: list[memoryview]) -> None:
+    assert one_buffer(parts) == b"".join(parts)
+
+
+def test_pieces_are_of_one_partition() -> None:
+    """A piece is of one partition and ends with the buffer when it is worth decoding."""
+    first, second = views(3), views(4)
+    batches = [*map(batch, first), *map(batch, second), batch(second[0], 1)]
+    assert [len(piece) for piece in pieces(batches, 5 * SIZE)] == [3, 4, 1], "each lies in one buffer"
+    assert [len(piece) for piece in pieces(batches, 4 * SIZE)] == [3, 4, 1]
+    assert [len(piece) for piece in pieces(batches, 2 * SIZE)] == [2, 1, 2, 2, 1]
+    assert [len(piece) for piece in pieces(batches, 1000 * SIZE)] == [7, 1], "small ones are worth a copy"
+
+
+def test_what_came_before_an_error_is_handed_out_first() -> None:
+    def broken() -> object:
+        yield from map(batch, views(3))
+        raise CorruptRecordError("no")
+
+    found = pieces(broken(), 1 << 20)  # type: ignore[arg-type]
+    assert len(next(found)) == 3
+    with pytest.raises(CorruptRecordError):
+        next(found)

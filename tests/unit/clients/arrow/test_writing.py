@@ -14,7 +14,6 @@ from seglog_protocol.errors import (
     DeliveryFailed,
     MessageTooLargeError,
     PartitionReadOnlyError,
-    StorageError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -96,12 +95,6 @@ def test_batches_stay_within_their_size_and_the_ack_is_the_one_asked_for(broker:
     assert {request.ack for request in appends} == {"os"}
     assert len(appends) > 5
     assert all(part.size <= 500 for request in appends for part in request.partitions)
-
-
-def test_what_is_on_its_way_stays_within_the_buffer(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BUFFER_BYTES", 2_000)
-    written = seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500)
-    assert written.records == sum(map(len, values(broker))) == 1_000
 
 
 def test_with_ack_none_offsets_are_not_known(broker: FakeBroker) -> None:
@@ -208,14 +201,6 @@ def test_a_record_that_no_batch_may_hold_fails_without_being_sent() -> None:
             seglog.write_arrow(broker.address, "t", rows)
         assert isinstance(caught.value.__cause__, MessageTooLargeError)
         assert values(broker) == [[7]]
-
-
-def test_the_time_for_trying_again_is_bounded(broker: FakeBroker) -> None:
-    busy = StorageError("busy")
-    busy.retriable = True
-    broker.script = lambda request, _payload: busy if isinstance(request, AppendRequest) else None
-    with pytest.raises(DeliveryFailed, match=r"busy|not acknowledged within"):
-        seglog.write_arrow(broker.address, "t", table(3), delivery_timeout=0.05)
 
 
 # --- The real thing ---------------------------------------------------------------------------------------------------

@@ -20,17 +20,13 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     BrokerStoppingError,
     CorruptRecordError,
-    InvalidConfigError,
     PartitionOfflineError,
-    PartitionReadOnlyError,
 )
 from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     AlterTopicReply,
     AlterTopicRequest,
-    AppendReply,
     AppendRequest,
-    AppendResult,
     ConfigEntry,
     ConfigValue,
     CreateTopicRequest,
@@ -142,16 +138,6 @@ def test_records_whose_timestamps_begin_many_segments_are_warned_about(
     assert "span" not in typed("produce", "t", stdin=b"".join(lines))[2]
 
 
-def test_seconds_taken_for_milliseconds_are_warned_of_at_once(typed: Typed, said: Said, broker: FakeBroker) -> None:
-    arguments = ("produce", "t", "--format", "json", "--timestamp-field", "ts")
-    error = said(0, *arguments, stdin=b'{"ts":1546300800}\n{"ts":1546300801}')
-    first, last = error.splitlines()
-    assert first.startswith("seglog: warning: a record for t has the timestamp 1546300800, in milliseconds 1970-01-18")
-    assert "if seconds are meant (2019-01-01T00:00:00.000Z)" in first
-    assert last.startswith("seglog: 2 records to t")
-    assert "warning" not in typed(*arguments, "--timestamp-unit", "s", stdin=b'{"ts":1546300800}')[2]
-
-
 def test_when_every_line_is_bad_nothing_is_right(typed: Typed, said: Said, broker: FakeBroker) -> None:
     arguments = ("produce", "t", "--format", "json", "--skip-bad", "--key-field", "id")
     bad = b'{"name":1}\n{"name":2}\nnope\n{"name":3}\n'
@@ -169,14 +155,6 @@ def test_reasons_that_differ_in_numbers_are_one_reason(typed: Typed) -> None:
     _, _, error = typed("produce", "t", "--format", "json", "--skip-bad", stdin=b"\n".join(lines))
     assert "7 in all, and nothing was sent; line 1: not JSON: Extra data" in error
     assert "(and 4 like it)" in error
-
-
-def test_a_broker_that_is_away_is_not_taken_for_a_bad_record(said: Said, broker: FakeBroker) -> None:
-    broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
-    error = said(3, "produce", "t", "--delivery-timeout", "0.5", stdin=b"x\n")
-    assert "the last cause: the record was sent, but not acknowledged within 0.5 s" in error
-    assert "acknowledged: 0 of 1 record\n" in error
-    assert "bad record" not in error
 
 
 LAGS = {
@@ -232,18 +210,6 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(typed: Typed, said: 
     error = said(1, "offsets", "t", "--position", "-", stdin=b"[1, 2]")
     assert "is not what json.dumps(consumer.positions()) writes" in error
     assert "Traceback" not in error
-
-
-def test_very_many_batches_that_failed_are_not_counted_as_acknowledged(said: Said, broker: FakeBroker) -> None:
-    no = PartitionReadOnlyError("read-only")
-    broker.script = lambda request, _: (
-        AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
-        if isinstance(request, AppendRequest)
-        else None
-    )
-    error = said(4, "produce", "t", "--batch-bytes", "1", stdin=b"x\n" * 1_100)
-    assert "not acknowledged: 1,100 records to t; the last cause: read-only" in error
-    assert "acknowledged: 0 of 1,100 records" in error
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -449,12 +415,9 @@ def test_deleting_asks_in_a_terminal_and_only_there(typed: Typed, broker: FakeBr
     ("before", "expected"),
     [
         (["@2000"], {0: 2, 1: 2}),
-        (["1:@1000"], {1: 1}),
         (["@1000", "0:end"], {0: None, 1: 1}),
         (["0:2", "1:1970-01-01T00:00:01.5"], {0: 2, 1: 2}),
-        (["-1d"], {0: 3, 1: 2}),
         (["end"], {0: 3, 1: 2}),
-        (["earliest"], {0: 0, 1: 0}),
     ],
 )
 def test_a_topic_is_truncated_before_offsets_and_before_times(
@@ -490,13 +453,6 @@ def test_durations_and_sizes(typed: Typed, broker: FakeBroker) -> None:
     again = ("topic", "create", "t", "--if-not-exists", "--config", "segment.bytes=1kB")
     assert "exists with" not in typed(*again, "--config", "retention.ms=7d")[2]
     assert "exists with retention.ms=604800000, not 8d" in typed(*again, "--config", "retention.ms=8d")[2]
-
-
-def test_a_configuration_the_broker_refuses_is_its_own_sentence(typed: Typed, broker: FakeBroker) -> None:
-    no = InvalidConfigError("no key retention.m; did you mean retention.ms?", key="retention.m")
-    broker.script = lambda request, _: no if isinstance(request, CreateTopicRequest) else None
-    code, _, error = typed("topic", "create", "x", "--config", "retention.m=1")
-    assert (code, error) == (4, "seglog: no key retention.m; did you mean retention.ms?\n")
 
 
 def test_offsets_as_a_table_and_for_machines(typed: Typed, broker: FakeBroker) -> None:
@@ -751,15 +707,6 @@ def test_nobody_there_is_exit_code_3(said: Said, broker: FakeBroker) -> None:
     assert broker.address in error
     assert "is seglogd running there?" in error
     assert error.count("\n") == 1
-
-
-def test_the_server_option_wins_over_the_environment_and_may_stand_anywhere(
-    typed: Typed, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEGLOG_SERVER", "127.0.0.1:1")
-    assert typed("--server", broker.address, "ping")[0] == 0
-    assert typed("ping", "--server", broker.address)[0] == 0
-    assert typed("ping", "--connect-timeout", "0")[0] == 3
 
 
 def test_a_missing_file_is_one_sentence(typed: Typed, tmp_path: Path) -> None:

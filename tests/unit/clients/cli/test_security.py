@@ -13,6 +13,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.dispatch import ROOT, parse
 from seglog.cli.exits import UsageError
 from seglog.core.security import Secret, Tls
+from seglog.testing import Broker
 from seglog_protocol.errors import AuthenticationError, AuthenticationRequiredError
 from tests.unit.clients.cli.conftest import Said
 from tests.unit.clients.secure_broker import Authority, SecureBroker, secure_broker
@@ -297,10 +298,16 @@ def test_what_is_empty_is_not_what_stands_behind_it(
     assert f"{name} is empty" in said(2, *given, "topic", "list")
 
 
+@pytest.fixture(scope="module")
+def administered() -> Iterator[Broker]:
+    with Broker(memory=True, users={"admin": PASSWORD}, admins=["admin"]) as running:
+        yield running
+
+
 @pytest.fixture
-def seglog(broker: SecureBroker, password_file: str, said: Said) -> Said:
+def seglog(administered: Broker, password_file: str, said: Said) -> Said:
     """``seglog user``, by the administrator."""
-    login = ("--server", broker.address, "--user", "admin", "--password-file", password_file, "user")
+    login = ("--server", administered.server, "--user", "admin", "--password-file", password_file, "user")
 
     def run(code: int, *arguments: str, stdin: bytes = b"") -> str:
         return said(code, *login, *arguments, stdin=stdin)
@@ -314,15 +321,15 @@ def test_without_a_terminal_no_password_is_asked_for(broker: SecureBroker, said:
 
 
 def test_accounts_are_added_changed_listed_and_deleted(
-    broker: SecureBroker, tmp_path: Path, said: Said, seglog: Said
+    administered: Broker, tmp_path: Path, said: Said, seglog: Said
 ) -> None:
     (tmp_path / "new").write_text("of alice\n")
     new = ("alice", "--password-file", str(tmp_path / "new"))
     assert seglog(0, "add", *new) == "alice: added\n"
-    said(0, "--server", broker.address, "--user", *new, "topic", "list")
+    said(0, "--server", administered.server, "--user", *new, "topic", "list")
     assert "there is an account 'alice' already" in seglog(1, "add", *new)
     seglog(0, "passwd", *new, "--iterations", "4096")
-    assert [user["name"] for user in json.loads(seglog(0, "list", "--json"))] == ["alice"]
+    assert [user["name"] for user in json.loads(seglog(0, "list", "--json"))][:2] == ["admin", "alice"]
     assert "SCRAM-SHA-256 (4096), SCRAM-SHA-512 (4096)" in seglog(0, "list")
     assert json.loads(seglog(0, "delete", "alice", "--json")) == {"user": "alice"}
     seglog(4, "passwd", *new)
@@ -330,16 +337,14 @@ def test_accounts_are_added_changed_listed_and_deleted(
 
 
 def test_an_account_is_added_unless_it_is_there_with_a_password_of_standard_input(
-    broker: SecureBroker, seglog: Said
+    administered: Broker, seglog: Said
 ) -> None:
-    add = ("add", "alice", "--password-file", "-", "--if-absent")
-    assert seglog(0, *add, stdin=b"of alice\n") == "alice: added\n"
-    before = dict(broker.credentials)
-    assert seglog(0, *add, stdin=b"another\n") == "alice: was there already, and is not changed\n"
-    assert broker.credentials == before
-    shown = seglog(2, "passwd", "alice", "--password-file", "-", stdin=b"one\ntwo\n")
+    add = ("add", "bob", "--password-file", "-", "--if-absent")
+    assert seglog(0, *add, stdin=b"of bob\n") == "bob: added\n"
+    assert seglog(0, *add, stdin=b"another\n") == "bob: was there already, and is not changed\n"
+    shown = seglog(2, "passwd", "bob", "--password-file", "-", stdin=b"one\ntwo\n")
     assert "standard input has several lines" in shown
-    with seglog_connect(broker.address, user="alice", password="of alice"):
+    with seglog_connect(administered.server, user="bob", password="of bob"):
         pass
 
 

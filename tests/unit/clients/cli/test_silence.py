@@ -1,13 +1,10 @@
 """``seglog consume`` that prints nothing says what there is; a slip in a topic's name makes no topic."""
 
-import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from seglog.cli import main
 from seglog.cli.dispatch import parse
 from seglog.cli.nothing import PARTITIONS_SHOWN_MAX, lines_of
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
@@ -46,19 +43,6 @@ def test_a_start_beyond_the_data_is_told_with_what_there_is(days: Broker, typed:
     assert typed("--server", days.address, "consume", "days", "--count", "0") == (0, "", ""), "none is wanted"
     assert typed("--server", days.address, "consume", "days", "--from", "latest", "--json")[1] == "", (
         "it is for records"
-    )
-
-
-def test_records_that_are_gone_are_told(days: Broker, typed: Typed) -> None:
-    assert typed("--server", days.address, "topic", "truncate", "days", "--before", "end")[0] == 0
-    assert typed("--server", days.address, "consume", "days") == (
-        0,
-        "",
-        (
-            "seglog: note: days has no record\n"
-            "seglog: note: days-0 is empty: the next offset is 3, and 3 offsets before it were deleted\n"
-            "seglog: note: try --follow, which waits for new records\n"
-        ),
     )
 
 
@@ -131,25 +115,13 @@ def test_create_does_not_wait_for_the_broker_to_allow_it(typed: Typed) -> None:
 
 @pytest.mark.parametrize(("answer", "code", "made"), [("y\n", 0, True), ("\n", 1, False), ("", 1, False)])
 def test_on_a_terminal_it_is_asked(
-    commits: Broker,
-    answer: str,
-    code: int,
-    made: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    commits: Broker, typed: Typed, answer: str, code: int, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     (tmp_path / "lines").write_bytes(b"x\n")
-    monkeypatch.setenv("SEGLOG_SERVER", commits.address)
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert main(["produce", "comits2", str(tmp_path / "lines"), "--json"]) == code
-    told = capfd.readouterr().err
+    command = ("--server", commits.address, "produce", "comits2", str(tmp_path / "lines"), "--json")
+    found, _, told = typed(*command, answer=answer)
+    assert found == code
     assert "There is no topic comits2. Did you mean commits? Create a new topic comits2? [y/N] " in told
     assert ("seglog: topic comits2 is not created, and nothing is sent\n" in told) != made
     assert ("comits2" in _topics(commits)) == made

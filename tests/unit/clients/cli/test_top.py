@@ -10,6 +10,7 @@ from seglog.testing import Broker
 from seglog_protocol.errors import AuthenticationError, NotReachableError, SeglogError
 from seglog_protocol.messages import HelloReply, MetricFamily, MetricSample
 from tests.unit.clients.cli.conftest import Typed
+from tests.unit.clients.hand_clock import HandClock
 
 
 def test_in_a_pipe_it_is_one_plain_page(group_broker: Broker, typed: Typed) -> None:
@@ -29,18 +30,10 @@ def test_without_a_broker_from_the_beginning_it_fails(typed: Typed) -> None:
 # --- When the broker is asked -----------------------------------------------------------------------------------------
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Slow(Client):
     """A client whose readings take a time, or fail, and are counted; only that is asked of it."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: HandClock) -> None:
         self._inner = client
         self._clock_of_test = clock
         self.took = 0.0
@@ -57,25 +50,25 @@ class Slow(Client):
 
     def samples(self, families: object = ()) -> list[MetricFamily]:
         self.asked += 1
-        self._clock_of_test.now += self.took
+        self._clock_of_test.pass_by(self.took)
         if self.failure is not None:
             raise self.failure
         return [MetricFamily("seglog_open_files", "gauge", "", [], [MetricSample([], self.asked)])]
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def slow(group_broker: Broker, clock: Clock) -> Iterator[Slow]:
+def slow(group_broker: Broker, clock: HandClock) -> Iterator[Slow]:
     with connect(group_broker.address) as client:
         yield Slow(client, clock)
 
 
-def test_the_broker_is_asked_at_intervals(slow: Slow, clock: Clock) -> None:
-    watched = Watched(slow, 2.0, clock)
+def test_the_broker_is_asked_at_intervals(slow: Slow, clock: HandClock) -> None:
+    watched = Watched(slow, 2.0, clock.monotonic)
     for _ in range(5):
         watched.refresh()
     assert slow.asked == 1
@@ -85,9 +78,9 @@ def test_the_broker_is_asked_at_intervals(slow: Slow, clock: Clock) -> None:
     assert view.before is not None
 
 
-def test_one_that_takes_long_to_tell_is_asked_less_often(slow: Slow, clock: Clock) -> None:
+def test_one_that_takes_long_to_tell_is_asked_less_often(slow: Slow, clock: HandClock) -> None:
     slow.took = 1.0
-    watched = Watched(slow, 2.0, clock)
+    watched = Watched(slow, 2.0, clock.monotonic)
     clock.now = 1 / SHARE - 0.1
     watched.refresh()
     assert slow.asked == 1
@@ -97,8 +90,8 @@ def test_one_that_takes_long_to_tell_is_asked_less_often(slow: Slow, clock: Cloc
     assert slow.asked == 2
 
 
-def test_what_was_known_stays_while_the_broker_is_away(slow: Slow, clock: Clock) -> None:
-    watched = Watched(slow, 2.0, clock)
+def test_what_was_known_stays_while_the_broker_is_away(slow: Slow, clock: HandClock) -> None:
+    watched = Watched(slow, 2.0, clock.monotonic)
     slow.failure = NotReachableError("no broker answers")
     clock.now = 2.0
     view = watched.refresh()
@@ -109,8 +102,8 @@ def test_what_was_known_stays_while_the_broker_is_away(slow: Slow, clock: Clock)
     assert watched.refresh().trouble == ""
 
 
-def test_an_account_that_is_gone_ends_it(slow: Slow, clock: Clock) -> None:
-    watched = Watched(slow, 2.0, clock)
+def test_an_account_that_is_gone_ends_it(slow: Slow, clock: HandClock) -> None:
+    watched = Watched(slow, 2.0, clock.monotonic)
     slow.failure = AuthenticationError("no")
     clock.now = 2.0
     with pytest.raises(AuthenticationError):

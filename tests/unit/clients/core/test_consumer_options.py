@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-import seglog
 from seglog.core.consumer_options import consumer_options, group_options
 from tests.support import each_case
-from tests.unit.clients.fake_broker import fake_broker
-from tests.unit.clients.trio.memory_broker import memory_broker
+from tests.unit.clients.faces import Face
 
 LIMIT = "is more than 0 s and at most 2,147,483 s, not "
 KNOWN = "known are range, roundrobin, cooperative-sticky"
@@ -72,14 +70,9 @@ def test_a_wrong_argument_without_a_group_is_named(wrong: dict[str, Any], kind: 
         consumer_options(wrong)
 
 
-async def test_both_faces_check_before_anything_is_asked() -> None:
-    with fake_broker(topics={"t": 1}) as broker, seglog.connect(broker.address) as client:
+async def test_both_faces_check_before_anything_is_asked(face: Face) -> None:
+    async with face() as (_, client):
         with pytest.raises(ValueError, match="instance_id must not be empty"):
-            client.consumer("t", group="app", instance_id="")
+            await client.consumer("t", group="app", instance_id="")
         with pytest.raises(TypeError, match=r"consumer\(\) has no argument"):
-            client.consumer("t", nonsense=1)
-    async with memory_broker(topics={"t": 1}) as memory, memory.connect() as awaited:
-        with pytest.raises(ValueError, match="instance_id must not be empty"):
-            awaited.consumer("t", group="app", instance_id="")
-        with pytest.raises(TypeError, match=r"consumer\(\) has no argument"):
-            awaited.consumer("t", nonsense=1)
+            await client.consumer("t", nonsense=1)

@@ -1,4 +1,4 @@
-"""Moments as people type them, with the clock and the zone handed in."""
+"""What people type and read: moments, with the clock and the zone handed in, addresses, and numbers in sentences."""
 
 import json
 import os
@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglog.core.dialing import Address, parse_address
+from seglog.core.errors import count_of, duration_of
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment, format_time, parse_moment, to_epoch_ms, to_positions
 from tests.support import each_case
 
@@ -113,11 +115,6 @@ def test_what_is_printed_can_be_typed(timestamp: int) -> None:
     assert parse_moment(format_time(timestamp), now_ms=NOW) == AtTime(timestamp)
 
 
-def test_a_duration_without_a_sign_is_answered_with_the_one_that_was_meant() -> None:
-    with pytest.raises(ValueError, match=r"'1h' is not a time; did you mean -1h\?"):
-        parse_moment("1h", now_ms=NOW)
-
-
 def test_a_datetime_without_a_zone_is_no_moment() -> None:
     with pytest.raises(ValueError, match="zone"):
         to_epoch_ms(datetime(2019, 1, 1))  # noqa: DTZ001
@@ -151,3 +148,61 @@ def test_positions_may_have_been_json(places: Any) -> None:
 def test_what_positions_may_not_be(places: Any, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=re.escape(sentence)):
         to_positions(places)
+
+
+# --- HOST:PORT as people write it -------------------------------------------------------------------------------------
+
+
+@each_case(
+    ("text", "address"),
+    [
+        ("localhost", Address("localhost", 9192)),
+        ("localhost:9999", Address("localhost", 9999)),
+        (" 10.0.0.1:1 ", Address("10.0.0.1", 1)),
+        ("[::1]", Address("::1", 9192)),
+        ("[::1]:9999", Address("::1", 9999)),
+        ("fe80::1", Address("fe80::1", 9192)),
+    ],
+)
+def test_what_can_be_written(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@each_case(
+    "text",
+    [
+        "",
+        ":9192",
+        "host:",
+        "host:0",
+        "host:65536",
+        "host:x",
+        "[::1",
+        "[::1]x",
+        "a b",
+        "h:²",
+        "/var/lib",
+        "./data",
+        "41000",
+    ],
+)
+def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"address|port"):
+        parse_address(text)
+
+
+# --- Numbers in sentences ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 records"), (1, "1 record"), (1000, "1,000 records")])
+def test_counts_in_the_singular_and_in_the_plural(count: int, text: str) -> None:
+    assert count_of(count, "record") == text
+
+
+@each_case(
+    ("milliseconds", "text"),
+    [(0, "0 s"), (999, "0 s"), (61_999, "1 min 1 s"), (300_000, "5 min"), (3_600_000, "1 h"), (200_000_000, "2 d 7 h")],
+)
+def test_durations_in_their_two_largest_units(milliseconds: int, text: str) -> None:
+    assert duration_of(milliseconds) == text

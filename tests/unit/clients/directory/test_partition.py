@@ -1,8 +1,11 @@
+"""Segment files read without a broker: what is in them, and what Kafka and our storage engine read of them."""
+
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.core.records import ConsumerGap
@@ -25,16 +28,33 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
+from seglog_protocol.isolation import Aborted, Isolation
+from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     PARTITION_STATE_FILE,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     encode_time_entry,
     segment_file_name,
 )
-from tests.logs import old_message
+from tests.interop.golden import (
+    MOST_CASES,
+    Read,
+    Row,
+    adopted,
+    load_case,
+    log_of,
+    offset_for_time,
+    read_everything,
+    row_of,
+    unpack,
+)
+from tests.logs import flip_bit, old_message
+from tests.support import examples
+from tests.transactions import Step, TransactionLog, steps
 from tests.unit.clients.directory.files import SECOND_MS, batch_at, make_partition, offsets_read, write_segment
 
 FOUR = [batch_at(0), batch_at(1), batch_at(2), batch_at(3)]
@@ -401,3 +421,197 @@ def test_a_log_whose_first_segment_is_missing_begins_with_a_gap(tmp_path: Path) 
     partition = LogDirectory(tmp_path).partition("t", 0)
     assert partition.ends()[:2] == (0, 4)
     assert offsets_read(tmp_path) == [2, 3]
+
+
+# --- Reading files at read_committed: against a plain model, whatever the files leave to be found out -----------------
+
+
+def read(log_directory: Path, topic: str, isolation: Isolation, *, start: int = 0, partition: int = 0) -> list[int]:
+    """The offsets that a consumer gets; small pieces make it look where it goes on at every batch."""
+    with LogDirectory(log_directory).consumer(
+        topic, partitions=[partition], start=start, isolation=isolation, partition_bytes=1
+    ) as consumer:
+        found = [record.offset for batch in consumer.batches() for record in batch.records()]
+        assert not list(consumer.gaps)
+        assert consumer.records_behind() == {partition: 0}
+        return found
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(steps, st.lists(st.integers(1, 39), max_size=5), st.booleans(), st.booleans(), st.integers(0, 60))
+def test_what_was_committed_is_read_whatever_files_there_are(
+    history: list[Step], cuts: list[int], indexes: bool, snapshots: bool, start: int
+) -> None:
+    log = TransactionLog(history)
+    start = min(start, log.end)
+    with tempfile.TemporaryDirectory() as folder:
+        log.write(make_partition(Path(folder)), cuts, indexes=indexes, snapshots=snapshots)
+        committed = read(Path(folder), "t", "read_committed", start=start)
+        assert committed == [offset for offset in log.committed() if offset >= start]
+        assert read(Path(folder), "t", "read_uncommitted", start=start) == [o for o in log.uncommitted() if o >= start]
+        files = LogDirectory(Path(folder)).partition("t", 0)
+        assert files.stable_end(files.ends()) == log.last_stable_offset
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(steps, steps, st.integers(1, 39), st.booleans())
+def test_a_log_that_grows_is_looked_at_from_where_the_last_look_ended(
+    before: list[Step], more: list[Step], cut: int, snapshots: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        directory = make_partition(Path(folder))
+        files = LogDirectory(Path(folder)).partition("t", 0)
+        for history in (before, before + more):
+            log = TransactionLog(history)
+            log.write(directory, [cut], snapshots=snapshots)
+            assert files.stable_end(files.ends()) == log.last_stable_offset
+            expected = [(t.producer_id, t.first_offset, t.marker) for t in log.aborted()]
+            found: list[tuple[int, ...]] = []
+            at, limit = 0, 0
+            while at < log.end:
+                aborted, limit = files.aborted(at)
+                found += [tuple(each) for each in aborted if tuple(each) not in found]
+                at = limit
+            assert sorted(found) == sorted(expected)  # a look at a part may name a later marker first
+
+
+def test_compaction_after_a_look_at_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments that compaction merges after the look at their transactions give nothing aborted."""
+    log = TransactionLog([("data", 1, 1), ("commit", 1, 0), ("data", 1, 1), ("plain", 2, 1), ("abort", 1, 0)])
+    directory = make_partition(tmp_path)
+    log.write(directory, [2, 4])
+    look = PartitionFiles.aborted
+
+    def look_and_merge(files: PartitionFiles, offset: int) -> tuple[list[Aborted], int]:
+        found = look(files, offset)
+        for path in directory.iterdir():
+            path.unlink()
+        log.write(directory, [4])
+        return found
+
+    monkeypatch.setattr(PartitionFiles, "aborted", look_and_merge)
+    with LogDirectory(tmp_path).consumer("t", isolation="read_committed", partition_bytes=1000) as consumer:
+        assert [record.offset for batch in consumer.batches() for record in batch.records()] == [0, 3]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 33, b"\1" * 34, b"\0" * 68, None, *range(0, 8 * 34, 7)])
+def test_a_transaction_index_that_is_not_as_it_was_written_is_replaced_by_a_look_at_the_log(
+    tmp_path: Path, content: bytes | int | None
+) -> None:
+    """Other bytes, none, or one bit."""
+    log = TransactionLog([("data", 1, 2), ("abort", 1, 0), ("data", 1, 1), ("commit", 1, 0)])
+    directory = make_partition(tmp_path)
+    log.write(directory, [3])
+    (index,) = directory.glob(f"*{TXN_INDEX_SUFFIX}")
+    if content is None:
+        index.unlink()
+    elif isinstance(content, int):
+        flip_bit(PosixFileSystem(), str(index), *divmod(content, 8))
+    else:
+        index.write_bytes(content)
+    assert read(tmp_path, "t", "read_committed") == [3]
+
+
+def test_no_time_beyond_the_last_stable_offset_is_found(tmp_path: Path) -> None:
+    log = TransactionLog([("plain", 0, 2), ("data", 1, 2)])
+    log.write(make_partition(tmp_path))
+    for start, expected in (("@1001", [1]), ("@1002", [])):
+        with LogDirectory(tmp_path).consumer(
+            "t", start=start, isolation="read_committed", partition_bytes=1000
+        ) as consumer:
+            assert [record.offset for batch in consumer.batches() for record in batch.records()] == expected
+            assert consumer.positions() == {0: 2}
+
+
+def test_an_unknown_isolation_is_refused_by_name(tmp_path: Path) -> None:
+    make_partition(tmp_path)
+    with pytest.raises(ValueError, match="isolation is 'read_uncommitted' or 'read_committed', not 'committed'"):
+        LogDirectory(tmp_path).consumer("t", isolation="committed", partition_bytes=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_indexes", [True, False])
+def test_kafkas_directory_is_read_as_kafka_reads_it_at_both_isolations(tmp_path: Path, has_indexes: bool) -> None:
+    case = load_case("transactions")
+    unpack(case, tmp_path)
+    if not has_indexes:
+        for index in tmp_path.glob(f"*/*{TXN_INDEX_SUFFIX}"):
+            index.unlink()
+    for name, answers in case.answered.items():
+        if not answers:
+            continue
+        topic, _, number = name.rpartition("-")
+        files = LogDirectory(tmp_path).partition(topic, int(number))
+        assert files.stable_end(files.ends()) == answers["last_stable_offset"], name
+        assert rows(tmp_path, topic, int(number), "read_committed") == answers["read_committed"]["records"]["all"], name
+        assert rows(tmp_path, topic, int(number), "read_uncommitted") == answers["records"]["all"], name
+
+
+def rows(log_directory: Path, topic: str, partition: int, isolation: Isolation) -> list[Row]:
+    """The records of a partition, as the facts list them."""
+    with LogDirectory(log_directory).consumer(
+        topic, partitions=[partition], isolation=isolation, partition_bytes=16 * 1024
+    ) as consumer:
+        return [row_of(record, batch.header) for batch in consumer.batches() for record in batch.stored()]
+
+
+# --- Directories that Kafka wrote, read without a broker: the same rows, ends and times as from our storage engine ----
+
+
+PIECE_BYTES = 16 * 1024
+
+
+def read_files(path: Path, topic: str, partition: int) -> Read:
+    """What a consumer that goes on behind every damaged range gets."""
+    read = Read()
+    start = None
+    while True:
+        with LogDirectory(path).consumer(
+            topic, partitions=[partition], start=start, partition_bytes=PIECE_BYTES
+        ) as consumer:
+            try:
+                for batch in consumer.batches():
+                    first, end = batch.start_offset, batch.end_offset
+                    records = decode_records(batch.header, batch.data)
+                    read.rows += [row_of(record, batch.header) for record in records if first <= record.offset < end]
+            except CorruptRecordError as error:
+                assert error.next_offset > error.start_offset, "an error that leads nowhere"  # noqa: PT017
+                read.damaged.append((error.start_offset, error.next_offset))
+                start = {partition: error.next_offset}
+                continue
+            return read
+
+
+@MOST_CASES
+def test_topics_rows_ends_and_times_are_those_of_our_storage_engine(name: str, tmp_path: Path) -> None:
+    case = load_case(name)
+    unpack(case, tmp_path)
+    logs = LogDirectory(tmp_path)
+    places = {f"{topic}-{number}": (topic, number) for topic, numbers in logs.topics().items() for number in numbers}
+    assert set(places) == set(case.partitions)
+    read = {directory: read_files(tmp_path, *place) for directory, place in places.items()}
+    ends = {directory: logs.partition(*place).ends() for directory, place in places.items()}
+    stable = {directory: logs.partition(*places[directory]).stable_end(end) for directory, end in ends.items()}
+    times: list[tuple[str, int, int]] = []
+    for directory, answers in case.answered.items():
+        if read[directory].damaged:
+            continue  # a damaged batch has no times here; the engine takes them as they are where it looked no closer
+        files = logs.partition(*places[directory])
+        for time, *_ in answers["offsets_for_times"]:
+            found = files.find_time(time)
+            times.append((directory, time, -1 if found is None else found))
+    with adopted(tmp_path) as engine:
+        for directory in places:
+            log = log_of(engine, directory)
+            assert read[directory].rows == read_everything(log).rows, directory
+            # The engine gives no offset again that the files' marks speak of; here a log ends where its batches do.
+            missing = [d for d in log.state.damaged if d.end_offset == log.log_end_offset]
+            end = missing[0].start_offset if missing else log.log_end_offset
+            # It also keeps the start where segments are missing, of which these files of Kafka's record nothing yet.
+            lost = [
+                d.end_offset for d in log.state.damaged if d.start_offset == log.log_start_offset and d not in missing
+            ]
+            start = lost[0] if lost else log.log_start_offset
+            assert ends[directory][:2] == (start, end), directory
+            assert stable[directory] == min(log.last_stable_offset, end), directory
+        for directory, time, offset in times:
+            assert offset == offset_for_time(log_of(engine, directory), time)[1], (directory, time)

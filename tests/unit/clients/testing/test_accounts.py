@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
@@ -27,7 +26,6 @@ from seglog_protocol.errors import (
     AuthorizationError,
     InvalidConfigError,
     LogDirectoryError,
-    SeglogError,
     TlsError,
     UnknownUserError,
     UserExistsError,
@@ -100,14 +98,6 @@ def assert_who_gets_in(kind: dict[str, Any], tls: bool) -> None:
             with pytest.raises(TlsError):
                 seglog.connect(broker.address, user="alice", password=SECRET)
         assert [line for line in broker.log if line["level"] == "error"] == []
-
-
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
-def test_each_mechanism_is_there_on_both_wires(broker: Broker, mechanism: Any) -> None:
-    assert principal(broker, "bob", mechanism=mechanism) == "User:bob"
-    KafkaProducer(**broker.kafka_config("bob", mechanism)).close()
-    used = [line["mechanism"] for line in broker.log if line.get("principal") == "User:bob"]
-    assert used.count(mechanism) >= 2
 
 
 def test_a_broker_with_tls_alone_asks_nobody(tmp_path: Path) -> None:
@@ -228,35 +218,12 @@ def test_what_tests_ask_meets_no_fault_with_a_login_either(broker: Broker) -> No
     broker.heal()
 
 
-def test_clients_that_log_in_bear_a_lost_ack_and_cut_connections(broker: Broker) -> None:
-    broker.create_topic("borne")
-    with seglog.connect(**broker.client_config("bob")) as client, client.producer("borne") as producer:
-        producer.send("one").result()
-        lost = broker.lose_next_ack("borne")
-        producer.send("two").result()
-        assert lost.met == 1
-        assert broker.cut_connections() > 0
-        producer.send("three").result()
-    assert [record.value for record in broker.records("borne")] == [b"one", b"two", b"three"]
-
-
 def test_a_login_fails_when_a_test_asks_for_it(broker: Broker) -> None:
     failing = broker.fail_next("authenticate", AuthenticationError)
     with pytest.raises(AuthenticationError, match="because a test asked for it"):
         principal(broker, "bob")
     assert failing.met == 1
     assert principal(broker, "bob") == "User:bob"
-
-
-def test_logins_of_kafkas_clients_meet_faults_as_well(broker: Broker) -> None:
-    faults = [
-        broker.fail_next("SaslHandshake", "UNSUPPORTED_SASL_MECHANISM"),
-        broker.fail_next("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED"),
-    ]
-    broker.delay(0.01, "SaslAuthenticate", 1)
-    KafkaProducer(**broker.kafka_config("bob"), reconnect_backoff_ms=10).close()
-    assert [fault.met for fault in faults] == [1, 1]
-    assert broker.pending_faults == []
 
 
 # --- Mistakes ---------------------------------------------------------------------------------------------------------
@@ -414,27 +381,16 @@ def test_it_has_no_threads_but_its_own_and_leaves_nothing_open() -> None:
 async def test_trio_has_them_too() -> None:
     async with Broker(memory=True, users={"alice": SECRET}, tls=True) as broker:
         assert isinstance(broker, AsyncBroker)
-        await broker.create_topic("t")
         await broker.create_user("bob", "b")
         await broker.set_password("bob", "c")
-        for user in ("alice", "bob"):
-            async with seglog.trio.connect(**broker.client_config(user)) as client:
-                assert client.principal == f"User:{user}"
-                async with client.producer("t") as producer:
-                    await producer.send(user)
-        assert broker.kafka_config("bob")["bootstrap_servers"] == broker.kafka_address
-        async with seglog.trio.connect(broker.server, tls=broker.ca, user="alice", password=SECRET):
-            pass
+        async with seglog.trio.connect(**broker.client_config("bob")) as client:
+            assert client.principal == "User:bob"
         await broker.delete_user("bob")
         with pytest.raises(UnknownUserError):
-            broker.client_config("bob")
-        with pytest.raises(SeglogError):
             await broker.delete_user("bob")
         with pytest.raises(UserExistsError) as caught:
             await broker.create_user("alice", SECRET)
         assert SECRET not in shown(caught.value)
-        assert len(await broker.records("t")) == 2
-        await trio.to_thread.run_sync(lambda: KafkaProducer(**broker.kafka_config("alice")).close())
 
 
 def test_both_faces_have_the_same_names() -> None:

@@ -394,6 +394,15 @@ def test_what_tests_ask_meets_no_fault() -> None:
         assert len(broker.pending_faults) == 6
 
 
+def test_records_whose_ack_is_lost_are_there_and_come_again_without_idempotence() -> None:
+    with Broker(memory=True) as broker, seglog.connect(broker.address) as client:
+        broker.create_topic("t")
+        broker.lose_next_ack("t")
+        with client.producer("t", idempotent=False) as producer:
+            producer.send("one").result()
+        assert values(broker) == [b"one", b"one"]
+
+
 # --- Disk and time ----------------------------------------------------------------------------------------------------
 
 
@@ -525,21 +534,6 @@ def test_asyncio_goes_on_while_it_is_awaited() -> None:
 
     with unchanged():
         asyncio.run(main())
-
-
-def test_records_of_a_client_whose_clock_did_not_jump_are_old_unless_the_broker_stamps_them() -> None:
-    with Broker(memory=True) as broker, seglog.connect(broker.address) as client:
-        hour = {"retention_ms": 3_600_000}
-        broker.create_topic("stamped-by-client", **hour)
-        broker.create_topic("stamped-by-broker", **hour, message_timestamp_type="LogAppendTime")
-        broker.create_topic("kept", retention_ms=-1)
-        broker.jump_clock(7_200)
-        topics = ("stamped-by-client", "stamped-by-broker", "kept")
-        for topic in topics:
-            with client.producer(topic) as producer:
-                producer.send("one")
-        broker.jump_clock(600)  # retention is checked every five minutes
-        assert [len(broker.records(topic)) for topic in topics] == [0, 1, 1]
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------

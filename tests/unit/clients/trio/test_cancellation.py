@@ -82,19 +82,6 @@ async def test_a_large_request_cut_short(autojump_clock: MockClock) -> None:
         assert set(broker.values("one")) == {b"x" * 300}
 
 
-async def test_connecting(autojump_clock: MockClock) -> None:
-    async with memory_broker(slow=True) as broker:
-
-        async def connect() -> None:
-            async with broker.connect() as client:
-                await client.topics()
-
-        async def check() -> None:
-            assert await broker.connections() == 0
-
-        await sweep(connect, check)
-
-
 async def test_opening_a_producer_and_a_consumer(autojump_clock: MockClock) -> None:
     async with memory_broker(slow=True) as broker, broker.connect() as client:
 
