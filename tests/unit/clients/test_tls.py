@@ -113,12 +113,6 @@ async def test_another_server_is_not_taken_for_one_with_tls(connect: Connect) ->
             pass
 
 
-async def test_a_server_that_hangs_up_is_tried_again(connect: Connect) -> None:
-    with answering(b"") as address, pytest.raises(NotReachableError, match="speaks no TLS"):
-        async with connect(address, tls=True, connect_timeout=2):
-            pass
-
-
 async def test_a_server_that_is_silent_has_as_long_as_any(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "{}:{}".format(*listener.getsockname())

@@ -261,13 +261,6 @@ def test_ping_says_who_one_is_and_whether_there_is_tls(tmp_path: Path, password_
         assert (told["principal"], told["tls"]) == (None, None)
 
 
-def test_a_refused_login_ends_with_its_own_code(broker: SecureBroker, tmp_path: Path, said: Said) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_text("wrong")
-    for login in (("--user", "admin", "--password-file", str(wrong)), ()):
-        said(4, "--server", broker.address, *login, "topic", "list")
-
-
 def test_an_account_in_the_address_is_refused_and_not_shown(
     home: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
