@@ -103,20 +103,3 @@ def test_messages_of_python_itself_go_through_the_queue(tmp_path: Path) -> None:
         assert process.wait() == 0
     assert said.count("UserWarning") == 2000
     assert "ZeroDivisionError" in said
-
-
-def test_a_failed_start_whose_error_is_not_read_still_ends(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file", encoding="utf-8")
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    while True:
-        try:
-            os.write(writer, bytes(4096))
-        except BlockingIOError:
-            break
-    os.set_blocking(writer, True)
-    process = start_daemon(tmp_path / "data", writer)
-    with ended(process):
-        assert process.wait() == 1
-    os.close(reader)
-    os.close(writer)

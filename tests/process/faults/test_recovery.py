@@ -7,7 +7,6 @@ a pipe waits for a writer.
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -18,10 +17,7 @@ import pytest
 
 import seglog
 import seglog.trio
-from seglog_protocol.errors import PartitionRecoveringError
-from tests.processes import PATIENCE_SECONDS, Daemon, daemon, finished, seglog_json, wait_until, workers
-from tests.processes import seglog as seglog_cli
-from tests.support import numbers_of
+from tests.processes import PATIENCE_SECONDS, Daemon, daemon, finished, wait_until, workers
 
 _VALUE = bytes(100_000)
 _RECORDS = 120
@@ -95,37 +91,6 @@ def _values(client: seglog.Client, topic: str) -> list[bytes]:
         return [(record.value or b"").removesuffix(_VALUE) for record in consumer]
 
 
-def test_other_partitions_are_served_during_a_recovery(killed: Daemon) -> None:
-    """Clients of the partition that is recovered wait for it."""
-    held = _HeldUp(killed)
-    with seglog.connect(killed.address) as client:
-        told = seglog_json(killed.address, "ping")["recovery"]
-        assert (told["partitions"], told["read_bytes"] < told["bytes"]) == (1, True)
-        assert b"1 of them still recovering (0 of " in seglog_cli(killed.address, "ping").stdout
-        assert numbers_of(client)["partitions_recovering"] == 1
-        with pytest.raises(PartitionRecoveringError):
-            client.offsets("big")
-        with client.producer("small") as producer:
-            producer.send(b"meanwhile")
-        assert _values(client, "small") == [b"before", b"meanwhile"]
-
-        read: list[bytes] = []
-        reading = threading.Thread(target=lambda: read.extend(_values(client, "big")))
-        reading.start()
-        with client.producer("big") as producer:
-            delivery = producer.send(b"right through it")
-            assert not delivery.done()
-            held.let_go()
-            assert delivery.result(timeout=PATIENCE_SECONDS).offset == _RECORDS
-        reading.join(PATIENCE_SECONDS)
-        expected = [b"%d" % number for number in range(_RECORDS)]
-        assert read[:_RECORDS] == expected
-        assert _values(client, "big") == [*expected, b"right through it"]
-        assert numbers_of(client)["partitions_recovering"] == 0
-        assert "recovery" not in seglog_json(killed.address, "ping")
-    wait_until(lambda: '"event": "recovery_finished"' in killed.log_text(), "the line, which a thread writes")
-
-
 def test_readyz_answers_503_with_the_progress_until_all_is_recovered(killed: Daemon) -> None:
     """What a readiness probe asks: meanwhile the broker lives, and is not unwell."""
     killed.arguments = (*killed.arguments, "--set", "seglog.http.listen=127.0.0.1:0")
@@ -161,22 +126,3 @@ def test_a_daemon_killed_during_a_recovery_ends_its_workers_and_starts_again(kil
         assert _values(client, "big") == [b"%d" % number for number in range(_RECORDS)]
         with client.producer("big") as producer:
             assert producer.send(b"more").result(timeout=PATIENCE_SECONDS).offset == _RECORDS
-
-
-@pytest.mark.soak
-def test_a_topic_is_deleted_and_a_daemon_stopped_during_a_recovery(killed: Daemon) -> None:
-    _HeldUp(killed)
-    with seglog.connect(killed.address) as client:
-        client.delete_topic("big")
-        assert _workers(killed) == []
-        assert [topic.name for topic in client.topics()] == ["small"]
-    assert killed.stop() == 0
-
-
-def test_a_daemon_stopped_during_a_recovery_continues_it_at_the_next_start(killed: Daemon) -> None:
-    held = _HeldUp(killed)
-    assert killed.stop() == 3, "the next start has to recover"
-    held.clear()
-    killed.start()
-    with seglog.connect(killed.address) as client:
-        assert len(_values(client, "big")) == _RECORDS

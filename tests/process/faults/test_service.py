@@ -15,7 +15,7 @@ import seglog
 from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.processes import Lines, ended, port_of, start_daemon, watched
+from tests.processes import Lines, ended, start_daemon, watched
 
 CLEAN = ".kafka_cleanshutdown"
 
@@ -74,33 +74,6 @@ def test_a_hangup_without_a_configuration_file_stops_it(tmp_path: Path) -> None:
         process.send_signal(signal.SIGHUP)
         assert process.wait() == 0
     assert (tmp_path / "data" / CLEAN).exists()
-
-
-def test_a_hangup_with_a_file_puts_in_force_what_can_be_and_logs_each_change(tmp_path: Path) -> None:
-    file = tmp_path / "seglogd.toml"
-    file.write_text('"num.partitions" = 2\n"log.retention.hours" = 24\n"seglog.handles.max" = 100\n')
-    with watched(tmp_path / "data", "--config", str(file)) as (process, lines, logged):
-        with seglog.connect(f"127.0.0.1:{port_of(logged[-1])}") as client:
-            client.create_topic("before")
-            client.create_topic("own", config={"retention.ms": 1000})
-            lines.until("topic_created")
-            lines.until("topic_created")
-            file.write_text('"num.partitions" = 3\n"log.retention.hours" = 48\n"seglog.handles.max" = 200\n')
-            process.send_signal(signal.SIGHUP)
-            found = lines.until("configuration_reloaded")
-            waiting = [
-                (e["key"], e["in_force"], e["new"]) for e in found if e["event"] == "configuration_needs_restart"
-            ]
-            assert waiting == [("seglog.handles.max", "100", "200")]
-            changed = {e["key"]: (e["old"], e["new"]) for e in found if e["event"] == "configuration_changed"}
-            assert changed == {"num.partitions": ("2", "3"), "log.retention.ms": ("86400000", "172800000")}
-            assert (found[-1]["changed"], found[-1]["need_restart"]) == (2, 1)
-            client.create_topic("after")
-            assert client.describe_topic("after").partitions == 3
-            for topic, milliseconds in (("before", "172800000"), ("own", "1000")):
-                assert client.explain.config(topic)["retention.ms"].value == milliseconds
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
 
 
 class ServiceManager:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog_protocol.errors import ClientTimeoutError, DiskFullError
+from seglog_protocol.errors import ClientTimeoutError
 from tests.processes import PATIENCE_SECONDS, daemon, wait_until
 from tests.processes import seglog as seglog_cli
 from tests.small_disks import mounted
@@ -21,10 +21,6 @@ pytestmark = [
 ]
 
 _SIZE_MIB = 64
-_SHORT = (
-    *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50"),
-    *("--set", "log.flush.offset.checkpoint.interval.ms=100", "--set", "log.segment.delete.delay.ms=50"),
-)
 _PROBES = ((), ("--ready",), ("--live",))
 VALUE_BYTES = 50_000
 
@@ -40,23 +36,6 @@ def value(number: int) -> bytes:
     return (b"%d " % number) * (VALUE_BYTES // len(b"%d " % number))
 
 
-def fill(client: seglog.Client, first: int) -> int:
-    """Produce records with rising numbers until the disk is full; returns the number after the last acked one."""
-    number = first
-
-    with client.producer("t", delivery_timeout=5.0) as producer:
-        with pytest.raises(ClientTimeoutError) as caught:  # noqa: PT012 - which of them is refused is the question
-            while True:
-                assert number < first + 10_000, "the disk is not full after 500 MB"
-                producer.send(value(number)).result()
-                number += 1
-        refusal = caught.value.__cause__
-        assert isinstance(refusal, DiskFullError)
-        assert refusal.retriable
-        assert 0 <= refusal.free < refusal.soft
-    return number
-
-
 def fill_from_outside(mount_point: Path, under: Sequence[str], name: str = "hog") -> None:
     """Fill the disk to the last byte with another file."""
     hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / name)]
@@ -66,45 +45,6 @@ def fill_from_outside(mount_point: Path, under: Sequence[str], name: str = "hog"
 def read(client: seglog.Client) -> list[bytes]:
     with client.consumer("t", start="earliest") as consumer:
         return [record.value or b"" for record in consumer]
-
-
-def test_a_full_disk_refuses_appends_until_retention_makes_room(
-    small_disk: tuple[Path, Sequence[str]],
-) -> None:
-    """A full disk refuses appends and serves reads; appends are accepted again when retention has made room."""
-    mount_point, under = small_disk
-    with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
-        client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
-        acked = 0
-        for round_number in range(3):
-            start = client.offsets("t")[0].latest
-            acked = fill(client, start)
-            assert acked > start + 100, "there was room in every round"
-            assert client.offsets("t")[0].latest == acked, "what was refused is not in the log"
-            earliest = client.offsets("t")[0].earliest
-            assert read(client) == [value(number) for number in range(earliest, acked)]
-            wait_until(lambda: numbers_of(client)["disk_full"] == 1, "the mode to be told")
-            numbers = numbers_of(client)
-            assert 0 < numbers["disk_free_bytes"] < (_SIZE_MIB << 20) / 10
-            assert any("is full" in problem for problem in client.ping().problems)
-            assert [seglog_cli(running.address, "ping", *probe).returncode for probe in _PROBES] == [1, 0, 0]
-            if round_number == 1:
-                running.kill()
-                running.start()
-                assert client.offsets("t")[0].latest == acked
-                assert read(client) == [value(number) for number in range(earliest, acked)]
-            with client.producer("t", delivery_timeout=PATIENCE_SECONDS) as producer:
-                waiting = producer.send(value(acked))
-                client.alter_topic("t", config={"retention.bytes": 10_000_000})
-                assert waiting.result().offset == acked, "the producer waited, and the broker resumed"
-            client.alter_topic("t", config={"retention.bytes": -1})
-            wait_until(lambda: numbers_of(client)["disk_full"] == 0, "the end of the mode")
-            assert client.offsets("t")[0].earliest > earliest
-        earliest = client.offsets("t")[0].earliest
-        assert read(client) == [value(number) for number in range(earliest, acked + 1)]
-        assert "disk_full" in running.log_text()
-        assert "disk_has_room" in running.log_text()
-        assert running.stop() == 0
 
 
 # --- Killed at 0 bytes ------------------------------------------------------------------------------------------------

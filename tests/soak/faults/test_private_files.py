@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import seglog
-from tests.process.faults.test_retention import fill
+from tests.process.faults.test_scrub import fill
 from tests.processes import daemon, wait_until
 
 _OFTEN = (

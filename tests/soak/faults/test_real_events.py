@@ -8,14 +8,12 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import seglog
-from seglog_protocol.messages import Ack
-from tests.processes import PATIENCE_SECONDS, Daemon, daemon, seglog_json
+from tests.processes import Daemon, daemon, seglog_json
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
 
@@ -110,26 +108,3 @@ def test_all_events_are_in_with_their_own_bytes_also_after_a_stop_and_a_start(lo
     loaded.daemon.start()
     assert not (loaded.daemon.directory / ".kafka_cleanshutdown").exists()
     _check_everything(loaded)
-
-
-@pytest.mark.parametrize("ack", ["os", "disk"])
-def test_what_was_acked_survives_kill_9_during_a_produce(tmp_path: Path, ack: Ack) -> None:
-    lines = gzip.decompress(shared_data("commit-events.jsonl.gz").read_bytes()).splitlines()
-    with daemon(tmp_path / "data") as running:
-        with seglog.connect(running.address) as client:
-            client.create_topic("commits", 3, config={"segment.bytes": 262_144})
-            producer = client.producer(
-                "commits", ack=ack, linger_ms=2, batch_bytes=4096, delivery_timeout=PATIENCE_SECONDS
-            )
-            sent = [(line, producer.send(line, key=line[:40])) for line in lines[:30_000]]
-            sent[4_999][1].result(timeout=PATIENCE_SECONDS)
-            running.kill()
-            done = [(line, delivery) for line, delivery in sent if delivery.done()]
-            acked = [(line, delivery.result()) for line, delivery in done if delivery.exception() is None]
-            producer.abort(timeout=0)
-        running.start()
-        with seglog.connect(running.address) as client, client.consumer("commits") as consumer:
-            found = {(record.partition, record.offset): record.value for record in consumer}
-    assert len(acked) >= 5_000
-    for line, receipt in acked:
-        assert found[receipt.partition, receipt.offset] == line

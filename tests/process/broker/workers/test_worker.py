@@ -123,6 +123,7 @@ def test_what_is_no_job_is_refused_signals_are_ignored_and_a_stuck_job_ends_with
             told = answer_to(process, line + b"\n")
             assert told["error"] == "malformed job", line
             assert told["message"], line
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) >= 5, "the loop gets processor time first"
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             process.send_signal(number)
             assert "error" in answer_to(process, b"nonsense\n")

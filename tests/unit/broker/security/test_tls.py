@@ -301,10 +301,11 @@ def test_a_suite_that_is_not_there_is_refused(pem: Path, name: str, why: str) ->
     assert why in refused(config_of(pem, ssl_cipher_suites=(JAVAS_CIPHER, name))).message
 
 
-def test_a_client_cannot_have_the_handshake_again(pem: Path) -> None:
-    options = load_tls(config_of(pem)).context.options
-    assert options & ssl.OP_NO_RENEGOTIATION
-    assert options & ssl.OP_NO_COMPRESSION
+def test_a_client_can_neither_speak_tls_1_1_nor_have_the_handshake_again(pem: Path) -> None:
+    context = load_tls(config_of(pem)).context
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.options & ssl.OP_NO_COMPRESSION
 
 
 # --- The end of a certificate -----------------------------------------------------------------------------------------
