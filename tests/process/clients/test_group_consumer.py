@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,8 +13,6 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.core.conversations import Ask
-from seglog.group_consumer import GroupConsumer
 from seglog.testing import Broker
 from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog_command
 from tests.unit.clients.cli.conftest import Typed
@@ -93,38 +90,6 @@ async def test_a_consumer_goes_on_where_the_group_was(group_broker: Broker, conn
             assert await values(consumer) == []
             committed = await consumer.committed()
             assert {partition: known.offset for partition, known in committed.items()} == consumer.positions()
-
-
-def test_what_the_program_has_not_come_back_after_comes_again(group_broker: Broker) -> None:
-    send(group_broker, range(10), partitions=1)
-    with seglog.connect(group_broker.address) as client:
-        with pytest.raises(AssertionError), client.consumer("t", group="app") as consumer:
-            assert all(record.offset != 7 for record in consumer)
-        with client.consumer("t", group="app", follow=False) as consumer:
-            assert [record.offset for record in consumer] == [7, 8, 9]
-        with client.consumer("t", group="other") as consumer:
-            next(consumer.batches())
-        with client.consumer("t", group="other", follow=False) as consumer:
-            assert [record.offset for record in consumer] == list(range(10))
-
-
-def test_offsets_are_committed_while_the_program_goes_on(group_broker: Broker) -> None:
-    send(group_broker, range(2_000), partitions=1)
-    with seglog.connect(group_broker.address) as client:
-        with client.consumer("t", group="app", auto_commit_interval=0.05) as consumer:
-            records = iter(consumer)
-            for _ in range(10):
-                next(records)
-            while not (committed := consumer.committed()) or committed[0].offset < 10:
-                next(records)  # all of one batch
-                time.sleep(0.05)
-            assert committed[0].offset <= consumer.positions()[0] - 1
-        with client.consumer("t", group="idle", auto_commit_interval=0.05, start="latest") as consumer:
-            thread = threading.Thread(target=read_until_closed, args=(consumer,))
-            thread.start()
-            until(lambda: _offsets(client, "idle") == {0: 2_000})  # while it waits, and without a record
-            consumer.close()
-            thread.join(30)
 
 
 def read_until_closed(consumer: seglog.GroupConsumer) -> None:
@@ -208,20 +173,6 @@ def test_an_offset_beyond_the_log_end_is_told_with_where_the_group_goes_on(
         assert caplog.messages == [f"app: {why}; it goes on at 7"]
 
 
-def test_a_member_of_a_topic_that_is_deleted_is_told_just_that(
-    group_broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    send(group_broker, range(10), partitions=1)
-    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
-        with client.consumer("t", group="app") as consumer:
-            records = iter(consumer)
-            next(records)
-            other.delete_topic("t")
-            with pytest.raises(seglog.UnknownTopicError, match="topic t was deleted while it was read"):
-                list(records)
-        assert caplog.messages == ["app: offsets were not committed: topic t was deleted"]
-
-
 def test_nothing_is_committed_for_a_recreated_topic(group_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """What was read of a topic is never committed for the one that has its name later."""
     send(group_broker, range(20), partitions=1)
@@ -240,24 +191,6 @@ def test_nothing_is_committed_for_a_recreated_topic(group_broker: Broker, caplog
         with client.consumer("t", group="app", follow=False) as consumer:
             assert [int(record.value or b"") for record in consumer] == list(range(100, 150))
         assert _offsets(other, "app") == {0: 50}
-
-
-def test_a_member_that_gets_partitions_of_the_topic_made_again_commits_for_that(group_broker: Broker) -> None:
-    send(group_broker, range(20), partitions=2)
-    told = Told()
-    with seglog.connect(group_broker.address) as client, seglog.connect(group_broker.address) as other:
-        with client.consumer("t", group="app", on_assigned=told.assigned) as consumer:
-            records = iter(consumer)
-            next(records)
-            other.delete_topic("t")
-            send(group_broker, range(100, 120), partitions=2)
-            consumer._session.membership.must_join = True  # as when another member has come
-            consumer._interrupt_if_due()
-            again = [int(next(records).value or b"") for _ in range(20)]
-            consumer.commit()
-        assert sorted(again) == list(range(100, 120))
-        assert _offsets(other, "app") == {0: 10, 1: 10}
-        assert told.events == [("assigned", [0, 1])] * 2
 
 
 def test_what_only_the_broker_knows_to_be_wrong_is_refused(group_broker: Broker) -> None:
@@ -306,127 +239,6 @@ def test_a_forked_child_leaves_the_membership_alone(group_broker: Broker) -> Non
         assert os.waitpid(pid, 0)[1] == 0
         consumer.commit()
         assert len(client.describe_group("app").members) == 1
-
-
-# --- Slow programs, other consumers with the same name ----------------------------------------------------------------
-
-
-def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(
-    group_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("seglog.core.group_membership.HEARTBEAT_SECONDS", 0.05)
-    sent: list[tuple[str, bool]] = []
-    watched = GroupConsumer._watched
-
-    def seen(consumer: GroupConsumer, step: object) -> Any:
-        if isinstance(step, Ask):
-            sent.append((step.request.api, consumer._is_interrupted))
-        return watched(consumer, step)
-
-    monkeypatch.setattr(GroupConsumer, "_watched", seen)
-    send(group_broker, range(10), partitions=1)
-    told = Told()
-    with (
-        seglog.connect(group_broker.address) as client,
-        client.consumer(
-            "t", group="app", max_poll_interval=0.3, on_assigned=told.assigned, on_revoked=told.revoked
-        ) as consumer,
-    ):
-        records = iter(consumer)
-        offsets = [next(records).offset for _ in range(5)]
-        until(lambda: client.describe_group("app").members == [])
-        with pytest.raises(seglog.GroupError, match="no member"):
-            consumer.commit()
-        offsets += [next(records).offset for _ in range(10)]
-    assert offsets == [0, 1, 2, 3, 4, *range(10)], "nothing was committed meanwhile"
-    assert told.events[:3] == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
-    assert "max_poll_interval" in caplog.text
-    assert ("leave_group", True) in sent, "no record is given out once others may hear of it"
-
-
-# --- Several members --------------------------------------------------------------------------------------------------
-
-WORKER = """
-import sys
-import seglog
-import seglog.core.group_membership
-
-seglog.core.group_membership.HEARTBEAT_SECONDS = 0.2
-address, name = sys.argv[1:]
-with (
-    seglog.connect(address, client_id=name) as client,
-    client.consumer(
-        "t", group="app", assignors=["cooperative-sticky"], session_timeout=6, auto_commit_interval=0.2
-    ) as consumer,
-):
-    for record in consumer:
-        print(record.partition, record.offset, record.value.decode(), flush=True)
-"""
-
-
-class Worker:
-    """A member in a process of its own, and what it has printed."""
-
-    def __init__(self, broker: Daemon, name: str) -> None:
-        self.rows: list[tuple[int, int, int]] = []
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, broker.address, name],
-            env=clean_environment(),
-            stdout=subprocess.PIPE,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith(b"\n"):
-                partition, offset, value = map(int, line.split())
-                self.rows.append((partition, offset, value))
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-@pytest.mark.soak
-def test_cooperative_members_share_partitions_through_kills_of_their_own_and_of_the_broker(running: Daemon) -> None:
-    """Others, and members that are stopped: ``tests/soak/faults/test_group_consumers.py``."""
-    send(running, range(300), partitions=6)
-    workers = [Worker(running, f"w{number}") for number in range(3)]
-
-    def values() -> set[int]:
-        return {value for worker in workers for _, _, value in worker.rows}
-
-    try:
-        with seglog.connect(running.address) as client:
-
-            def shares() -> list[int]:
-                members = client.describe_group("app").members
-                found = [sum(len(of.partitions) for of in member.assignment or []) for member in members]
-                return sorted(found)
-
-            until(lambda: shares() == [2, 2, 2])
-            until(lambda: values() == set(range(300)))
-            workers[0].kill()
-            until(lambda: shares() == [3, 3])
-            send(running, range(300, 600), partitions=6)
-            until(lambda: values() == set(range(600)))
-            before = {found.partition: found.offset or 0 for found in client.group_offsets("app")}
-            running.kill()
-            running.start()
-            send(running, range(600, 900), partitions=6)
-            until(lambda: values() == set(range(900)))
-            until(lambda: all(_offsets(client, "app")[number] == 150 for number in range(6)))
-            after = {found.partition: found.offset or 0 for found in client.group_offsets("app")}
-            assert all(after[partition] >= before[partition] for partition in before)
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert all(offset == value // 6 and partition == value % 6 for w in workers for partition, offset, value in w.rows)
 
 
 # --- The command line -------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from seglog.arrow import read_arrow
-from seglog.cli.parameters import ISOLATIONS as TYPED
 from seglog_protocol.errors import UnsupportedVersionError
 from seglog_protocol.isolation import ISOLATIONS, Isolation
 from seglog_protocol.messages import Request
@@ -84,13 +83,6 @@ async def test_latest_is_the_last_stable_offset(client: Any) -> None:
     for isolation, end in (("read_committed", STABLE), ("read_uncommitted", END)):
         _, positions, _, _ = await offsets_read(client, TOPIC, partitions=[0], start="latest", isolation=isolation)
         assert positions == {0: end}
-
-
-async def test_offsets_end_at_the_last_stable_offset(client: Any) -> None:
-    (found,) = await client.offsets(TOPIC, partitions=[0])
-    assert (found.latest, found.last_stable) == (END, STABLE)
-    (found,) = await client.offsets(TOPIC, partitions=[0], isolation="read_committed")
-    assert found.latest == STABLE
 
 
 async def test_lag_is_counted_to_the_last_stable_offset_beyond_which_a_position_may_be(
@@ -174,7 +166,3 @@ def test_the_command_line_reads_at_either_isolation(running: Daemon, typed: Type
     assert printed(*offsets, "--isolation", "read_committed")[0][0]["latest"] == STABLE
     (lag,) = printed(*offsets, "--isolation", "read_committed", "--position", "0:100")[0]
     assert lag["records"] == STABLE - 100
-
-
-def test_the_command_line_takes_the_isolations_there_are() -> None:
-    assert TYPED == ISOLATIONS

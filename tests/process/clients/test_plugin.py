@@ -236,14 +236,6 @@ def test_mistakes_in_the_ini_file_are_one_sentence(suite: pytest.Pytester, lines
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 
-def test_a_worker_of_xdist_tells_them_for_each_test(suite: pytest.Pytester) -> None:
-    suite.makeini(INI + "seglog_config = log.retention.mss=1\n")
-    suite.makepyfile("def test_it(seglog_broker): pass")
-    printed = outcome(suite.runpytest_subprocess("-n", "1"), errors=1)
-    assert re.search(r"\n\S*tox.ini: seglog_config: .* no key 'log.retention.mss'; did you mean .*\n", printed)
-    assert "raise " not in printed
-
-
 def test_mistakes_of_that_fixture_are_one_sentence(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         """
@@ -517,42 +509,6 @@ def test_ctrl_c_ends_the_broker(suite: pytest.Pytester, monkeypatch: pytest.Monk
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert not list((suite.path / "temporary").glob("seglog*"))
     assert "Warning" not in result.stdout.str() + result.stderr.str()
-
-
-def test_in_a_forked_process_the_broker_is_a_sentence(suite: pytest.Pytester) -> None:
-    suite.makeconftest(
-        """
-        import os, pytest
-        from _pytest.runner import runtestprotocol
-        @pytest.hookimpl(tryfirst=True)
-        def pytest_runtest_protocol(item):
-            if not item.name.startswith("test_forked"):
-                return None
-            if os.fork():  # as pytest-forked, but that this broker began before
-                os.wait()
-                return True
-            for report in runtestprotocol(item, log=False):
-                with open("reports", "a") as file:
-                    print(report.when, report.outcome, report.longreprtext, report.sections, file=file)
-            os._exit(0)
-        """
-    )
-    suite.makepyfile(
-        """
-        def test_before(seglog_broker): pass
-        def test_forked(seglog_broker): seglog_broker.produce("a", "b")
-        def test_forked_topic(seglog_topic): pass
-        def test_forked_plain(): pass
-        def test_forked_own(seglog_own_broker): seglog_own_broker.produce("a", "b")
-        def test_after(seglog_broker): seglog_broker.produce("a", "b")
-        """
-    )
-    outcome(suite.runpytest_subprocess("-W", "ignore"), passed=2)
-    reports = (suite.path / "reports").read_text()
-    assert len(re.findall("(?m)^(setup|call|teardown) passed", reports)) == 2 + 1 + 3 + 3
-    assert len(re.findall("(?m)^(setup|call|teardown) failed", reports)) == 2
-    assert re.search("setup failed seglog_topic: this broker belongs to process .*: make one there", reports)
-    assert reports.count("('seglog_broker', 'it belongs to process") == 2
 
 
 ASYNC_TESTS: Final = """

@@ -1,4 +1,4 @@
-"""Commands as processes: interrupts while they are imported, pipes that end, logins that are lost."""
+"""Commands as processes: interrupts while they are imported, pipes that end, lists that are not whole."""
 
 import json
 import signal
@@ -11,12 +11,9 @@ import pytest
 import seglog
 from seglog.cli.exits import FAILED
 from seglog_protocol.batch_builder import encode_batch
-from tests.processes import clean_environment, daemon, finished, seglog_command, signalled_at_import, wait_until
+from tests.processes import daemon, finished, seglog_command, signalled_at_import, wait_until
 from tests.support import each_case
 from tests.unit.clients.fake_broker import fake_broker
-from tests.unit.clients.secure_broker import secure_broker
-
-PASSWORD = "kept-to-itself"
 
 
 def test_whoever_has_read_enough_ends_it_quietly() -> None:
@@ -53,30 +50,6 @@ def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: st
         else:
             assert "--frobnicate" in done.stderr
             assert f"{name}: " in done.stderr
-
-
-def test_an_account_that_is_deleted_ends_what_produces(tmp_path: Path) -> None:
-    (tmp_path / "password").write_text(PASSWORD)
-    passwords = {"alice": PASSWORD}
-    with secure_broker(passwords=passwords) as broker:
-        login = ["--server", broker.address, "--user", "alice", "--password-file", str(tmp_path / "password")]
-        with subprocess.Popen(
-            [sys.executable, "-m", "seglog.cli", *login, "produce", "t", "--delivery-timeout", "600"],
-            env=clean_environment() | {"HOME": str(tmp_path)},
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        ) as producing:
-            assert producing.stdin is not None
-            producing.stdin.write(b"1\n")
-            with broker.changed:
-                assert broker.changed.wait_for(lambda: broker.values() == [b"1"], 60)
-            del passwords["alice"]
-            broker.drop_connections()
-            _, said = producing.communicate(b"2\n", timeout=60)
-    assert producing.returncode == 4
-    assert b"(user 'alice', by SCRAM-SHA-512)" in said
-    assert b"acknowledged: 1 of 2 records" in said
 
 
 def test_a_list_of_which_a_part_cannot_be_read_says_so(tmp_path: Path) -> None:

@@ -213,15 +213,6 @@ def test_what_it_prints_works_as_long_as_it_serves(temporary: Path, tmp_path: Pa
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_other_signals_end_it_as_well(temporary: Path, number: signal.Signals) -> None:
-    with kept(temporary) as running:
-        running.until("kcat -C")
-        assert running.end(number)[0::2] == (0, "")
-    assert list(temporary.iterdir()) == []
-
-
 def test_a_broker_that_stops_by_itself_is_an_error(temporary: Path) -> None:
     with kept(temporary) as running:
         running.until("kcat -C")

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import trio
 
 import seglog
 import seglog.trio
 from seglog import raw
 from seglog.core.moments import to_timestamp
 from seglog.core.timestamps import TimestampWarning, TimestampWatch, looks_like_seconds
-from seglog.trio import raw as trio_raw
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import AppendResult, ConfigEntry
 from seglog_spark.options import parse_write_options
@@ -120,24 +118,6 @@ def test_a_program_that_makes_errors_of_warnings_has_sent_nothing(client: seglog
     assert client.offsets("t")[0].latest == 0
 
 
-def test_on_trio_it_is_the_same(client: seglog.Client, shared: Daemon) -> None:
-    client.create_topic("t")
-
-    async def send() -> list[bool]:
-        async with seglog.trio.connect(shared.address) as connected, connected.producer("t") as producer:
-            deliveries = [await producer.send(b"x", timestamp=t) for t in (OLD, OLD, now_ms())]
-            expired = [(await delivery).expired_on_arrival for delivery in deliveries]
-            assert producer.expired_on_arrival == 2
-            batch = raw.RawBatch("t", 0, encode_batch([(OLD, None, b"x", ())]))
-            (receipt,) = await trio_raw.append(connected, [batch])
-            assert isinstance(receipt, seglog.Receipt)
-            return [*expired, receipt.expired_on_arrival]
-
-    expired, said = warned(lambda: trio.run(send))
-    assert expired == [True, True, False, True]
-    assert len(said) == 1
-
-
 def test_whole_batches_are_told_by_their_headers(client: seglog.Client) -> None:
     client.create_topic("t")
     batches = [
@@ -221,14 +201,6 @@ def test_a_written_table_counts_the_rows_that_expired_on_arrival(client: seglog.
     assert len(said) == 1
     written, said = warned(lambda: seglog.write_arrow(client, "t", table([now_ms()])))
     assert (written.expired_on_arrival, said) == (0, [])
-
-
-def test_a_table_of_seconds_is_guessed_beside_what_is_old(client: seglog.Client) -> None:
-    client.create_topic("t")
-    written, said = warned(lambda: seglog.write_arrow(client, "t", table([OLD // 1000, OLD])))
-    assert written.expired_on_arrival == 2
-    assert len(said) == 2
-    assert "if seconds are meant" in said[0]
 
 
 def test_a_column_of_floats_is_refused_with_what_to_do(client: seglog.Client) -> None:

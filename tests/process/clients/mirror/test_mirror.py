@@ -144,18 +144,6 @@ def test_a_group_that_goes_on_in_the_target_is_left_alone(both: Sides) -> None:
     assert "offsets of group mover are not carried over: it has members there" in done.stderr
 
 
-def test_a_killed_mirror_neither_loses_nor_doubles(both: Sides, tmp_path: Path) -> None:
-    create(both, "killed", 3)
-    produce(kafka_of(both.source), "killed", numbered(0, 60_000, 3))
-    running = started(mirror_command(both, "killed"), tmp_path / "errors")
-    wait_until(lambda: arrived(both, "killed") > 0, "records arrive")
-    running.kill()
-    running.wait()
-    done = mirror(both, "killed", "--once")
-    assert done.returncode == 0, done.stderr
-    assert [len(same(both, "killed", partition)) for partition in range(3)] == [20_000] * 3
-
-
 def test_a_second_mirror_of_a_topic_is_refused_one_of_another_is_not_and_the_first_goes_on(
     both: Sides, tmp_path: Path
 ) -> None:
@@ -180,21 +168,6 @@ def test_a_second_mirror_of_a_topic_is_refused_one_of_another_is_not_and_the_fir
 
 def _has_come(both: Sides, topic: str, end: int) -> bool:
     return arrived(both, topic) == end
-
-
-@pytest.mark.soak
-def test_of_two_mirrors_that_begin_at_the_same_time_one_goes_on(both: Sides, tmp_path: Path) -> None:
-    create(both, "raced", 4)
-    produce(kafka_of(both.source), "raced", numbered(0, 400, 4))
-    errors = tmp_path / "errors"
-    running = [started(mirror_command(both, "raced"), errors) for _ in range(2)]
-    wait_until(lambda: any(each.poll() is not None for each in running), "one ends")
-    (going_on,) = (each for each in running if each.poll() is None)
-    assert "another mirror, seglog-mirror " in errors.read_text()
-    wait_until(lambda: arrived(both, "raced", 3) == 100, "the other mirrors")
-    going_on.send_signal(signal.SIGTERM)
-    assert going_on.wait(30) == 130
-    assert [len(same(both, "raced", partition)) for partition in range(4)] == [100] * 4
 
 
 def test_a_source_that_was_made_again_is_not_mixed_with_the_old_one(both: Sides) -> None:
