@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final
 
 import pytest
 
@@ -46,30 +46,8 @@ PLACES: Final = 2_000
 """In one request: the answers to more would not fit a header."""
 
 
-class Unsynced:
-    """A file without fsyncs."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._file.close()
-
-    def fdatasync(self) -> None:
-        pass
-
-
 class NoSync(PosixFileSystem):
     """A disk without fsyncs."""
-
-    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-        return cast(File, Unsynced(super().open(path, create=create, writable=writable)))
 
     def sync_directory(self, path: str) -> None:
         pass

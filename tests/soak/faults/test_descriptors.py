@@ -1,6 +1,5 @@
 """More segments, partitions and connections than a daemon may have files open: it serves them all, within its limit."""
 
-import resource
 import signal
 import socket
 import subprocess
@@ -11,7 +10,6 @@ from typing import Self
 import pytest
 
 import seglog
-from seglog_broker.runtime.descriptors import HANDLES_SHARE
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.frames import Frame, FrameReader, encode_frame
 from seglog_protocol.messages import (
@@ -136,25 +134,6 @@ def test_more_partitions_than_files_are_written_and_read_by_ack_os(tmp_path: Pat
                     [frame] = wire.ask([(FetchRequest(asked, max_bytes=50_000_000), b"")])
                     assert all(result["size"] for result in frame.header["partitions"])
         wait_until(lambda: open_files(running) <= HANDLES_MAX + OTHERS_MAX, "quiet partitions to give files back")
-
-
-def test_a_thousand_partitions_are_written_at_a_time(tmp_path: Path) -> None:
-    """Where there are files enough for them."""
-    count = 1_100
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < HANDLES_SHARE * count:
-        pytest.skip(f"{HANDLES_SHARE * count} open files are needed, this machine allows {hard}")
-    with daemon(tmp_path / "data") as running, Wire(running) as wire:
-        with seglog.connect(running.address) as client:
-            client.create_topic("t", count, config={"retention.ms": -1})
-        for _ in range(2):
-            for first in range(0, count, 50):
-                request = AppendRequest(
-                    [AppendPartition("t", n, len(batch(0))) for n in range(first, first + 50)], "os"
-                )
-                [frame] = wire.ask([(request, batch(0) * 50)])
-                assert [result.get("error") for result in frame.header["partitions"]] == [None] * 50
-        assert open_files(running) > count, "each keeps its file until its records are on the disk"
 
 
 _FILLS_ITSELF = """
