@@ -67,15 +67,6 @@ def test_each_wheel_has_a_line_with_its_name_or_the_reason_why_there_is_none(tmp
     assert done.returncode == 0
 
 
-@pytest.mark.soak
-def test_it_fails_where_none_could_be_built(tmp_path: Path) -> None:
-    done = wheels(tmp_path, {})
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()[-5:]] == [
-        f"{name}: not built" for name in ("pure", "3.11", "3.12", "3.13", "3.14")
-    ]
-    assert done.returncode == 1
-
-
 def test_a_build_is_named_after_the_next_release_and_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,17 +48,6 @@ def test_sighup_replaces_the_certificate_and_cuts_nobody(tmp_path: Path, certs: 
             assert [topic.name for topic in client.topics()] == ["t"]
 
 
-def test_a_key_that_does_not_fit_is_refused_before_the_log_directory_is_touched(tmp_path: Path, certs: Path) -> None:
-    content = (certs / "client-alice.pem").read_bytes()
-    chain = content[content.index(b"-----BEGIN CERTIFICATE-----") :]
-    server = (certs / "server.pem").read_bytes()
-    (certs / "server.pem").write_bytes(server[: server.index(b"-----BEGIN CERTIFICATE-----")] + chain)
-    started = seglogd("--data", str(tmp_path / "data"), *settings(certs))
-    assert started.returncode == 2, "systemd does not try again"
-    assert "the private key does not fit the certificate" in started.stderr
-    assert not (tmp_path / "data").exists()
-
-
 def kafka_ports(logged: list[dict[str, Any]]) -> list[int]:
     return [int(address.rsplit(":", 1)[1]) for address in logged[-1]["kafka"].split(", ")]
 

@@ -142,14 +142,6 @@ def test_on_asyncio_all_records_come_and_the_program_ends(running: Daemon) -> No
     assert _printed(running, "asyncio_client.py") == f"the sum of 1,000 records is {_SUM}\n"
 
 
-def test_on_asyncio_an_error_ends_the_program(running: Daemon) -> None:
-    with seglog.connect(running.address) as client:
-        client.create_topic(TOPIC, partitions=3, config={"max.message.bytes": 70})
-    done = _run(running, "asyncio_client.py")
-    assert done.returncode == 1
-    assert "max.message.bytes" in done.stderr
-
-
 def test_the_web_service_stores_what_it_answers_through_the_death_of_its_broker(running: Daemon) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/orders"

@@ -4,7 +4,6 @@ import os
 import signal
 
 import pytest
-import trio
 
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log.batch_checks import check_records
@@ -42,16 +41,6 @@ async def test_a_process_that_dies_is_a_retriable_error() -> None:
         with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
             await offload.check_records(view(bomb()), KEYED)
         assert raised.value.retriable
-        await offload.check_records(view(bomb()), KEYED)
-
-
-async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
-    del autojump_clock
-    offload = Offload()
-    async with offload.ending_processes():
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await offload.check_records(view(bomb(None)), KEYED)
         await offload.check_records(view(bomb()), KEYED)
 
 

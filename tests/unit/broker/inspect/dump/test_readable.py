@@ -10,51 +10,9 @@ from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.facts import Batch, Damage, Fact, FileFound, Note, PartitionFound, RecordFound, json_lines
 from seglog_broker.inspect.readable import readable
 from seglog_protocol.tables import ROWS_BEFORE_WIDTHS
-from tests.logs import DIRECTORY, LogOnDisk
+from tests.logs import LogOnDisk
 from tests.support import each_case
-from tests.unit.broker.inspect.dump.support import LOG, OFFSET_INDEX, facts, overwrite, small_log
-
-
-def test_a_log_reads_as_a_table_with_damage_in_its_place() -> None:
-    disk = small_log(5)
-    overwrite(disk.fs, LOG, 280, b"\1\2\3")
-    assert list(readable(facts(disk.fs, LOG))) == [
-        "/topic-0/00000000000000000000.log: segment log, 500 B",
-        "position  size  base offset  last offset  records  codec  largest timestamp         epoch  crc",
-        "       0   100            0            0        1  none   2023-11-14T22:13:20.000Z      0  ok",
-        "     100   100            1            1        1  none   2023-11-14T22:13:21.000Z      0  ok",
-        "     200   100            2            2        1  none   2023-11-14T22:13:22.000Z      0  WRONG",
-        "  DAMAGED: bytes 200 to 299 (100 B): its checksum does not match",
-        "     300   100            3            3        1  none   2023-11-14T22:13:23.000Z      0  ok",
-        "     400   100            4            4        1  none   2023-11-14T22:13:24.000Z      0  ok",
-        "4 batches, 4 records, end offset 5, largest timestamp 2023-11-14T22:13:24.000Z, 100 B damaged",
-    ]
-
-
-def test_a_partition_reads_as_a_table_of_its_segments() -> None:
-    disk = small_log(12, segment_bytes=1000)
-    heading, more, state, titles, first, second = readable(facts(disk.fs, DIRECTORY))
-    assert heading == "topic-0: 2 segments, 1.2 KiB"
-    assert more == "  topic id IVT1Seu3QjacxS7oBTKhDQ, leader epoch 0 from 0, snapshots at 10, 12"
-    assert state.startswith("  state: active segment begun 2023-11-14T22:13:20.000Z, last append")
-    assert [
-        titles,
-        first,
-        second,
-    ] == [
-        (
-            "  base offset  end offset  records  batches    size  first batch               largest timestamp         "
-            "index  timeindex  codecs"
-        ),
-        (
-            "            0          10       10       10  1000 B  2023-11-14T22:13:20.000Z  2023-11-14T22:13:29.000Z  "
-            "    4          5  none    checksum"
-        ),
-        (
-            "           10          12        2        2   200 B  2023-11-14T22:13:30.000Z  2023-11-14T22:13:31.000Z  "
-            "    0          1  none"
-        ),
-    ]
+from tests.unit.broker.inspect.dump.support import LOG, OFFSET_INDEX, facts, small_log
 
 
 def test_records_are_indented_below_their_batch() -> None:
