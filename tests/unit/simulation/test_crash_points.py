@@ -15,9 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.flushes import Flush
@@ -28,8 +26,9 @@ from seglog_broker.storage.log.recovery_job import recover_partition
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
-from tests.logs import ManualClock, append_one, batch, read_around, verify
+from tests.logs import ManualClock, append_one, batch, opened_directory, read_around, verify
 from tests.soundness import assert_directory_sound
+from tests.unit.broker.storage.directory.directories import opened
 from tests.unit.broker.storage.steps import save_state
 from tests.unit.simulation.crashes import crash_points
 
@@ -52,15 +51,6 @@ class Promises:
     )  # the least and the greatest log start there may be
 
 
-def config() -> BrokerConfig:
-    config, _ = load_config(None, "", {}, ["log.dir=/data"])
-    return config
-
-
-def _open(fs: forgetful.ForgetfulFileSystem, clock: ManualClock | None = None) -> LogDirectory:
-    return open_log_directory(fs, clock or ManualClock(), config(), "/data")
-
-
 def write_checkpoints(fs: forgetful.ForgetfulFileSystem, directory: LogDirectory) -> None:
     for path, content in directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
@@ -74,7 +64,7 @@ class Scenario:
         self.promises = Promises()
 
     def run(self) -> None:
-        directory = _open(self.fs)
+        directory = opened_directory(self.fs)
         self.create(directory, "orders", 2)
         for number in range(30):
             self.append(directory, ("orders", number % 2), number)
@@ -88,7 +78,7 @@ class Scenario:
         assert directory.close() == []
         for key, written in self.promises.written.items():
             self.promises.durable[key] = len(written)
-        directory = _open(self.fs)
+        directory = opened_directory(self.fs)
         for number in range(30, 45):
             self.append(directory, ("orders", 0), number)
         self.flush(directory.logs["orders", 0], ("orders", 0))
@@ -137,7 +127,7 @@ class Shortening(Scenario):
 
     def run(self) -> None:
         clock = ManualClock()
-        directory = _open(self.fs, clock)
+        directory = opened_directory(self.fs, clock=clock)
         self.create(directory, "orders", 2)
         first, second = ("orders", 0), ("orders", 1)
         for number in range(36):
@@ -176,7 +166,7 @@ class Shortening(Scenario):
         for key, written in self.promises.written.items():
             self.promises.durable[key] = max((offset for offset, _ in written), default=-1) + 1
         self.promises.starts[second] = (start, start)
-        directory = _open(self.fs, clock)
+        directory = opened_directory(self.fs, clock=clock)
         self.expire_below_start(directory)
         self.append(directory, second, 46)
         assert directory.close() == []
@@ -270,8 +260,8 @@ def check(found: forgetful.ForgetfulFileSystem, promises: Promises, *, kept: boo
         assert append_one(log, batch(b"after the crash")).base_offset == before
     ends = {key: log.log_end_offset for key, log in directory.logs.items()}
     assert directory.close() == []
-    assert_directory_sound(found, "/data", config())
-    again = _open(found)
+    assert_directory_sound(found, "/data")
+    again = opened_directory(found)
     assert again.report.clean
     assert {key: log.log_end_offset for key, log in again.logs.items()} == ends
     for log in again.logs.values():
@@ -317,7 +307,7 @@ def _check_no_stray_files(fs: forgetful.ForgetfulFileSystem, directory: LogDirec
 
 def _opened_behind(fs: forgetful.ForgetfulFileSystem) -> LogDirectory:
     """Open the directory, and recover and serve its partitions as worker processes would."""
-    directory = open_log_directory(fs, ManualClock(), config(), "/data", in_line_bytes=0)
+    directory = opened(fs, in_line_bytes=0)
     for key, job in list(directory.recovering.items()):
         directory.finish_recovery(key, recover_partition(fs, ManualClock(), job))
         write_checkpoints(fs, directory)
@@ -327,12 +317,12 @@ def _opened_behind(fs: forgetful.ForgetfulFileSystem) -> LogDirectory:
 @pytest.mark.parametrize(
     ("opened", "policy", "every"),
     [
-        pytest.param(_open, forgetful.PROCESS_KILL, 9, id="process kill, every ninth"),
-        pytest.param(_open, forgetful.POWER_LOSS, 8, id="power loss, every eighth"),
+        pytest.param(opened_directory, forgetful.PROCESS_KILL, 9, id="process kill, every ninth"),
+        pytest.param(opened_directory, forgetful.POWER_LOSS, 8, id="power loss, every eighth"),
         pytest.param(_opened_behind, forgetful.POWER_LOSS, 11, id="power loss, behind, every eleventh"),
         *(
             pytest.param(opened, policy, 1, id=f"{policy}, {opened.__name__}", marks=pytest.mark.soak)
-            for opened, seeds in ((_open, range(5)), (_opened_behind, [7]))
+            for opened, seeds in ((opened_directory, range(5)), (_opened_behind, [7]))
             for policy in (forgetful.PROCESS_KILL, forgetful.POWER_LOSS, *map(forgetful.RANDOM, seeds))
         ),
     ],

@@ -39,7 +39,6 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
 from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
@@ -49,6 +48,7 @@ from seglog_protocol.records import decode_records
 from tests.appends import append_batch
 from tests.logs import ManualClock, contents, flip_bit
 from tests.support import SOME_OR_ALL, soak_seed, soak_step
+from tests.unit.simulation.test_damage_met_by_readers import open_broker
 
 _EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY") or soak_step())
 _SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED") or soak_seed() % _EVERY)
@@ -109,10 +109,6 @@ def _broker_config() -> BrokerConfig:
     return config
 
 
-def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
-    return Broker.open(_broker_config(), fs, clock or ManualClock(), InlineOffload())
-
-
 async def _append(broker: Broker, clock: ManualClock, records: Records, number: int, producer_id: int) -> bytes:
     """Append the batch with this number; return it as it was sent."""
     stamps = [clock.now + 10 * number, clock.now + 10 * number + 3 - number % 3 * 7]
@@ -137,13 +133,13 @@ async def _written(*, clean: bool, truncated: bool = True) -> Written:
     """Two closed segments and an active one, three batches in each; after a kill the last two were not yet saved."""
     fs, clock = ForgetfulFileSystem(), ManualClock()
     records: Records = {}
-    broker = _open(fs, clock)
+    broker = open_broker(fs, clock)
     await broker.create_topic(CreateTopicRequest("t", 1, dict(_CONFIG)))
     producer_id, last_batch = (await broker.init_producer()).producer_id, b""
     for number in range(3 * _BATCHES):
         if not clean and number == 3 * _BATCHES - 2:
             broker.close()
-            broker = _open(fs, clock)
+            broker = open_broker(fs, clock)
         last_batch = await _append(broker, clock, records, number, producer_id)
         if number in (_BATCHES - 1, 2 * _BATCHES - 1):
             clock.now += 2000
@@ -258,7 +254,7 @@ async def _outcome(written: Written, path: str, position: int, bit: int) -> Outc
     check = _checked(fs)
     not_by_check = frozenset({"check"} if check.is_sound else ())
     try:
-        broker = _open(fs)
+        broker = open_broker(fs)
     except LogDirectoryError as error:
         is_named = path in error.message
         wrong = None if is_named else f"refused without naming the file: {error.message}"
@@ -412,7 +408,7 @@ async def test_no_bit_of_a_file_that_is_not_always_there_does_harm(file: str, cl
     if file == CREATION_FILE:
         fs = ForgetfulFileSystem()
         fs.load(written.files)
-        PendingCreation({_open(fs).directory.registry.topics["t"].id: 0}).save(fs, "/data")
+        PendingCreation({open_broker(fs).directory.registry.topics["t"].id: 0}).save(fs, "/data")
         written.files[f"/data/{file}"] = contents(fs)[f"/data/{file}"]
     else:
         written.files[f"/data/{file}"] = b"0\n1\nt 0 %d\n" % (6 if file == CLEANER_CHECKPOINT else 18)
