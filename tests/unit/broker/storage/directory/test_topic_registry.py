@@ -46,6 +46,7 @@ def test_the_content_with_one_topic_more_changes_nothing() -> None:
 
 def test_a_topic_is_found_by_its_id_until_it_is_deleted_or_made_again() -> None:
     registry = _loaded(json.dumps({"version": 1, "topics": [{"name": "a", "id": _ID, "partitions": 1}]}).encode())
+    assert registry.deleting == [], "an older file without notes and deletions"
     assert registry.topics.with_id(_ID) == Topic("a", _ID, 1)
     registry.topics["a"] = altered = Topic("a", _ID, 2)
     assert registry.topics.with_id(_ID) is altered
@@ -59,12 +60,6 @@ def test_a_topic_is_found_by_its_id_until_it_is_deleted_or_made_again() -> None:
     assert registry.topics.with_id(other) is None
     registry.topics = Topics({"c": Topic("c", _ID, 1)})
     assert registry.topics.with_id(_ID) == Topic("c", _ID, 1)
-
-
-def test_an_older_file_without_notes_and_deletions_is_read() -> None:
-    found = _loaded(json.dumps({"version": 1, "topics": [{"name": "a", "id": _ID, "partitions": 1}]}).encode())
-    assert found.topics == {"a": Topic("a", _ID, 1)}
-    assert found.deleting == []
 
 
 @each_case(
