@@ -201,6 +201,7 @@ class StateTopic(Service):
                 self._begun = batches, pending
                 return
             self._note_replies(batches, replies)
+            self._rest.deadline = math.inf  # what had waited for others is written
             self._call_back()
         except Exception:
             log.exception("coordinator_write_failed", topic=self.name)

@@ -125,7 +125,7 @@ class ReadySockets:
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         self._selector = selectors.DefaultSelector() if self._epoll is None else None
         self._queued: deque[Entry] = deque()
-        self._latest: Entry | None = None  # the one that had the latest turn
+        self._latest = -1  # the descriptor of the connection that had the latest turn
         self._latest_since = 0.0  # since when no other had one
 
     @property
@@ -164,8 +164,6 @@ class ReadySockets:
 
     def remove(self, entry: Entry) -> trio.lowlevel.Task:
         """Give a connection no more turns. Returns its task, which is to run again."""
-        if entry is self._latest:
-            self._latest = None  # and not kept alive
         task = entry.task
         entry.task = None
         assert task is not None
@@ -183,7 +181,6 @@ class ReadySockets:
         self.began = time.perf_counter()
         self._begin_turn(entry)
         [wanted] = self._end_turns([entry])
-        self._latest = None  # not kept alive
         return wanted
 
     def serve(self) -> None:
@@ -275,8 +272,9 @@ class ReadySockets:
             self._queued.append(entry)
 
     def _begin_turn(self, entry: Entry) -> None:
-        if entry is not self._latest:
-            self._latest, self._latest_since = entry, self.now
+        descriptor = entry.transport.fileno()
+        if descriptor != self._latest:
+            self._latest, self._latest_since = descriptor, self.now
         try:
             entry.served.begin_turn()
         except BaseException as error:  # noqa: BLE001 - its own task raises it

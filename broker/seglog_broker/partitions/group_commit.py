@@ -128,13 +128,18 @@ class GroupCommit:
             await trio.lowlevel.checkpoint()  # appends that are ready now join this round
             await self._run(this)
 
+    @property
+    def may_run_now(self) -> bool:
+        """Whether the loop may wait for the next round itself."""
+        return self._under_way is None and not self._next.has_leader and trio.current_time() >= self.may_wait_at
+
     def run_now(self) -> None:
         """Run the next round at once, while the loop waits, unless there is one under way, or syncs take long.
 
         For the broker's only client at the moment: it gets its ack sooner than by any way past the loop.
         """
         this, began = self._next, trio.current_time()
-        if self._under_way is not None or this.has_leader or not this.partitions or began < self.may_wait_at:
+        if not this.partitions or not self.may_run_now:
             return
         this.has_leader = True
         flushes: list[tuple[Flushable, Flush]] = []

@@ -33,7 +33,7 @@ from seglog_broker.listeners.kafka.produce_templates import ProduceTemplate, tem
 from seglog_broker.listeners.kafka.responses import Responses
 from seglog_broker.listeners.kafka.slow_requests import SlowRequests
 from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, Repeated
-from seglog_broker.listeners.kafka.transactional_produce import batches_of, must_wait
+from seglog_broker.listeners.kafka.transactional_produce import admit, batches_of, must_wait
 from seglog_broker.listeners.native.replies import encode_last_error
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.listeners.transport import shown_host
@@ -283,16 +283,25 @@ class KafkaWire(Wire):
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
         context, transactional_id = self._context(header), request.transactional_id
-        if sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE or (
-            must_wait(context, transactional_id, batches_of(context, request))
-        ):
+        is_long = sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE
+        waits = is_long or must_wait(context, transactional_id, batches_of(context, request))
+        if waits and (is_long or len(frame) > READ_AT_ONCE_BYTES or connection.intake.has_share):
             self._begin_produce_in_turns(header, frame)
             return
+        if waits and (kept := self.kept(frame)) is not frame:
+            frame, request = kept, read_request(header, kept)
+            assert isinstance(request, messages.ProduceRequest)
         produce = Produce(context, header.correlation_id, request.acks, transactional_id)
         for topic in request.topic_data:
             produce.add_topic(topic)
             produce.add(topic.partition_data)
         appends = produce.take_appends()
+        if waits:
+            connection.write_gathered()
+            connection.spent = budget.TURN
+            admission = admit(context, transactional_id, batches_of(context, request))
+            self._begun.begin(admission, partial(self._append_admitted, produce, appends, frame))
+            return
         if appends and self._gather(appends, frame):
             if is_new and self.templates.is_due():
                 template = template_of(context, header, frame, request)
@@ -307,6 +316,22 @@ class KafkaWire(Wire):
         else:
             connection.spent += REQUEST_COST
             self._slow.answer_refused(produce)
+
+    def _append_admitted(
+        self, produce: Produce, appends: Sequence[Append], frame: memoryview, begun: Begun[SeglogError | None]
+    ) -> None:
+        """Append what its transaction takes now, or answer with why it does not."""
+        connection, refusal = self._connection, begun.result()
+        self._slow.note_refused(produce)
+        if not appends:
+            self._slow.answer_refused(produce)
+        elif refusal is not None:
+            connection.answer_appends([part for part, _, _ in appends], produce.ack, [refusal] * len(appends), 0)
+        elif self._gather(appends, frame):
+            connection.write_gathered()
+        else:
+            parts, requests, payloads = zip(*appends, strict=True)
+            connection.append(parts, requests, payloads, frame)
 
     def _gather(self, appends: Sequence[Append], frame: memoryview) -> bool:
         """Have appends written together with those of other connections; False if they have to be written alone."""

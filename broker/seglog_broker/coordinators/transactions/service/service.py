@@ -137,7 +137,6 @@ class TransactionService:
         self.markers = MarkerWriter(*common, idle_writers, groups)
         self._commits_held: trio.Event | None = None
         """Set when commits are decided again; None if they are."""
-        self.write_decided = self._topic.write_wanted
         self._ended: dict[str, trio.Event] = {}  # by transactional id: set when the transaction that ends has ended
 
     async def run(self) -> None:
@@ -198,6 +197,13 @@ class TransactionService:
         ended = self._ended.pop(ending.transactional_id, None)
         if ended is not None:
             ended.set()
+
+    def write_decided(self, *, at_once: bool) -> None:
+        """As ``StateTopic.write_wanted``; ``at_once`` also the markers of a transaction that ends."""
+        self._topic.write_wanted(at_once=at_once)
+        if at_once:
+            for ending in self.markers.round_at_once():
+                self._complete(ending)
 
     # --- Requests of producers ----------------------------------------------------------------------------------------
 
