@@ -283,8 +283,8 @@ async def test_each_face_tells_the_log_of_a_recovery_while_it_begins_and_while_i
         recovering(broker, kind)
         async with client.consumer("t") as consumer:
             assert [record.value async for record in consumer] == [b"0"]
-    assert caplog.messages[0].endswith(f" s: {TOLD}")
-    assert caplog.messages[1].startswith("the wait is over after ")
+    assert any(said.endswith(f" s: {TOLD}") for said in caplog.messages)
+    assert caplog.messages[-1].startswith("the wait is over after ")
 
 
 def test_consume_says_on_standard_error_what_it_waits_for(

@@ -21,24 +21,15 @@ def record(
 
 
 def test_json_has_exactly_the_promised_keys() -> None:
-    assert list(json.loads(json_formatter()(record()))) == [
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "key",
-        "value",
-        "headers",
+    assert list(json.loads(json_formatter()(record(None, None))).items()) == [
+        ("topic", "t"),
+        ("partition", 1),
+        ("offset", 7),
+        ("timestamp", 1546300800000),
+        ("key", None),
+        ("value", None),
+        ("headers", []),
     ]
-    assert json.loads(json_formatter()(record(None, None))) == {
-        "topic": "t",
-        "partition": 1,
-        "offset": 7,
-        "timestamp": 1546300800000,
-        "key": None,
-        "value": None,
-        "headers": [],
-    }
 
 
 def test_what_is_not_utf_8_is_base64_under_a_name_that_says_so() -> None:
