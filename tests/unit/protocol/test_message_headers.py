@@ -78,15 +78,37 @@ def test_a_request_is_packed_as_msgpack_packs_it(
     assert packed(messages.request_header(request_id, request)) == expected
 
 
+def packed_in_pieces(reply: messages.Message, size: int) -> tuple[bytes, int]:
+    """The fields of a reply, and how many pauses there were."""
+    pieces, pauses = messages.pack_long_fields(reply, size), 0
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            return done.value, pauses
+        pauses += 1
+
+
+@each_case("count", [0, 1, 255, 256, 257, 1000])
+def test_a_long_reply_is_packed_in_pieces_as_it_would_be_at_once(count: int) -> None:
+    reply = messages.OffsetsReply(
+        [messages.OffsetsResult("t", number, 0, number) for number in range(count)], {"t": "x"}
+    )
+    assert packed_in_pieces(reply, 256) == (messages.pack_fields(reply), count // 256)
+
+
 @each_case("kind", REPLIES)
 @given(data=st.data(), request_id=IDS)
-def test_a_reply_is_packed_as_msgpack_packs_it(
+def test_a_reply_is_packed_as_msgpack_packs_it_whole_or_in_pieces(
     kind: type[messages.Message], data: st.DataObject, request_id: int
 ) -> None:
     reply = data.draw(of_type(kind))
     expected = packed({"id": request_id} | as_map(reply))
     assert messages.pack_reply(request_id, reply) == expected
     assert packed(messages.reply_header(request_id, reply)) == expected
+    fields_alone = messages.pack_fields(reply)
+    assert messages.pack_reply_header(request_id, fields_alone) == expected
+    assert packed_in_pieces(reply, 2)[0] == fields_alone
 
 
 @each_case("kind", [messages.TopicDescription, messages.ExplainedSegment])

@@ -1,5 +1,7 @@
 """Messages: every one there and back, what is refused, what is ignored, and any map at all."""
 
+import copy
+import pickle
 import types
 from collections.abc import Iterator
 from typing import Any, Final, get_args, get_origin, get_type_hints
@@ -95,11 +97,23 @@ def comparable(message: Any) -> Any:
 @each_case("kind", ALL)
 @FEW
 @given(data=st.data())
-def test_every_message_comes_back_as_it_was(kind: type[messages.Message], data: st.DataObject) -> None:
+def test_every_message_comes_back_as_it_was_also_from_a_copy_or_another_process(
+    kind: type[messages.Message], data: st.DataObject
+) -> None:
     message = data.draw(of_type(kind))
     wire = decode_map(encode_value(message.to_wire()), "message")
     assert comparable(decoded_codes(kind.from_wire(wire))) == comparable(decoded_codes(message))
     assert None not in wire.values(), "what has no value does not travel"
+    for again in (pickle.loads(pickle.dumps(message)), copy.copy(message), copy.deepcopy(message)):
+        assert comparable(again) == comparable(message)
+
+
+def test_messages_are_not_changed_and_not_hashed() -> None:
+    reply = messages.AppendReply([])
+    with pytest.raises(AttributeError):
+        reply.partitions = []  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        hash(reply)
 
 
 @pytest.mark.parametrize(("mechanism", "token"), [("X" * 65, b""), ("X", bytes(messages.TOKEN_BYTES_MAX + 1))])
@@ -364,15 +378,6 @@ ANY: Final = st.recursive(
 HEADERS: Final = st.dictionaries(NAMES, ANY, max_size=6)
 
 
-# --- Packed in parts --------------------------------------------------------------------------------------------------
-
-
-@given(messages_of(messages.FetchReply), st.integers(0, messages.INT64_MAX))
-def test_fields_that_are_packed_beforehand_make_the_same_header(reply: messages.Message, request_id: int) -> None:
-    packed = messages.pack_reply_header(request_id, messages.pack_fields(reply))
-    assert packed == encode_value(messages.reply_header(request_id, reply))
-
-
 # --- How much one request may name ------------------------------------------------------------------------------------
 
 
@@ -405,31 +410,3 @@ def test_a_reply_may_be_longer_than_a_request() -> None:
         len(messages.decode_reply(messages.reply_header(1, reply), messages.TopicsReply).unknown)
         == messages.ITEMS_MAX + 1
     )
-
-
-def packed_in_pieces(reply: messages.Message, size: int) -> tuple[bytes, int]:
-    """The fields of a reply, and how many pauses there were."""
-    pieces, pauses = messages.pack_long_fields(reply, size), 0
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as done:
-            return done.value, pauses
-        pauses += 1
-
-
-@each_case("kind", REPLIES)
-@given(data=st.data())
-def test_any_reply_is_packed_in_pieces_as_it_would_be_at_once(
-    kind: type[messages.Message], data: st.DataObject
-) -> None:
-    reply = data.draw(of_type(kind))
-    assert packed_in_pieces(reply, 2)[0] == messages.pack_fields(reply)
-
-
-@each_case("count", [0, 1, 255, 256, 257, 1000])
-def test_a_long_reply_is_packed_in_pieces_as_it_would_be_at_once(count: int) -> None:
-    reply = messages.OffsetsReply(
-        [messages.OffsetsResult("t", number, 0, number) for number in range(count)], {"t": "x"}
-    )
-    assert packed_in_pieces(reply, 256) == (messages.pack_fields(reply), count // 256)

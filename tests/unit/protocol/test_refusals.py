@@ -1,10 +1,8 @@
 """Refusals: the sentence for whatever a map or a caller may have wrong, and of several things the first."""
 
-import copy
 import datetime as dt
 import decimal
 import enum
-import pickle
 import uuid
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,8 +11,6 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from seglog_protocol.errors import InvalidRequestError, RemoteProtocolError
 from seglog_protocol.frames import decode_map
@@ -22,7 +18,6 @@ from seglog_protocol.messages import (
     AppendReply,
     CreateTopicRequest,
     DeleteTopicRequest,
-    Message,
     OffsetsPartition,
     OffsetsRequest,
     TruncatePartition,
@@ -35,7 +30,6 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.messages.headers import MAP_BYTES_MAX, pack_request
 from tests.support import each_case
-from tests.unit.protocol.test_messages import ALL, FEW, comparable, of_type
 
 PLACE: Final = {"topic": "t", "partition": 0}
 SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
@@ -183,23 +177,6 @@ def test_what_a_broker_answers_wrongly_is_named_in_the_same_words() -> None:
         caught.value.message
         == "the broker's list of segments is not understood: field 'segments' must be a list, not 5"
     )
-
-
-@each_case("kind", ALL)
-@FEW
-@given(data=st.data())
-def test_messages_may_be_copied_and_sent_to_other_processes(kind: type[Message], data: st.DataObject) -> None:
-    message = data.draw(of_type(kind))
-    for again in (pickle.loads(pickle.dumps(message)), copy.copy(message), copy.deepcopy(message)):
-        assert comparable(again) == comparable(message)
-
-
-def test_messages_are_not_changed_and_not_hashed() -> None:
-    reply = AppendReply([])
-    with pytest.raises(AttributeError):
-        reply.partitions = []  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        hash(reply)
 
 
 # --- Values of callers in requests: numbers and text of any type are sent as plain ones, other types are refused ------

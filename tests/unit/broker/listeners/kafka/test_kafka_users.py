@@ -1,4 +1,4 @@
-"""Accounts by Kafka's requests: what a Kafka answers, in its words."""
+"""Accounts by Kafka's requests; what is refused, and in which words, is held by answers of a Kafka."""
 
 from typing import Final
 
@@ -9,7 +9,6 @@ from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer
 _Alter = messages.AlterUserScramCredentialsRequest
 _Describe = messages.DescribeUserScramCredentialsRequest
 
-TWICE: Final = "A user credential cannot be altered twice in the same request"
 SALT: Final = b"salt-of-sixteen-"
 
 
@@ -62,24 +61,3 @@ async def test_users_are_made_described_and_deleted(peer: KafkaPeer) -> None:
     }
     assert await alter(peer, gone("alice"), gone("bob", 2)) == {"alice": (0, None), "bob": (0, None)}
     assert await describe(peer) == {"alice": (0, "", {2: 4096})}
-
-
-async def test_what_kafka_refuses_is_refused_in_its_words_and_the_rest_is_done(peer: KafkaPeer) -> None:
-    await alter(peer, up("alice"))
-    assert await alter(
-        peer,
-        gone("nobody"),
-        up("few", iterations=4095),
-        up("zero", mechanism=0),
-        up("twice", 1),
-        up("twice", 2),
-        up("good"),
-    ) == {
-        "nobody": (91, "Attempt to delete a user credential that does not exist"),
-        "few": (93, "Too few iterations"),
-        "zero": (33, "Unknown SCRAM mechanism"),
-        "twice": (92, TWICE),
-        "good": (0, None),
-    }
-    assert await alter(peer, gone("alice"), up("alice")) == {"alice": (92, TWICE)}
-    assert list(await describe(peer)) == ["alice", "good"]

@@ -233,25 +233,6 @@ async def test_a_template_serves_all_partitions_of_its_topic(connection: Connect
 @pytest.mark.parametrize(
     "frame",
     [
-        frame_of(produce(("plain", 0, RECORDS), acks=1)),
-        frame_of(produce(("keyed", 0, RECORDS))),
-        frame_of(produce(("plain", 0, RECORDS), ("keyed", 0, RECORDS))),
-        frame_of(produce(("plain", 0, RECORDS)), client_id="other"),
-        frame_of(produce(("plain", 0, RECORDS)), version=11),
-        frame_of(produce(("plain", 0, RECORDS + b"!"))),
-        frame_of(produce(("plain", 0, RECORDS[:50]))),
-        frame_of(produce(("plain", 0, None))),
-        frame_of(produce(*[("plain", number, RECORDS) for number in range(PARTITIONS_MAX + 1)])),
-    ],
-)
-async def test_a_request_that_differs_in_more_has_none(connection: Connection, frame: memoryview) -> None:
-    connection.serve(frame_of(produce(("plain", 0, RECORDS))))
-    assert connection.appends_of(frame) is None
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
         frame_of(produce(("plain", 0, RECORDS), acks=0)),
         frame_of(produce(("plain", 0, RECORDS), ("keyed", 0, RECORDS))),
         frame_of(produce(("plain", 0, RECORDS)), client_id="x" * SHARED_BYTES_MAX),
