@@ -177,8 +177,12 @@ async def make_again(broker: Broker, count: int) -> None:
 
 
 async def test_offsets_come_with_the_id_of_their_topic_for_any_partitions(broker: Broker) -> None:
+    """It is that of before where the topic was altered, and another one where it was made again."""
     there = {"t": broker.directory.registry.topics["t"].id}
     assert await ids(broker, None) == await ids(broker, 1) == await ids(broker, 0, 1, 7) == there
+    await append(broker, batch(b"v"))
+    await broker.alter_topic(messages.AlterTopicRequest("t", partitions=3))
+    assert await values(broker, msgspec.structs.replace(fetch_request(), topic_ids=there)) == [b"v"]
     await make_again(broker, 0)
     assert await ids(broker, None) not in (there, {}, None)
     unknown = await broker.offsets(
@@ -236,13 +240,6 @@ async def test_a_shared_reply_for_the_new_topic_is_not_given_to_a_fetch_with_the
         with await broker.fetch(msgspec.structs.replace(here, topic_ids=wanted)) as answer:
             assert len(_records(answer)) == count
             assert (answer.reply.partitions[0].error is None) is (count == 1)
-
-
-async def test_a_topic_that_was_altered_is_the_same(broker: Broker) -> None:
-    before = await ids(broker, None)
-    await append(broker, batch(b"v"))
-    await broker.alter_topic(messages.AlterTopicRequest("t", partitions=3))
-    assert await values(broker, msgspec.structs.replace(fetch_request(), topic_ids=before)) == [b"v"]
 
 
 async def test_a_fetch_that_waits_while_its_topic_is_made_again(broker: Broker, autojump_clock: object) -> None:

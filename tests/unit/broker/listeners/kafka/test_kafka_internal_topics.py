@@ -112,9 +112,12 @@ async def test_clients_do_not_write_to_it_and_what_is_beside_it_is_written(versi
         assert served.broker.partitions[OFFSETS, 0].log.log_end_offset > end
 
 
-async def test_its_records_are_not_deleted_and_its_partitions_stay_as_many(
+async def test_neither_it_nor_its_records_are_deleted_and_its_partitions_stay_as_many(
     served: KafkaServed, peer: KafkaPeer
 ) -> None:
+    with pytest.raises(InvalidTopicError, match="is not deleted"):
+        await served.broker.answer(DeleteTopicRequest(OFFSETS))
+    assert codes((await peer.ask(messages.DeleteTopicsRequest(topic_names=[OFFSETS]), 5)).responses) == [INVALID]
     cls = messages.DeleteRecordsRequest
     partition = cls.DeleteRecordsPartition(partition_index=0, offset=-1)
     told = await peer.ask(cls(topics=[cls.DeleteRecordsTopic(name=OFFSETS, partitions=[partition])]), 2)
@@ -161,14 +164,13 @@ async def test_settings_under_which_it_would_lose_or_refuse_records_are_refused(
     assert await commit(peer) == 0
 
 
-async def test_it_stays_compacted_when_its_settings_are_reset(served: KafkaServed, peer: KafkaPeer) -> None:
+async def test_it_stays_compacted_when_its_settings_are_reset_and_others_are_altered(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
     with pytest.raises(InvalidConfigError, match=r"cleanup\.policy"):
         await served.broker.answer(AlterTopicRequest(OFFSETS, reset=["cleanup.policy"]))
     assert await altered(peer, {"retention.ms": "1000"}) == ErrorCode.INVALID_CONFIG
     assert served.broker.partitions[OFFSETS, 0].log.config.cleanup_policy == ("compact",)
-
-
-async def test_other_settings_are_altered(served: KafkaServed, peer: KafkaPeer) -> None:
     await served.broker.answer(AlterTopicRequest(OFFSETS, config={"segment.bytes": "1048576"}))
     assert served.broker.partitions[OFFSETS, 0].log.config.segment_bytes == 1_048_576
     for config in (
@@ -193,10 +195,3 @@ async def test_no_transaction_covers_it_but_for_what_a_group_commits(served: Kaf
     assert not transactions.describe("app").facts.partitions
     await transactions.add_offsets("app", producer, "g", version=2)
     assert transactions.describe("app").facts.partitions == {OFFSETS: {0}}
-
-
-async def test_it_is_not_deleted(served: KafkaServed, peer: KafkaPeer) -> None:
-    with pytest.raises(InvalidTopicError, match="is not deleted"):
-        await served.broker.answer(DeleteTopicRequest(OFFSETS))
-    assert codes((await peer.ask(messages.DeleteTopicsRequest(topic_names=[OFFSETS]), 5)).responses) == [INVALID]
-    assert await commit(peer) == 0

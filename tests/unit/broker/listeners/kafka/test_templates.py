@@ -2,7 +2,8 @@
 
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -79,19 +80,16 @@ def heartbeat(_served: KafkaServed, number: int) -> messages.HeartbeatRequest:
     return messages.HeartbeatRequest(group_id="none", generation_id=1 + number // COUNT, member_id="nobody")
 
 
-KINDS: Final[Sequence[Callable[[KafkaServed, int], Request]]] = [
-    poll,
-    lambda served, number: poll(served, number, isolation_level=1),
-    look_up,
-    heartbeat,
-    commit,
-]
-SERVED: Final = {1: range(4, 19), 2: range(1, 12), 12: range(5), 8: range(2, 11)}
-API_KEYS: Final = [1, 1, 2, 12, 8]
 CASES: Final = [
-    pytest.param(kind, version, id=f"{api_key}-{version}")
-    for kind, api_key in zip(KINDS, API_KEYS, strict=True)
-    for version in SERVED[api_key]
+    pytest.param(make, version, id=f"{api_key}-{version}")
+    for make, api_key, versions in (
+        (poll, 1, range(4, 19)),
+        (partial(poll, isolation_level=1), 1, range(4, 19)),
+        (look_up, 2, range(1, 12)),
+        (heartbeat, 12, range(5)),
+        (commit, 8, range(2, 11)),
+    )
+    for version in versions
 ]
 
 
