@@ -69,13 +69,6 @@ def test_a_start_that_creates_many_partitions_can_be_stopped(tmp_path: Path) -> 
     assert (data / CLEAN).exists()
 
 
-def test_a_hangup_without_a_configuration_file_stops_it(tmp_path: Path) -> None:
-    with watched(tmp_path / "data") as (process, _, _):
-        process.send_signal(signal.SIGHUP)
-        assert process.wait() == 0
-    assert (tmp_path / "data" / CLEAN).exists()
-
-
 class ServiceManager:
     """The socket of a service manager, and the messages that arrive there."""
 

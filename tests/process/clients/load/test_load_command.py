@@ -8,28 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command, seglog_json
+from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with daemon(Path(tmp_path_factory.mktemp("load")) / "data") as running:
         yield running
-
-
-def test_produce_appends_what_was_asked_for_and_says_how_long_it_took(broker: Daemon) -> None:
-    report = seglog_json(broker.address, "load", "produce", "p", "--count", "500", "--partitions", "2", "--keep")
-    assert (report["records"], report["errors"], report["ended_by"]) == (500, {}, "count")
-    assert report["latency_ms"]["acknowledged"]["count"] == 500
-    ends = seglog_json(broker.address, "offsets", "p")
-    assert sum(partition["latest"] for partition in ends) == 500
-    table = seglog(broker.address, "load", "produce", "--count", "50", "--ack", "none", "--compression", "zstd")
-    assert table.returncode == 0
-    shown = table.stdout.decode()
-    assert "RECORDS/S" in shown
-    assert "p99.9" in shown
-    assert "ended: all records" in shown
-    assert table.stderr == b"", "no progress where nobody looks"
 
 
 def test_an_interrupted_run_reports_and_removes_its_topic(broker: Daemon) -> None:
