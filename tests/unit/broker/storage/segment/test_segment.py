@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import BEHIND_READS_MAX, Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -423,3 +424,24 @@ def test_a_segment_that_is_cut_is_as_if_no_more_had_been_appended(size: int) -> 
     assert disk.segment.time_index.read() == straight.segment.time_index.read()
     assert disk.segment.max_timestamp == straight.segment.max_timestamp
     assert disk.segment.first_timestamp == straight.segment.first_timestamp
+
+
+def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:
+    disk = OnDisk()
+    disk.fill(5)
+    segment = disk.closed()
+    segment.find(_BASE)
+    lease = segment.log.lease()
+    segment.forget()
+    doomed = DeletedSegments(disk.fs, "/p-0", [segment.base_offset])
+    doomed.set_aside()
+    assert sorted(disk.fs.snapshot()) == [
+        f"{_STEM}.index.deleted",
+        f"{_STEM}.log.deleted",
+        f"{_STEM}.timeindex.deleted",
+    ]
+    doomed.remove()
+    assert disk.fs.snapshot() == {"/p-0/": b""}
+    assert len(lease.resource.pread(1000, 0)) == 500
+    lease.release()
+    assert disk.fs.open_files == []

@@ -301,6 +301,12 @@ def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
     assert index.last == (100, 10)
 
 
+def test_an_odd_length_of_a_time_index_fails_the_check() -> None:
+    indexes = time_indexes()
+    indexes.fs.load({TIME_PATH: bytes(13)})
+    assert indexes.reopened().problem() == "it ends with 1 bytes of half an entry"
+
+
 @pytest.mark.parametrize("handles_max", [1, 512])
 @given(data=st.data())
 def test_a_time_index_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
