@@ -17,6 +17,7 @@ from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 from seglog_protocol.messages import CreateTopicRequest, DeleteTopicRequest
 from tests.unit.broker.coordinators.groups.service.running import (
+    TogetherClock,
     commit,
     committed,
     joined,
@@ -152,6 +153,22 @@ async def test_a_commit_that_could_not_be_written_leaves_the_former_one_pending(
     assert (committed(broker, "g"), is_unstable(broker, "g")) == (5, False)
 
 
+async def test_a_transaction_ends_in_one_partition_of_the_topic_and_not_in_others() -> None:
+    async with running(ForgetfulFileSystem(), None, "offsets.topic.num.partitions=3") as broker:
+        await with_topic(broker)
+        await prepare(broker)
+        number = broker.groups.partition_of("g")
+        other = next(name for name in map(str, range(100)) if broker.groups.partition_of(name) != number)
+        begin(broker, other)
+        await commit_in(broker, "g", 5)
+        await commit_in(broker, other, 6)
+        await end(broker, "g", is_commit=True)
+        assert (committed(broker, "g"), is_unstable(broker, "g")) == (5, False)
+        assert (committed(broker, other), is_unstable(broker, other)) == (-1, True)
+        await end(broker, other, is_commit=True)
+        assert (committed(broker, other), is_unstable(broker, other)) == (6, False)
+
+
 async def test_thousands_of_offsets_of_a_transaction_end_in_turns(broker: Broker) -> None:
     await broker.create_topic(CreateTopicRequest("many", 1_000))
     offsets = [OffsetToCommit("many", number, number) for number in range(1_000)]
@@ -201,6 +218,32 @@ async def test_a_group_that_is_not_there_has_no_generation(broker: Broker) -> No
 
 
 # --- Offsets that go --------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_group_gets_nothing_of_a_transaction_that_is_committed_later(
+    fs: ForgetfulFileSystem, broker: Broker
+) -> None:
+    await commit_in(broker, "g", 5, 2)
+    assert await broker.groups.delete(["g"]) == [None]
+    assert not is_unstable(broker, "g", 2)
+    await end(broker, "g", is_commit=True)
+    assert not broker.groups.has("g")
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        assert not again.groups.has("g")
+
+
+async def test_what_is_pending_does_not_expire() -> None:
+    clock = TogetherClock()
+    flags = ["offsets.retention.minutes=1", "offsets.retention.check.interval.ms=1000"]
+    async with running(ForgetfulFileSystem(), clock, *flags) as broker:
+        await with_topic(broker)
+        await prepare(broker)
+        await commit_in(broker, "g", 5)
+        await trio.sleep(300)
+        assert broker.groups.has("g")
+        await end(broker, "g", is_commit=False)
+        await trio.sleep(300)
+        assert not broker.groups.has("g")
 
 
 async def test_a_topic_that_is_deleted_meanwhile_has_no_offsets_when_it_is_made_again(broker: Broker) -> None:
