@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts import event_tables, message_tables
-from seglog_broker.api.monitoring import document as metrics
+from seglog_broker.api.monitoring import __main__ as metrics
 from seglog_broker.config.__main__ import render_document
 
 WRITTEN: Final[dict[str, Callable[[], str]]] = {

@@ -28,10 +28,9 @@ from seglog_broker.coordinators.transactions.machine import (
     TransactionalId,
     size_of,
 )
-from seglog_broker.coordinators.transactions.service.expectations import Expectations
 from seglog_broker.coordinators.transactions.service.idle_ids import IdExpiry, TransactionMemory
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
-from seglog_broker.coordinators.transactions.service.open_transactions import Hanging, OpenTransactions
+from seglog_broker.coordinators.transactions.service.open_transactions import Expectations, Hanging, OpenTransactions
 from seglog_broker.engine.append import AppendService
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.monitoring.document import page
+from seglog_broker.api.monitoring.__main__ import page
 from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
 from seglog_broker.api.monitoring.kept_rows import ROWS_MAX, KeptRows
 from seglog_broker.api.monitoring.samples import (
