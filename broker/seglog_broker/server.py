@@ -103,8 +103,6 @@ class Serving(NamedTuple):
     """``HOST:PORT`` of each socket for seglog's clients."""
     kafka_addresses: list[str]
     """``HOST:PORT`` of each socket for Kafka's clients."""
-    http_addresses: list[str]
-    """``HOST:PORT`` of each socket for HTTP."""
     broker: Broker
 
 
@@ -221,7 +219,7 @@ async def serve(
                 )
                 status = f"Serving {', '.join(addresses)}"
                 manager.ready(status)
-                task_status.started(Serving(addresses, kafka, pages, broker))
+                task_status.started(Serving(addresses, kafka, broker))
                 if reloads is not None:
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return

@@ -236,16 +236,14 @@ def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRul
     return True
 
 
-def check_records(
-    header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
-) -> None:
+def check_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> None:
     """Raise InvalidRecordError or InvalidTimestampError with the indexes of the records that break ``rules``.
 
     As in Kafka it is InvalidTimestampError where there is one bad timestamp. InvalidRecordError also when the records
-    cannot be read or decompress to more than ``size_limit`` bytes.
+    cannot be read or decompress to more than ``DECOMPRESSED_BATCH_BYTES_MAX`` bytes.
     """
     try:
-        bad = _bad_records(header, batch, rules, size_limit)
+        bad = _bad_records(header, batch, rules, DECOMPRESSED_BATCH_BYTES_MAX)
     except CorruptRecordError as error:
         raise _unreadable(error) from error
     _refuse_records(bad, rules)

@@ -38,7 +38,6 @@ class LogMarks(NamedTuple):
     high_watermark: int | None
     snapshots: Sequence[int]  # offsets of producer snapshots at or after the last segment's base
     remembered: int  # the ``held_end`` of seglog-partition.json
-    last_base: int
     without_log: Sequence[int] = ()  # base offsets of segments after the last one whose ``.log`` is gone
 
     @classmethod
@@ -57,7 +56,7 @@ class LogMarks(NamedTuple):
         )
         snapshots = sorted(offset for offset in found if offset >= bases[-1])
         without_log = [base for base in bases_without_log(names) if base > bases[-1]]
-        return cls(recovery_point, high_watermark, snapshots, remembered, bases[-1], without_log)
+        return cls(recovery_point, high_watermark, snapshots, remembered, without_log)
 
     def end_at_clean_stop(self) -> int | None:
         """The log end at the clean stop by most of the marks, None if there is no mark."""
