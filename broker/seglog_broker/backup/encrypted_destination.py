@@ -132,7 +132,13 @@ class EncryptedDestination(Destination):
             if len(pending) >= HEADER_BYTES:
                 break
         header = bytes(pending[:HEADER_BYTES])
-        self._check(name, header)
+        where = f"{self.place}/{name}"
+        if key_id_of(header) is None:
+            raise DestinationError(f"{where} is not encrypted, or was damaged: it does not begin as such a file does")
+        if len(header) < HEADER_BYTES:
+            raise _cut(where)
+        if key_id_of(header) != self._key.id:
+            raise wrong_key(where, header, self._key)
         decrypt = partial(_decrypted, self._cipher(name, header), header)
         del pending[:HEADER_BYTES]
         number = 0
@@ -177,15 +183,6 @@ class EncryptedDestination(Destination):
                 del pending[:CHUNK_BYTES]
                 number += 1
         yield cipher.encrypt(_nonce(number, is_last=True), bytes(pending), header)
-
-    def _check(self, name: str, header: bytes) -> None:
-        where = f"{self.place}/{name}"
-        if key_id_of(header) is None:
-            raise DestinationError(f"{where} is not encrypted, or was damaged: it does not begin as such a file does")
-        if len(header) < HEADER_BYTES:
-            raise _cut(where)
-        if key_id_of(header) != self._key.id:
-            raise wrong_key(where, header, self._key)
 
     def _cipher(self, name: str, header: bytes) -> AESGCM:
         return AESGCM(self._key.derived(b"seglog backup file " + name.encode(), salt=header[-_SALT_BYTES:]))

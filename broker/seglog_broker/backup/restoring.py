@@ -42,7 +42,12 @@ def restore(
     Until the last step every start refuses it. Raises BackupError, DestinationError, OSError.
     """
     _refuse_unless_empty(fs, path)
-    _refuse_without_room(fs, manifest, path)
+    free = fs.free_bytes(path if fs.exists(path) else parent(path))
+    if free < manifest.size + ROOM_BYTES:
+        raise BackupError(
+            f"the backup has {manifest.size:,} bytes, and there is room for {free:,} where {path} is to be: a broker "
+            f"needs {ROOM_BYTES:,} more than the backup has"
+        )
     if not fs.exists(path):
         fs.make_directory(path)
         fs.sync_directory(parent(path))
@@ -143,15 +148,6 @@ def _refuse_unless_empty(fs: FileSystem, path: str) -> None:
         raise BackupError(
             f"{path} is not empty ({found[0]} is there), and nothing is overwritten: name a directory that is empty or "
             "not there yet"
-        )
-
-
-def _refuse_without_room(fs: FileSystem, manifest: Manifest, path: str) -> None:
-    free = fs.free_bytes(path if fs.exists(path) else parent(path))
-    if free < manifest.size + ROOM_BYTES:
-        raise BackupError(
-            f"the backup has {manifest.size:,} bytes, and there is room for {free:,} where {path} is to be: a broker "
-            f"needs {ROOM_BYTES:,} more than the backup has"
         )
 
 

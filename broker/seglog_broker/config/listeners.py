@@ -200,7 +200,13 @@ def check_listeners(config: "BrokerConfig") -> None:
         _check_security(listener, config)
     http = http_listener(config)
     if http is not None:
-        _check_http(http, config)
+        if http.protocol not in HTTP_PROTOCOLS:
+            raise InvalidConfigError(
+                f"{_written(http, config)} cannot be used: HTTP has no {http.protocol}, but PLAINTEXT and SSL; "
+                "seglog.http.token.file has the token that its clients show.",
+                key=http.key,
+            )
+        _check_certificate(http, config)
         listeners.append(http)
     _check_ports(config, listeners)
     known = listener_names(config)
@@ -238,16 +244,6 @@ def _check_certificate(listener: ServedListener, config: "BrokerConfig") -> None
             "certificates --to DIR makes one for a trial.",
             key=listener.key,
         )
-
-
-def _check_http(listener: ServedListener, config: "BrokerConfig") -> None:
-    if listener.protocol not in HTTP_PROTOCOLS:
-        raise InvalidConfigError(
-            f"{_written(listener, config)} cannot be used: HTTP has no {listener.protocol}, but PLAINTEXT and SSL; "
-            "seglog.http.token.file has the token that its clients show.",
-            key=listener.key,
-        )
-    _check_certificate(listener, config)
 
 
 def _check_security(listener: ServedListener, config: "BrokerConfig") -> None:

@@ -40,9 +40,9 @@ class _Writer:
             if fact.table:
                 yield from self._row(fact)
             elif isinstance(fact, f.Damage | f.Note):
-                yield from self._between(
-                    self._indent + ("  " if self._table else "") + fact.remark(self._where(fact.path))
-                )
+                below = f"{self._path}/" if self._path else ""  # before the first heading the whole path is shown
+                where = "" if fact.path == self._path else f"{printable(fact.path.removeprefix(below))}: "
+                yield from self._between(self._indent + ("  " if self._table else "") + fact.remark(where))
             elif isinstance(fact, f.RecordFound):
                 yield from (line for text in fact.lines() for line in self._between(_RECORD_INDENT + text))
             elif isinstance(fact, f.FileFound | f.LogDirectoryFound | f.PartitionFound):
@@ -67,11 +67,6 @@ class _Writer:
             yield line
         else:
             yield from self._table.between(line)
-
-    def _where(self, path: str) -> str:
-        """The part of ``path`` below the last heading."""
-        below = f"{self._path}/" if self._path else ""  # before the first heading the whole path is shown
-        return "" if path == self._path else f"{printable(path.removeprefix(below))}: "
 
     def _end_table(self) -> Iterator[str]:
         if self._table is not None:

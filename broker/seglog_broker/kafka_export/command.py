@@ -44,10 +44,8 @@ def main(argv: Sequence[str]) -> int:
         return print_and_end(_PROGRAM, _run(arguments), EXIT_OK)
     except InvalidConfigError as error:
         return refuse(_PROGRAM, error.message, EXIT_USAGE)
-    except ExportError as error:
+    except (ExportError, SeglogError) as error:
         return refuse(_PROGRAM, str(error), EXIT_FAILED)
-    except SeglogError as error:
-        return refuse(_PROGRAM, error.message, EXIT_FAILED)
     except OSError as error:
         advice = f": make room for {arguments.to}, and run it again" if is_no_room(error) else ""
         return refuse(_PROGRAM, f"nothing was exported: {why(error)}{advice}", EXIT_FAILED)

@@ -201,8 +201,9 @@ class Session:
             self._check_step(exchange)
             answer = await exchange.respond(token)
             identity = exchange.identity
-            if identity is not None:
-                self._check_principal(identity.principal)
+            if identity is not None and self._mechanism and identity.principal != self.principal:
+                before, now = self.principal, identity.principal
+                raise AuthenticationError(f"Cannot change principals during re-authentication from {before} to {now}")
         except SeglogError as error:
             self._exchange = None
             self.has_failed = True
@@ -227,12 +228,6 @@ class Session:
             )
         if self._steps > STEPS_MAX:
             raise AuthenticationError(f"{exchange.mechanism} takes no more than {STEPS_MAX} steps")
-
-    def _check_principal(self, principal: str) -> None:
-        if self._mechanism and principal != self.principal:
-            raise AuthenticationError(
-                f"Cannot change principals during re-authentication from {self.principal} to {principal}"
-            )
 
     def _session_ms(self, expires_at_ms: int | None) -> int | None:
         """The shorter of what is left of the token and ``connections.max.reauth.ms``, as in Kafka."""

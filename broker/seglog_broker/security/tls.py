@@ -170,7 +170,10 @@ def load_tls(config: BrokerConfig) -> LoadedTls:
     chain, key = _keystore(config)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    _set_versions(context, config)
+    versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
+    if not versions:
+        _refuse("ssl.enabled.protocols", "it is empty: name TLSv1.2, TLSv1.3 or both")
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
     _set_ciphers(context, config.ssl_cipher_suites)
     with _private_file(chain + key) as path:
         try:
@@ -323,13 +326,6 @@ def _set_client_auth(context: ssl.SSLContext, config: BrokerConfig) -> None:
         _refuse(key, f"a certificate in it cannot be read: {error.reason or error}", location)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what is trusted need be no root, as in Java
     context.verify_mode = ssl.CERT_REQUIRED if config.ssl_client_auth == "required" else ssl.CERT_OPTIONAL
-
-
-def _set_versions(context: ssl.SSLContext, config: BrokerConfig) -> None:
-    versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
-    if not versions:
-        _refuse("ssl.enabled.protocols", "it is empty: name TLSv1.2, TLSv1.3 or both")
-    context.minimum_version, context.maximum_version = versions[0], versions[-1]
 
 
 def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:

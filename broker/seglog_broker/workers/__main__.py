@@ -28,8 +28,13 @@ Requests = SimpleQueue[tuple[messages.Request, bytes] | ValueError]
 
 
 def main() -> NoReturn:
-    """Do jobs until stdin ends."""
-    _leave_signals_to_broker()
+    """Do jobs until stdin ends.
+
+    Signals that a terminal or a service manager sends to all processes of the broker at once are ignored: the broker
+    gets them too, and may still need its workers for a clean stop.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     requests: Requests = SimpleQueue()
     threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
     worker = WORKERS[sys.argv[1]]
@@ -39,15 +44,6 @@ def main() -> NoReturn:
         request = requests.get()
         for part in (_malformed(request),) if isinstance(request, ValueError) else _reply(worker, tools, *request):
             _write(part)
-
-
-def _leave_signals_to_broker() -> None:
-    """Ignore signals that a terminal or a service manager sends to all processes of the broker at once.
-
-    The broker gets them too, and may still need its workers for a clean stop. A worker ends when its stdin ends.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _read_requests(requests: Requests) -> None:

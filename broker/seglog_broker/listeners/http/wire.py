@@ -154,7 +154,12 @@ class HttpWire(Wire):
         connection.spent += REQUEST_COST + len(request.headers)
         self._waits_since, self._is_first = math.inf, False
         self._is_head = request.method == b"HEAD"
-        self._begin_count(request)
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        counts = self._counts = self._connection.counts.of(path if path in pages.PATHS else OTHER)
+        unread = len(self._http.trailing_data[0])
+        counts.requests += 1
+        counts.request_bytes += self._fed - unread
+        self._fed, self._sent, self._began = unread, 0, time.perf_counter()
         try:
             page = self._page(request)
         except pages.NotAPageError as other:
@@ -166,14 +171,6 @@ class HttpWire(Wire):
         else:
             connection.spent = budget.TURN
             connection.job = page
-
-    def _begin_count(self, request: h11.Request) -> None:
-        path = request.target.partition(b"?")[0].decode("latin-1")
-        counts = self._counts = self._connection.counts.of(path if path in pages.PATHS else OTHER)
-        unread = len(self._http.trailing_data[0])
-        counts.requests += 1
-        counts.request_bytes += self._fed - unread
-        self._fed, self._sent, self._began = unread, 0, time.perf_counter()
 
     def _page(self, request: h11.Request) -> Answer | Callable[[], Awaitable[None]]:
         """The answer, or what makes it in the connection's task. Raises NotAPageError."""

@@ -121,7 +121,8 @@ class _Failure:
         if api == "Fetch":
             made.session_id = cast("Any", request).session_id
         elif api == "JoinGroup":
-            made.protocol_name = None if self._is_nullable(struct, "protocol_name") else ""
+            nullable = next(field.nullable for field in struct.fields if field.name == "protocol_name")
+            made.protocol_name = None if self._version in nullable else ""
         response: Response = made
         return response
 
@@ -187,9 +188,6 @@ class _Failure:
 
     def _has_error(self, struct: StructDefinition) -> bool:
         return any(field.name in _ERRORS for field in self._fields(struct))
-
-    def _is_nullable(self, struct: StructDefinition, name: str) -> bool:
-        return any(field.name == name and self._version in field.nullable for field in struct.fields)
 
 
 def _named(asked: Struct, array: str) -> list[Any]:

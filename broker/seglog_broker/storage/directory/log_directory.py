@@ -138,7 +138,9 @@ class LogDirectory:
                 problems.append(error.message)
                 continue
             if error is not None:
-                problems.append(f"{log.directory} could not be closed, which is a bug of seglog: {_where(error)}")
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{error!r} at {last.filename}:{last.lineno}"
+                problems.append(f"{log.directory} could not be closed, which is a bug of seglog: {where}")
                 continue
             ends[key] = log.log_end_offset
             if log.state.read_only is not None:  # the disk's content is not known
@@ -172,9 +174,3 @@ class LogDirectory:
 
     def _file(self, name: str) -> str:
         return f"{self.path}/{name}"
-
-
-def _where(error: Exception) -> str:
-    """An exception and the line that raised it, in one line."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{error!r} at {last.filename}:{last.lineno}"

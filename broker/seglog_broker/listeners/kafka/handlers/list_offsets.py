@@ -22,11 +22,10 @@ from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.listeners.kafka.handlers.fetch import epoch_error, isolation_of
 from seglog_broker.listeners.kafka.turns import PARTITION_COST
 from seglog_broker.listeners.request_errors import as_seglog_error
-from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime import budget
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
+from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.steps import Steps
 
@@ -122,8 +121,8 @@ class ListOffsets:
             return
         moment = item.timestamp if item.timestamp >= 0 else None
         if item.timestamp == MAX_TIMESTAMP and partition is not None:
-            moment = _largest_timestamp(partition)
-            if moment is None:
+            moment = max([segment.largest_timestamp for segment in partition.log.segments])
+            if moment == NO_TIMESTAMP:
                 return  # an empty log: no record, and no error
         self._wanted.append(OffsetsPartition(topic, item.partition_index, moment))
         self._places.append((place, item.timestamp))
@@ -137,6 +136,7 @@ class ListOffsets:
             assert result.earliest is not None
             assert result.latest is not None
             assert result.leader_epoch is not None
+            assert result.partition is not None
             if asked in (EARLIEST, EARLIEST_LOCAL):
                 place.offset = result.earliest
             elif asked == LATEST:
@@ -147,14 +147,10 @@ class ListOffsets:
                 place.offset = result.offset
                 place.timestamp = _NO_OFFSET if result.timestamp is None else result.timestamp
             if place.offset != _NO_OFFSET:
-                place.leader_epoch = result.leader_epoch if asked == LATEST else self._epoch_of(result, place.offset)
-
-    def _epoch_of(self, result: OffsetsResult, offset: int) -> int:
-        """The leader epoch under which a record was written; that of the end if the partition is gone."""
-        assert result.partition is not None
-        assert result.leader_epoch is not None
-        partition = self._context.broker.partitions.find_readable(result.topic, result.partition)
-        return result.leader_epoch if partition is None else partition.log.epochs.epoch_for(offset)
+                place.leader_epoch = result.leader_epoch  # also of a record, if the partition is gone
+                partition = self._context.broker.partitions.find_readable(result.topic, result.partition)
+                if asked != LATEST and partition is not None:
+                    place.leader_epoch = partition.log.epochs.epoch_for(place.offset)
 
     def fail(self, error: Exception) -> None:
         """Put the error of the request as a whole into ``response``."""
@@ -184,9 +180,3 @@ def list_offsets(context: RequestContext, request: messages.ListOffsetsRequest) 
         assert isinstance(reply, OffsetsReply)
         asked.note(reply)
     return asked.response
-
-
-def _largest_timestamp(partition: Partition) -> int | None:
-    """The largest timestamp (ms) of a partition; None if no record has one."""
-    largest = max([segment.largest_timestamp for segment in partition.log.segments])
-    return None if largest == NO_TIMESTAMP else largest

@@ -74,7 +74,13 @@ async def create_topics(
     response = messages.CreateTopicsResponse()
     times = Counter(topic.name for topic in request.topics)
     turns = Turns(context.turn)
-    too_many = _partitions_made(context, request.topics) > PARTITIONS_MAX
+    wanted_by_default = context.config.num_partitions
+    made = (
+        len(topic.assignments)
+        or (wanted_by_default if topic.num_partitions == DEFAULT_COUNT else max(1, topic.num_partitions))
+        for topic in request.topics
+    )
+    too_many = sum(made) > PARTITIONS_MAX
     planned: list[tuple[_Created, CreateTopicRequest]] = []
     for wanted in request.topics:
         await turns.spend(CHANGE_COST)
@@ -122,14 +128,6 @@ def _check_once(what: str, times: int) -> None:
 def _check_amount(why: str, *, is_too_much: bool) -> None:
     if is_too_much:
         raise Refused(ErrorCode.POLICY_VIOLATION, why)
-
-
-def _partitions_made(context: RequestContext, topics: Iterable[_Wanted]) -> int:
-    return sum(
-        len(topic.assignments)
-        or (context.config.num_partitions if topic.num_partitions == DEFAULT_COUNT else max(1, topic.num_partitions))
-        for topic in topics
-    )
 
 
 def _checked(context: RequestContext, wanted: _Wanted) -> CreateTopicRequest:
