@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig, join_address
@@ -42,30 +43,26 @@ class Node(NamedTuple):
         return f"{self.node_id}@{join_address(self.host, self.port + 1)}"
 
 
+@dataclass(eq=False, repr=False)
 class Cluster:
     """A plan: nothing is written by it."""
 
-    def __init__(
-        self,
-        source: Source,
-        nodes: Sequence[Node],
-        config: BrokerConfig,
-        metadata_version: int = kafka_metadata.METADATA_VERSION,
-    ) -> None:
-        self.metadata_version = metadata_version
-        self.source = source
-        self.nodes = nodes
-        self._config = config
+    source: Source
+    nodes: Sequence[Node]
+    _config: BrokerConfig
+    metadata_version: int = kafka_metadata.METADATA_VERSION
+
+    def __post_init__(self) -> None:
         self.placed: dict[TopicPartition, Node] = {}
         """The node of each partition: those of a topic one after the other, each topic beginning at the next node."""
-        for position, name in enumerate(sorted(source.topics)):
-            for number in range(source.topics[name].partitions):
-                self.placed[name, number] = nodes[(position + number) % len(nodes)]
+        for position, name in enumerate(sorted(self.source.topics)):
+            for number in range(self.source.topics[name].partitions):
+                self.placed[name, number] = self.nodes[(position + number) % len(self.nodes)]
         self.changes: list[str] = []
         """Settings that are not as they were, and what else differs, as sentences."""
         self.records = list(self._records())
         """The metadata of the cluster."""
-        self._of_file = self._noted(settings.of_file(config))
+        self._of_file = self._noted(settings.of_file(self._config))
         self._note_differences()
 
     def properties(self, node: Node) -> str:

@@ -6,6 +6,7 @@ Kafka.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
 
@@ -54,26 +55,21 @@ READ_SECONDS: Final = 0.1
 """How long a client has to read why its login failed, before the connection ends."""
 
 
+@dataclass(eq=False, repr=False)
 class Greeting:
     """The exchange before the first request of a connection; ``context_of`` makes the context of a request.
 
     ``native_port`` is for seglog's own clients, which may have come here.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        connection: Connection,
-        frames: KafkaFrameReader,
-        native_port: int,
-        context_of: Callable[[RequestHeader], RequestContext],
-    ) -> None:
-        self._broker = broker
-        self._connection = connection
-        self._frames = frames
-        self._native_port = native_port
-        self._context_of = context_of
-        self._counts = connection.counts.of(UNKNOWN)  # of the request that is served
+    _broker: Broker
+    _connection: Connection
+    _frames: KafkaFrameReader
+    _native_port: int
+    _context_of: Callable[[RequestHeader], RequestContext]
+
+    def __post_init__(self) -> None:
+        self._counts = self._connection.counts.of(UNKNOWN)  # of the request that is served
         self._began = 0.0  # when that was taken up
         self._has_versions = False
         self._is_raw = False  # whether frames are tokens and nothing else

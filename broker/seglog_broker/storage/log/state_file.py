@@ -41,29 +41,23 @@ class StateWrite:
             return False
 
 
+@dataclass(eq=False, repr=False)
 class StateFile:
     """The state of a log, and its file, which may be older. Call ``mark_dirty`` after each change of the state.
 
     ``proven_start`` is the log start in the file on the disk. One write at a time: between ``prepare`` and
-    ``finish`` nothing else writes the file.
+    ``finish`` nothing else writes the file. Offsets, epochs and the active segment are read when it is written.
     """
 
-    def __init__(
-        self,
-        files: LogFiles,
-        state: PartitionState,
-        offsets: LogOffsets,
-        epochs: LeaderEpochs,
-        segments: SegmentList,
-    ) -> None:
-        """``offsets``, ``epochs`` and the active one of ``segments`` are read when the file is written."""
-        self.state = state
+    _files: LogFiles
+    state: PartitionState
+    _offsets: LogOffsets
+    _epochs: LeaderEpochs
+    _segments: SegmentList
+
+    def __post_init__(self) -> None:
         self.proven_start = 0
-        self._path = f"{files.directory}/{PARTITION_STATE_FILE}"
-        self._files = files
-        self._offsets = offsets
-        self._epochs = epochs
-        self._segments = segments
+        self._path = f"{self._files.directory}/{PARTITION_STATE_FILE}"
         self._is_dirty = False  # ``state`` is newer than the file; the next checkpoint writes it
         self._is_urgent = False  # to be written right after the write in flight
         self._in_flight: StateWrite | None = None
