@@ -11,8 +11,6 @@ import os
 import random
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +32,8 @@ pytestmark = [pytest.mark.timeout(600 + 60 * KILLS)]
 CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 
 # The consumers of a sink's tasks are members of a group of their own, which waits for those of a killed worker as well:
-# by default 45 s, half of what a test waits for anything.
+# by default 45 s, half of what a test waits for anything. A worker sees to it that the task of a dead one
+# writes nothing more, before it goes on with it.
 WORKER: Final = """
 bootstrap.servers=127.0.0.1:{kafka_port}
 listeners=http://127.0.0.1:{port}
@@ -54,10 +53,8 @@ status.storage.topic=connect-status
 config.storage.replication.factor=1
 offset.storage.replication.factor=1
 status.storage.replication.factor=1
+exactly.once.source.support=enabled
 """
-
-# A worker sees to it that the task of a dead one writes nothing more, before it goes on with it.
-EXACTLY_ONCE: Final = "exactly.once.source.support=enabled\n"
 
 
 def program(name: str) -> list[str]:
@@ -69,14 +66,12 @@ def program(name: str) -> list[str]:
 class Worker:
     """A worker of Kafka Connect in distributed mode."""
 
-    def __init__(self, folder: Path, name: str, kafka_port: int, more: str = "") -> None:
+    def __init__(self, folder: Path, name: str, kafka_port: int) -> None:
         command = program(CONNECT)
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         config = folder / f"{name}.properties"
-        config.write_text(
-            WORKER.format(kafka_port=kafka_port, port=port, plugins=folder_of("frameworks") / "plugins") + more
-        )
+        config.write_text(WORKER.format(kafka_port=kafka_port, port=port, plugins=folder_of("frameworks") / "plugins"))
         self.process = Member([*command, str(config)], folder / f"{name}.out")
 
     def ask(self, path: str, config: "dict[str, str] | None" = None) -> Any:
@@ -126,7 +121,7 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
             "topics": "lines",
             "consumer.override.isolation.level": "read_committed",
         }
-        workers = [Worker(tmp_path, name, running.kafka_port, EXACTLY_ONCE) for name in ("one", "other")]
+        workers = [Worker(tmp_path, name, running.kafka_port) for name in ("one", "other")]
         started = [worker.process for worker in workers]
         with ended(started):
             wait_until("both are members", lambda: _member_count(client, "workers") == 2)
@@ -145,7 +140,7 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
                 [has_task] = [worker for worker in workers if worker.address in _workers_of_source(workers)]
                 has_task.process.kill()
                 workers.remove(has_task)
-                workers.append(Worker(tmp_path, f"next-{number}", running.kafka_port, EXACTLY_ONCE))
+                workers.append(Worker(tmp_path, f"next-{number}", running.kafka_port))
                 started.append(workers[-1].process)
             # The source keeps what it has read beyond a batch until there is more to read.
             count = 2 * KILLS * PART
@@ -161,24 +156,30 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
 def test_streams_programs_count_each_word_once_through_kills(tmp_path: Path) -> None:
     """Kills of a program, which is started again, and of the broker, while they count: by transactions."""
     chosen = random.Random(7)
-    with _counting(tmp_path) as (running, client, programs):
-        copies = PART // 8
-        read = Committed(client, "counts")
-        for number in range(2 * KILLS):
-            before = len(read.values())
-            _produce_words(client, copies)
-            wait_until("some are counted", lambda before=before: len(read.values()) > before)  # type: ignore[misc]
-            time.sleep(chosen.random() / 2)
-            if number % 2:
-                running.kill()
-                running.start()
-            else:
-                victim = number // 2 % 2
-                programs[victim].kill()
-                programs[victim] = _counter(tmp_path, running, ("one", "other")[victim])
-        due = dict.fromkeys("abcdefgh", 2 * KILLS * copies)
-        wait_until("all are counted", lambda: _counts(client) == due)
-        assert max(int(value) for value in read.values()) == 2 * KILLS * copies
+    program("WordCount")
+    copies = PART // 8
+    with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
+        client.create_topic("words", partitions=4)
+        client.create_topic("counts")
+        programs = [_counter(tmp_path, running, name) for name in ("one", "other")]
+        with ended(programs):
+            wait_until("both are members", lambda: _member_count(client, "counting") == 2)
+            read = Committed(client, "counts")
+            for number in range(2 * KILLS):
+                before = len(read.values())
+                _produce_words(client, copies)
+                wait_until("some are counted", lambda before=before: len(read.values()) > before)  # type: ignore[misc]
+                time.sleep(chosen.random() / 2)
+                if number % 2:
+                    running.kill()
+                    running.start()
+                else:
+                    victim = number // 2 % 2
+                    programs[victim].kill()
+                    programs[victim] = _counter(tmp_path, running, ("one", "other")[victim])
+            due = dict.fromkeys("abcdefgh", 2 * KILLS * copies)
+            wait_until("all are counted", lambda: _counts(client) == due)
+            assert max(int(value) for value in read.values()) == 2 * KILLS * copies
 
 
 def _counter(folder: Path, running: Daemon, name: str) -> Member:
@@ -187,19 +188,6 @@ def _counter(folder: Path, running: Daemon, name: str) -> Member:
     command = [*program("WordCount"), f"127.0.0.1:{running.kafka_port}", str(state), guarantee]
     number = len(list(folder.glob(f"{name}-*.out")))
     return Member(command, folder / f"{name}-{number}.out")
-
-
-@contextmanager
-def _counting(folder: Path) -> Iterator[tuple[Daemon, seglog.Client, list[Member]]]:
-    """A daemon and two programs that count words; whichever is in the list afterwards is ended."""
-    program("WordCount")
-    with kafka_daemon(folder / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
-        client.create_topic("words", partitions=4)
-        client.create_topic("counts")
-        programs = [_counter(folder, running, name) for name in ("one", "other")]
-        with ended(programs):
-            wait_until("both are members", lambda: _member_count(client, "counting") == 2)
-            yield running, client, programs
 
 
 class Committed:

@@ -3,7 +3,7 @@
 import re
 
 from tests.interop.client_programs import CLIENTS, FRAMEWORKS
-from tests.interop.test_python_frameworks import COUNTING, STATELESS
+from tests.interop.test_copiers import COUNTING, STATELESS
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "PYTHON.md").read_text(encoding="utf-8")

@@ -275,31 +275,3 @@ def test_a_range_whose_segments_are_gone_is_lost_or_left_out(tmp_path: Path) -> 
     with pytest.raises(DataLossError, match=r"from 0 to 8 cannot all be read: .*the log begins at 4"):
         rows(tmp_path, [wanted])
     assert offsets(RangeReader(tmp_path, ("offset",), fail_on_data_loss=False), wanted) == [4, 5, 6, 7]
-
-
-# --- With Spark -------------------------------------------------------------------------------------------------------
-
-
-def test_spark_reads_the_same_rows_from_files_as_through_the_broker(
-    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
-) -> None:
-    fill(client, topic, 2000)
-    same = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "3"}
-    order = ("partition", "offset")
-    through = spark.read.format("seglog").options(servers=running.address, **same).load().orderBy(*order).collect()
-    files = spark.read.format("seglog").options(localLogDir=str(running.directory), **same)
-    assert files.load().orderBy(*order).collect() == through
-    stream = spark.readStream.format("seglog").options(localLogDir=str(running.directory), subscribe=topic)
-    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 700)
-    query = (
-        stream.load()
-        .select("partition", "offset", "value")
-        .writeStream.format("memory")
-        .queryName("streamed")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    streamed = spark.table("streamed").orderBy(*order).collect()
-    assert [tuple(row) for row in streamed] == [(row.partition, row.offset, row.value) for row in through]

@@ -1,4 +1,4 @@
-"""docs/SPARK.md: its programs run, and its tables name every option and column."""
+"""docs/SPARK.md: its programs run, and its tables name every option and column. docs/SPARK-CLUSTERS.md: its sizes."""
 
 import re
 import shlex
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from seglog.arrow.reading import PIECE_BYTES
 from seglog.client import Client
 from seglog_spark.options import READ_NAMES, WRITE_NAMES
+from seglog_spark.reading import ROWS_MAX
 from seglog_spark.schema import COLUMNS
 from tests.processes import Daemon
 from tests.spark.conftest import Command
@@ -37,6 +39,12 @@ def test_the_page_names_every_option_and_column() -> None:
     columns, options, _ = first_cells("Writing")
     assert columns == {"key", "value", "headers", "timestamp", "partition", "topic"}
     assert options == set(WRITE_NAMES)
+
+
+def test_the_page_about_clusters_names_the_sizes_that_the_code_has() -> None:
+    page = (REPOSITORY / "docs" / "SPARK-CLUSTERS.md").read_text(encoding="utf-8")
+    assert f"pieces of {PIECE_BYTES >> 20} MiB" in page
+    assert f"{ROWS_MAX:,} rows at a time" in page
 
 
 def blocks(text: str, running: Daemon, folder: Path) -> list[tuple[str, str]]:

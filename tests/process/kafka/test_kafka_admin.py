@@ -16,6 +16,7 @@ from tests.interop.kafka_tools import Tools
 from tests.interop.kafka_wire import Wire, plain, request
 from tests.processes import Daemon, daemon
 from tests.support import each_case
+from tests.unit.clients.mirror.sides import commit
 
 ON_ANY_PORT = ("--set", "listeners=PLAINTEXT://127.0.0.1:0")
 
@@ -101,6 +102,18 @@ def test_kafkas_own_tools_administer_a_broker(running: Daemon, tmp_path: Path) -
     assert "are SCRAM-SHA-256=iterations=8192" in tools.run("configs", arguments=(*carol, "--describe"))
     tools.run("configs", arguments=(*carol, "--alter", "--delete-config", "SCRAM-SHA-256"))
     assert "SCRAM" not in tools.run("configs", arguments=(*carol, "--describe"))
+
+    commit(f"127.0.0.1:{running.kafka_port}", "readers", "one", 7)
+    groups = ("--group", "readers")
+    [told] = re.findall("readers .*", tools.run("consumer-groups", arguments=("--describe", *groups)))
+    assert told.split()[1:6] == ["one", "0", "7", "20", "13"]
+    reset = ("--reset-offsets", "--topic", "one", "--shift-by", "-1", "--execute")
+    assert re.search(r"readers +one +0 +6", tools.run("consumer-groups", arguments=(*groups, *reset)))
+    told = tools.run("consumer-groups", arguments=("--delete-offsets", "--topic", "one:0", *groups))
+    assert "Successful" in told
+    told = tools.run("consumer-groups", arguments=("--list", "--state"))
+    assert re.search(r"readers +Empty", told)
+    assert "was successful" in tools.run("consumer-groups", arguments=("--delete", *groups))
 
     told = tools.run("log-dirs", arguments=("--describe", "--topic-list", "one"))
     [directory] = json.loads(told.splitlines()[-1])["brokers"][0]["logDirs"]

@@ -38,26 +38,6 @@ def test_help_is_there_without_spark(name: str) -> None:
     assert "--master URL" in done.stdout
 
 
-def test_without_spark_a_job_names_what_to_install(tmp_path: Path) -> None:
-    hide = (
-        "import importlib.util as u; real = u.find_spec; u.find_spec = lambda n: None if n == 'pyspark' else real(n); "
-    )
-    program = f"{hide} from seglog.cli import main; print(main(['spark', 'archive', '--topic', 't', '--out', 'o']))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=clean_environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "1\n"
-    assert done.stderr == (
-        "seglog: jobs run on Spark, and the package pyspark is missing: pip install 'seglog[spark]'\n"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_without_a_broker_or_a_java_a_job_says_so(tmp_path: Path) -> None:
     require_spark()
     arguments = ("spark", "archive", "--topic", "t", "--out", str(tmp_path / "o"), "--connect-timeout", "0.1")

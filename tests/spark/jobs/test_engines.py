@@ -90,14 +90,6 @@ def test_an_archive_is_read_by_each_engine_as_the_document_says(
     assert read_archive(engine, archive) == RECORDS
 
 
-def test_by_date_the_engines_have_the_dates_of_the_folders(archive: str) -> None:
-    files = "./lake/commits/**/*.parquet"
-    if archive == "by date":
-        by_polars = pl.read_parquet(files, hive_partitioning=True)["date"].n_unique()
-        query = f"select count(distinct date) from read_parquet('{files}', hive_partitioning=true)"
-        assert (by_polars, duckdb.execute(query).fetchall()) == (3, [(3,)])
-
-
 @pytest.mark.parametrize("engine", engines("ARROW.md", "Into other tools"))
 def test_a_topic_is_read_by_each_engine_as_the_document_says(engine: str, tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as running:

@@ -1,0 +1,152 @@
+"""Frameworks and programs of others, unmodified: each copies a topic through kills of itself and of the broker.
+
+Nothing is lost; by transactions nothing is there twice. ``SEGLOG_TRANSACTION_RECORDS`` and
+``SEGLOG_TRANSACTION_KILLS`` make it longer.
+"""
+
+import base64
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.copying import (
+    GROUP,
+    KEYS,
+    TRANSACTION_SECONDS,
+    Copier,
+    assert_each_record_is_copied,
+    assert_each_record_is_copied_once,
+)
+from tests.foreign_programs import skipped_where_absent
+from tests.interop.client_programs import CLIENTS, environment_of, go_program, java_program
+from tests.interop.peer import kafka_script
+from tests.processes import Daemon
+
+RECORDS = int(os.environ.get("SEGLOG_TRANSACTION_RECORDS", "4000"))
+KILLS = int(os.environ.get("SEGLOG_TRANSACTION_KILLS", "2"))
+
+pytestmark = [pytest.mark.timeout(1_800 + 60 * KILLS)]
+
+
+def _program(framework: str, name: str, running: Daemon) -> list[str]:
+    """The command of a program of ``clients``, up to the server."""
+    with skipped_where_absent(framework):
+        python = environment_of(framework)
+    return [str(python), str(CLIENTS / f"{name}.py"), f"127.0.0.1:{running.kafka_port}"]
+
+
+def _with_faststream(below: str, running: Daemon, _name: str, _batch: int) -> list[str]:
+    return [*_program("faststream", "faststream_copier", running), below]
+
+
+def _with_state(framework: str, running: Daemon, name: str, _batch: int) -> list[str]:
+    return [*_program(framework, f"{framework}_copier", running), str(running.directory.parent / f"state of {name}")]
+
+
+def _with_quix_streams(guarantee: str, running: Daemon, name: str, batch: int) -> list[str]:
+    """The command of the copier with Quix Streams, by the guarantee that it is to give."""
+    python, program, server = _program("quix", "quix_copier", running)
+    state = running.directory.parent / f"state of {name}"
+    return [python, program, guarantee, server, name, str(batch), str(TRANSACTION_SECONDS), str(state)]
+
+
+def _with_celery(running: Daemon, _name: str, _batch: int) -> list[str]:
+    return _program("celery", "celery_copier", running)
+
+
+def _sent_by_celery(running: Daemon, records: int) -> list[str]:
+    return [*_program("celery", "celery_copier", running), str(records)]
+
+
+def _number_before_count(value: bytes) -> int:
+    return int(value.split()[0])
+
+
+def _argument(value: bytes) -> int:
+    """The argument of a task of Celery, in the body of a message of kombu."""
+    arguments, _, _ = json.loads(base64.b64decode(json.loads(value)["body"]))
+    return int(arguments[0])
+
+
+STATELESS = (
+    Copier("FastStream on aiokafka", partial(_with_faststream, "aiokafka")),
+    Copier("FastStream on confluent-kafka", partial(_with_faststream, "confluent")),
+    Copier("Pathway", partial(_with_state, "pathway"), workers=1, is_member=False),
+    Copier("Celery", _with_celery, sender=_sent_by_celery, number_of=_argument),
+)
+
+COUNTING = (
+    Copier("Quix Streams", partial(_with_quix_streams, "at-least-once"), number_of=_number_before_count),
+    # One worker, which lives on: at a start or a rebalance Faust skips what it has read already, and acknowledges it.
+    Copier("Faust", partial(_with_state, "faust"), workers=1, is_killed=False, number_of=_number_before_count),
+    Copier("Bytewax", partial(_with_state, "bytewax"), workers=1, is_member=False, number_of=_number_before_count),
+)
+
+
+@pytest.mark.parametrize("copier", STATELESS, ids=lambda copier: copier.name)
+def test_each_record_is_copied_at_least_once(copier: Copier, tmp_path: Path) -> None:
+    assert_each_record_is_copied(copier, tmp_path, RECORDS // 2, KILLS)
+
+
+@pytest.mark.parametrize("copier", COUNTING, ids=lambda copier: copier.name)
+def test_each_record_is_copied_and_counted_at_least_once(copier: Copier, tmp_path: Path) -> None:
+    """The state comes back: no count is lower than how many records of its key there were up to then."""
+    for value in assert_each_record_is_copied(copier, tmp_path, RECORDS // 2, KILLS):
+        number, count = map(int, value.split())
+        assert count > number // KEYS
+
+
+# --- In transactions --------------------------------------------------------------------------------------------------
+
+
+def _with_franz_go(running: Daemon, name: str, batch: int) -> list[str]:
+    with skipped_where_absent("franz-go"):
+        command = go_program("copier")
+    return [*command, f"127.0.0.1:{running.kafka_port}", name, str(batch), str(TRANSACTION_SECONDS)]
+
+
+def _with_kafkas_copier(running: Daemon, name: str, batch: int) -> list[str]:
+    """The program of Kafka's own system tests, which also aborts some of its transactions."""
+    options = {
+        "broker-list": f"127.0.0.1:{running.kafka_port}",
+        "transactional-id": name,
+        "transaction-size": str(batch),
+        "transaction-timeout": str(TRANSACTION_SECONDS * 1000),
+        "consumer-group": GROUP,
+        "input-topic": "in",
+        "input-partition": "-1",  # those that the group gives it
+        "output-topic": "out",
+    }
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    modes = ["--group-mode", "--use-group-metadata", "--enable-random-aborts"]
+    return [str(kafka_script()), "run", "org.apache.kafka.tools.TransactionalMessageCopier", *given, *modes]
+
+
+def _with_flink(running: Daemon, name: str, batch: int) -> list[str]:
+    """It commits with each checkpoint, and what is in a checkpoint must be committed, however late that is."""
+    with skipped_where_absent("Flink"):
+        command = java_program("FlinkCopier", "flink")
+    server, checkpoints = f"127.0.0.1:{running.kafka_port}", running.directory.parent / f"checkpoints-{name}"
+    return [*command, server, name, str(15 * 60 * 1000), str(checkpoints), str(batch)]
+
+
+def _counted(number: int) -> str:
+    return f"{number} {number // KEYS + 1}"
+
+
+TRANSACTIONAL = (
+    Copier("franz-go", _with_franz_go),
+    Copier("TransactionalMessageCopier", _with_kafkas_copier),
+    Copier("quix-streams", partial(_with_quix_streams, "exactly-once"), _counted),
+    Copier("flink", _with_flink, workers=1),
+)
+
+
+@pytest.mark.parametrize("copier", TRANSACTIONAL, ids=lambda copier: copier.name)
+def test_each_record_is_copied_once_through_the_death_of_workers_and_of_the_broker(
+    copier: Copier, tmp_path: Path
+) -> None:
+    assert_each_record_is_copied_once(copier, tmp_path, RECORDS, KILLS)
