@@ -117,19 +117,6 @@ def test_a_request_of_which_nothing_could_be_written_leaves_the_connection_usabl
         link.close()
 
 
-def test_closing_wakes_whoever_waits() -> None:
-    with fake_broker() as broker:
-        link = dial(broker)
-        broker.script = lambda request, _: SILENCE
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(lambda: link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=60))
-            with broker.changed:
-                broker.changed.wait_for(lambda: broker.asked(messages.TopicsRequest) == 1, 10)
-            link.close()
-            with pytest.raises(ClientClosedError):
-                waiting.result(10)
-
-
 def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:
     with fake_broker() as broker:
         link = dial(broker)

@@ -701,14 +701,6 @@ def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_u
         typed(*archive, "1.5MB")
 
 
-def test_nobody_there_is_exit_code_3(said: Said, broker: FakeBroker) -> None:
-    broker.stop()
-    error = said(3, "ping", "--connect-timeout", "0")
-    assert broker.address in error
-    assert "is seglogd running there?" in error
-    assert error.count("\n") == 1
-
-
 def test_a_missing_file_is_one_sentence(typed: Typed, tmp_path: Path) -> None:
     code, _, error = typed("produce", "t", str(tmp_path / "absent"))
     assert (code, error) == (1, f"seglog: {tmp_path / 'absent'}: No such file or directory\n")

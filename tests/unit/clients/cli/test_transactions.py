@@ -79,11 +79,6 @@ def test_an_open_transaction_is_aborted_and_its_producer_is_fenced(client: seglo
         assert "lost" not in [(record.value or b"").decode() for record in consumer]
 
 
-def test_what_is_not_known_is_refused(said: Said) -> None:
-    for command in ("describe", "abort"):
-        assert "there is no producer of unknown" in said(REFUSED, "transaction", command, "unknown")
-
-
 def test_a_group_shows_what_waits_for_the_end_of_a_transaction(client: seglog.Client, said: Said) -> None:
     client.create_topic("waits", 1)
     with client.producer("waits") as producer:
