@@ -395,6 +395,11 @@ async def serving(broker: Any, serve: Callable[..., Awaitable[None]] = serve_nat
             nursery.cancel_scope.cancel()
 
 
+def code_of(header: Mapping[str, Any]) -> str:
+    """The code of the error that a reply is."""
+    return str(header["error"]["code"])
+
+
 def append_of(size: int, ack: Ack = "disk", topic: str = "commits") -> AppendRequest:
     return AppendRequest([AppendPartition(topic, 0, size)], ack)
 

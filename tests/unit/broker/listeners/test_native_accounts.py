@@ -12,7 +12,6 @@ import trio.testing
 from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.native.slow_requests import CHANGED
 from seglog_broker.listeners.session import Listener
-from seglog_broker.storage.directory.accounts import Change
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     REQUESTS,
@@ -32,20 +31,17 @@ from seglog_protocol.messages import (
 )
 from tests.logs import batch
 from tests.support import each_case
-from tests.unit.broker.listeners.fake_broker import Listening, Peer
-from tests.unit.broker.listeners.kafka.kafka_peer import kafka
-from tests.unit.broker.listeners.kafka.test_sasl import PASSWORDS, credential
+from tests.unit.broker.listeners.fake_broker import Listening, Peer, code_of
+from tests.unit.broker.listeners.kafka import test_sasl
+from tests.unit.broker.listeners.kafka.test_sasl import PASSWORDS
 
 ACCOUNTS: Final = Listener("", "SASL_PLAINTEXT")
 HELLO: Final = HelloRequest(PROTOCOL_NAME)
 
 
 @asynccontextmanager
-async def accounts(*flags: str, kind: Listener = ACCOUNTS) -> AsyncIterator[Listening]:
-    serve = partial(serve_native, kind=kind)
-    async with kafka("super.users=User:admin", *flags, serve=serve) as served:
-        store = served.broker.directory.accounts
-        store.change(Change(name, "SCRAM-SHA-256", credential(word)) for name, word in PASSWORDS.items())
+async def accounts(*flags: str) -> AsyncIterator[Listening]:
+    async with test_sasl.accounts(*flags, serve=partial(serve_native, kind=ACCOUNTS)) as served:
         yield served._served
 
 
@@ -58,10 +54,6 @@ async def served() -> AsyncIterator[Listening]:
 @pytest.fixture
 async def peer(served: Listening) -> Peer:
     return await served.connect()
-
-
-def code(header: Mapping[str, Any]) -> str:
-    return str(header["error"]["code"])
 
 
 async def plain(peer: Peer, user: str, password: str | None = None) -> Mapping[str, Any]:
@@ -78,7 +70,7 @@ async def logged_in(served: Listening, user: str) -> Peer:
 
 async def test_hello_before_the_login_is_refused_with_the_mechanisms(peer: Peer) -> None:
     refused = await peer.ask(1, HELLO)
-    assert code(refused) == "ILLEGAL_SASL_STATE"
+    assert code_of(refused) == "ILLEGAL_SASL_STATE"
     assert refused["error"]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
     assert (await plain(peer, "alice"))["is_done"]
     assert (await peer.ask(1, HELLO))["principal"] == "User:alice"
@@ -86,7 +78,7 @@ async def test_hello_before_the_login_is_refused_with_the_mechanisms(peer: Peer)
 
 async def test_other_requests_before_the_login_are_refused(peer: Peer) -> None:
     refused = await peer.ask(1, TopicsRequest())
-    assert code(refused) == "INVALID_REQUEST"
+    assert code_of(refused) == "INVALID_REQUEST"
     assert await peer.rest() == b""
 
 
@@ -96,13 +88,13 @@ async def test_an_ended_session_refuses_requests_until_the_next_login(autojump_c
         assert (await plain(peer, "alice"))["session_ms"] == 60_000
         await peer.ask(1, HELLO)
         await trio.sleep(61)
-        assert code(await peer.ask(1, TopicsRequest())) == "ILLEGAL_SASL_STATE"
+        assert code_of(await peer.ask(1, TopicsRequest())) == "ILLEGAL_SASL_STATE"
         record = batch(b"x")
         append = AppendRequest([AppendPartition("plain", 0, len(record))], "os")
-        assert code(await peer.ask(1, append, record)) == "ILLEGAL_SASL_STATE"
+        assert code_of(await peer.ask(1, append, record)) == "ILLEGAL_SASL_STATE"
         assert (await plain(peer, "alice"))["session_ms"] == 60_000
         assert "error" not in await peer.ask(1, append, record)
-        assert code(await plain(peer, "admin")) == "SASL_AUTHENTICATION_FAILED"
+        assert code_of(await plain(peer, "admin")) == "SASL_AUTHENTICATION_FAILED"
         assert await peer.rest() == b""
 
 
@@ -121,7 +113,7 @@ async def test_administrators_alone_change_what_is_not_theirs(request_: Request,
     async with accounts() as served:
         alice, admin = await logged_in(served, "alice"), await logged_in(served, "admin")
         refused = await alice.ask(1, request_)
-        assert code(refused) == refusal
+        assert code_of(refused) == refusal
         assert refused["error"]["principal"] == "User:alice"
         assert served.broker.directory.accounts.has("admin")
         assert "error" not in await admin.ask(1, request_)

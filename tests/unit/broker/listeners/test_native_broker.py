@@ -39,7 +39,7 @@ from seglog_protocol.messages import (
 from seglog_protocol.record_batch import HEADER_SIZE
 from tests.logs import batch, read_all
 from tests.support import each_case
-from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, fetch_of, serving
+from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, code_of, fetch_of, serving
 from tests.unit.broker.listeners.real_broker import real_broker
 
 V = batch(b"v")
@@ -66,11 +66,6 @@ async def peer(served: Listening) -> Peer:
 
 def append_of(encoded: bytes, topic: str = "commits", ack: Ack = "disk", partition: int = 0) -> AppendRequest:
     return AppendRequest([AppendPartition(topic, partition, len(encoded))], ack, create=True)
-
-
-def code_of(header: dict[str, Any]) -> str:
-    code: str = header["error"]["code"]
-    return code
 
 
 async def replies(peer: Peer, count: int) -> dict[int, dict[str, Any]]:

@@ -68,6 +68,7 @@ from tests.unit.broker.listeners.fake_broker import (
     StoredFile,
     answer_of,
     append_of,
+    code_of,
     fetch_of,
     reach,
     serving,
@@ -90,11 +91,6 @@ async def served(broker: FakeBroker) -> AsyncIterator[Listening]:
 @pytest.fixture
 async def peer(served: Listening) -> Peer:
     return await served.greeted()
-
-
-def code_of(header: dict[str, Any]) -> str:
-    code: str = header["error"]["code"]
-    return code
 
 
 # --- Hello ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Clients that authenticate on Kafka's wire: before their first request, again before their session ends, or not."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -20,6 +20,7 @@ from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed,
 
 PASSWORDS: Final = {"alice": "wonderland", "admin": "secret"}
 ACCOUNTS: Final = Listener("CLIENT", "SASL_PLAINTEXT")
+FOR_ACCOUNTS: Final = partial(serve_kafka, kinds=[ACCOUNTS])
 
 
 def credential(password: str, mechanism: str = "SCRAM-SHA-256") -> Credential:
@@ -28,9 +29,8 @@ def credential(password: str, mechanism: str = "SCRAM-SHA-256") -> Credential:
 
 
 @asynccontextmanager
-async def accounts(*flags: str) -> AsyncIterator[KafkaServed]:
+async def accounts(*flags: str, serve: Callable[..., Awaitable[None]] = FOR_ACCOUNTS) -> AsyncIterator[KafkaServed]:
     """A listener for accounts, of which ``admin`` administers."""
-    serve = partial(serve_kafka, kinds=[ACCOUNTS])
     async with kafka("super.users=User:admin", *flags, serve=serve) as served:
         store = served.broker.directory.accounts
         store.change(Change(name, "SCRAM-SHA-256", credential(password)) for name, password in PASSWORDS.items())
