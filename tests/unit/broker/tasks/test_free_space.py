@@ -392,3 +392,19 @@ async def test_readers_of_removed_files_are_cut(clock: LoopClock, fs: TimedDisk)
             assert set(ended) == {"removed"}
             assert REMOVED_PATIENCE_SECONDS <= ended["removed"] - began <= REMOVED_PATIENCE_SECONDS + 2 * SPACE_SECONDS
             assert len(broker.transfers) == 0
+
+
+async def test_a_slice_of_an_expired_segment_says_so_and_one_of_a_living_segment_does_not(
+    clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with living(fs, clock, tasks=()) as broker:
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 10)
+        with await broker.fetch(messages.FetchRequest([messages.FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
+            held = answer.slices
+            assert held
+            assert not any(piece.is_removed for piece in held)
+            doomed = log_of(broker).truncation.drop_oldest(1)
+            assert held[0].is_removed
+            doomed.set_aside()
+            assert held[0].file.pread(1, held[0].position)
