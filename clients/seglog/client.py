@@ -4,7 +4,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from seglog.access import Access
@@ -289,9 +288,7 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
     if not TYPE_CHECKING:
         __aenter__ = __aexit__ = __await__ = refuse_async_block
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._close(lambda child: child.__exit__(kind, error, trace))
 
     # --- Accounts -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
@@ -223,7 +222,5 @@ class Consumer(ConsumerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

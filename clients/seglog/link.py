@@ -17,14 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from seglog.access import Access
 from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, converse
-from seglog.core.dialing import check_cluster, hello_request, is_unknown_host, refused, saying_hello
+from seglog.core.dialing import DialerBase, broken, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts
 from seglog_protocol.errors import (
@@ -316,9 +314,7 @@ class Link:
             raise
 
     def _broken(self, error: OSError) -> None:
-        self.fail(
-            ConnectionLostError(f"the connection to {self.server} broke: {error.strerror or error}", server=self.server)
-        )
+        self.fail(broken(self.server, error))
         self._raise_failure()  # possibly an older one: closing the link breaks the calls of other threads
 
     def _interrupted(self, error: BaseException) -> None:
@@ -414,22 +410,8 @@ class Link:
         return replies
 
 
-@dataclass(eq=False)
-class Dialer:
-    """Opens links to one address; with ``cluster_id`` only to a broker with that id."""
-
-    access: Access
-    client_id: str
-    cluster_id: str = ""
-
-    def bound_to(self, link: Link) -> "Dialer":
-        """A dialer for links to the same log directory as ``link``'s."""
-        return replace(self, cluster_id=link.hello.cluster_id)
-
-    @property
-    def server(self) -> str:
-        """The address as text."""
-        return str(self.access.address)
+class Dialer(DialerBase):
+    """Opens links to one address."""
 
     def dial(self, timeout: float, sleep: Callable[[float], None] = time.sleep) -> Link:
         """A link, after as many attempts as fit into ``timeout`` seconds, at least one.
@@ -443,7 +425,7 @@ class Dialer:
             try:
                 return self.dial_once(attempts.seconds(time.monotonic()))
             except NotReachableError as error:
-                if is_unknown_host(error) and not self.access.outage.has_answered:
+                if is_unknown_host(error.__cause__) and not self.access.outage.has_answered:
                     raise
                 delay = attempts.failed(error, time.monotonic())
             sleep(delay)
@@ -502,5 +484,4 @@ class Dialer:
         except TimeoutError as error:
             raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(timeout)}") from error
         except OSError as error:
-            why = error.strerror or str(error)
-            raise ConnectionLostError(f"the connection to {self.server} broke: {why}", server=self.server) from error
+            raise broken(self.server, error) from error

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from seglog.core.accumulator import ProducerBatch, ProducerEpoch
@@ -46,14 +45,8 @@ FOREVER_SECONDS: Final = 1e9
 class Delivery(Promise):
     """A record being sent. It may be ignored: a failure not seen here is raised by the next ``flush``."""
 
-    __slots__ = ("_producer",)
-
-    def __init__(self, batch: ProducerBatch, index: int, timestamp: int, producer: "Producer") -> None:
-        # Not by a call of the other __init__: one object is made for each record.
-        self._batch = batch
-        self._index = index
-        self._timestamp = timestamp
-        self._producer = producer
+    __slots__ = ()
+    _producer: "Producer"
 
     if not TYPE_CHECKING:
         __await__ = refuse_async
@@ -110,7 +103,6 @@ class Producer(ProducerFacts):
         self._owner = OwnerProcess("producer")
         self._core = ProducerCore(topic, options, producer if transaction is None else transaction.epoch, timestamps)
         self.transaction = transaction
-        """That of which records are part from now on."""
         self._admit = admit
         self._sending = threading.Lock()
         # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
@@ -243,19 +235,9 @@ class Producer(ProducerFacts):
             raise failure
 
     def begin(self, transaction: "OpenTransaction") -> bool:
-        """Send in this transaction from now on; False, and nothing changes, where records of another are on their way.
-
-        Raises ClientError if its end has begun.
-        """
+        """Send in this transaction from now on, as ``ProducerFacts.begin``."""
         with self._lock:
-            transaction.check()
-            if self.transaction is transaction:
-                return True
-            if self._core.accumulator.unresolved:
-                return False
-            self._core.accumulator.begin_epoch(transaction.epoch)
-            self.transaction = transaction
-            return True
+            return super().begin(transaction)
 
     def wait_for(self, batch: ProducerBatch, timeout: float | None) -> bool:
         """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""
@@ -318,9 +300,7 @@ class Producer(ProducerFacts):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             self.close()
         elif not self._is_closed:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from seglog.core.conversations import Conversation
@@ -167,9 +166,7 @@ class Transaction:
         self._committed = []
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._core.is_open:
             return  # it was ended within the block
         if error is None:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from inspect import getattr_static, signature
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from seglog.core import topics
 from seglog.core.conversations import Conversation, ask
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from seglog.core.consumer_options import ConsumerOptions, GroupOptions
+    from seglog.core.dialing import DialerBase, Greeted
     from seglog.core.explaining import PartitionExplanation
     from seglog.core.fetcher import OutOfRange
     from seglog.core.moments import Moment
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from seglog.core.producer_options import ProducerOptions
     from seglog.core.records import ConsumerGap
     from seglog.core.timestamps import TimestampWatch
-    from seglog.core.tls import TlsSession
     from seglog.core.transactions import TransactionCore
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog_protocol.isolation import Isolation
@@ -110,27 +110,15 @@ def _awaited(conversation: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-class _Dialer(Protocol):
-    client_id: str
-
-    @property
-    def server(self) -> str: ...
-
-
-class _Greeted(Protocol):
-    hello: messages.HelloReply
-    tls: "TlsSession | None"
-
-
 class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
     """Verbs of a client, and what it makes: producers, transactions and consumers of its face."""
 
-    _dialer: _Dialer
+    _dialer: "DialerBase"
 
     def __init__(self) -> None:
         self._timestamps: dict[str, TimestampWatch] = {}
 
-    def _greeted(self) -> _Greeted:
+    def _greeted(self) -> "Greeted":
         """The link of the client's own calls."""
         raise NotImplementedError
 

@@ -3,7 +3,6 @@
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from seglog.access import Access
@@ -110,9 +109,7 @@ class Opening(Generic[ChildT]):
         self._child = await self._opened()
         return self._child
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self._child is not None
         await self._child.__aexit__(kind, error, trace)
 
@@ -298,9 +295,7 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
             raise failure from error
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Close producers and consumers as their own blocks would. Raises DeliveryFailed for unacknowledged records."""
         failure = error
         try:

@@ -6,7 +6,6 @@ cancelled wait loses nothing; the next wait continues with the same fetch.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from seglog.asynchronous.link import Answer, Dialer, Link
@@ -246,9 +245,7 @@ class Consumer(ConsumerBase):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.let_go()
 
 

@@ -7,7 +7,6 @@ connection, beside that of the fetches.
 
 from collections.abc import Generator, Mapping, Sequence
 from inspect import isawaitable
-from types import TracebackType
 from typing import Any
 
 from seglog.asynchronous.consumer import Consumer
@@ -186,7 +185,5 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         if link is not None:
             link.close()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.leave()

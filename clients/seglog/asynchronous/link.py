@@ -7,15 +7,14 @@ closed, because half a frame would corrupt the stream.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from seglog.access import Access
 from seglog.asynchronous.loop import Loop, Opener, Transport
 from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
 from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.core.conversations import Conversation, ask, converse_async
-from seglog.core.dialing import check_cluster, hello_request, is_unknown_host, refused, saying_hello
+from seglog.core.dialing import DialerBase, broken, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts
 from seglog_protocol.errors import (
@@ -213,7 +212,7 @@ class Link:
                 if stalled.cancelled_caught:
                     self._stalled(on_stalled)
         except OSError as error:
-            self.fail(self._broken(error))
+            self.fail(broken(self.server, error))
             self.raise_failure()  # possibly an older one: closing the link breaks the calls of other tasks
         except BaseException:
             if unsent.is_started:
@@ -237,7 +236,7 @@ class Link:
             else:
                 await self._open(self.tls)
         except OSError as error:
-            failure = self._broken(error)
+            failure = broken(self.server, error)
         except SeglogError as error:
             failure = error
         finally:
@@ -266,11 +265,6 @@ class Link:
             handler = self._handlers.pop(reply.request_id, None)
             if handler is not None:
                 handler(reply)
-
-    def _broken(self, error: OSError) -> ConnectionLostError:
-        return ConnectionLostError(
-            f"the connection to {self.server} broke: {error.strerror or error}", server=self.server
-        )
 
 
 class Answer:
@@ -302,26 +296,11 @@ class Answer:
 
 
 @dataclass(eq=False)
-class Dialer:
-    """Opens links to one address, through ``opener``; their tasks belong to ``loop``.
+class Dialer(DialerBase):
+    """Opens links to one address, through ``opener``; their tasks belong to ``loop``."""
 
-    With ``cluster_id`` only to a broker with that id.
-    """
-
-    access: Access
-    client_id: str
     loop: Loop
     opener: Opener
-    cluster_id: str = ""
-
-    def bound_to(self, link: Link) -> "Dialer":
-        """A dialer for links to the same log directory as ``link``'s."""
-        return replace(self, cluster_id=link.hello.cluster_id)
-
-    @property
-    def server(self) -> str:
-        """The address as text."""
-        return str(self.access.address)
 
     async def dial(self, seconds: float) -> Link:
         """A link, after as many attempts as fit into ``seconds``, at least one, as the blocking ``Dialer.dial``."""
@@ -330,7 +309,7 @@ class Dialer:
             try:
                 return await self.dial_once(attempts.seconds(self.loop.now()))
             except NotReachableError as error:
-                if is_unknown_host(error) and not self.access.outage.has_answered:
+                if is_unknown_host(error.__cause__) and not self.access.outage.has_answered:
                     raise
                 delay = attempts.failed(error, self.loop.now())
             await self.loop.sleep(delay)
@@ -385,8 +364,7 @@ class Dialer:
                 await _send_all(transport, tls.alert())
             raise
         except OSError as error:
-            why = error.strerror or str(error)
-            raise ConnectionLostError(f"the connection to {self.server} broke: {why}", server=self.server) from error
+            raise broken(self.server, error) from error
         raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(seconds)}")
 
     async def _connected(self, seconds: float) -> Transport:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from seglog.asynchronous.link import Dialer, Link
@@ -44,11 +43,8 @@ class Delivery(Promise):
     record.
     """
 
-    __slots__ = ("_producer",)
-
-    def __init__(self, batch: ProducerBatch, index: int, timestamp: int, producer: "Producer") -> None:
-        super().__init__(batch, index, timestamp)
-        self._producer = producer
+    __slots__ = ()
+    _producer: "Producer"
 
     def __await__(self) -> Generator[Any, Any, Receipt]:
         return self.result().__await__()
@@ -100,7 +96,6 @@ class Producer(ProducerFacts):
         self._link: Link | None = None
         self._core = ProducerCore(topic, options, producer if transaction is None else transaction.epoch, timestamps)
         self.transaction = transaction
-        """That of which records are part from now on."""
         self._admit = admit
         self._core.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, Event] = {}
@@ -201,17 +196,6 @@ class Producer(ProducerFacts):
         if failure is not None:
             raise failure
 
-    def begin(self, transaction: OpenTransaction) -> bool:
-        """As ``seglog.Producer.begin``."""
-        transaction.check()
-        if self.transaction is transaction:
-            return True
-        if self._core.accumulator.unresolved:
-            return False
-        self._core.accumulator.begin_epoch(transaction.epoch)
-        self.transaction = transaction
-        return True
-
     async def settled(self, batch: ProducerBatch) -> None:
         """Wait until the batch has been resolved or split."""
         self._loop.check()
@@ -311,9 +295,7 @@ class Producer(ProducerFacts):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             await self.close()
         else:

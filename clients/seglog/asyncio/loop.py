@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from math import inf
-from types import TracebackType
 from typing import Any, Final, Self
 
 from seglog.asynchronous.loop import beside, first_of
@@ -45,9 +44,7 @@ class Deadline:
         self._has_passed = True
         self._task.cancel()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         if self._handle is not None:
             self._handle.cancel()
         if not self._has_passed:

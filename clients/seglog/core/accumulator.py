@@ -12,7 +12,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from seglog.core.errors import seconds_of
@@ -93,53 +93,30 @@ class ProducerEpoch(NamedTuple):
     epoch: int
 
 
+@dataclass(slots=True, eq=False)
 class ProducerBatch:
     """One batch from its first record to its acknowledgement or failure. Its data is dropped when it is resolved."""
 
-    __slots__ = (
-        "ack",
-        "append_time",
-        "attempts",
-        "base_offset",
-        "builder",
-        "data",
-        "deadline",
-        "error",
-        "expired_before",
-        "halves",
-        "is_in_flight",
-        "is_sent",
-        "order",
-        "partition",
-        "record_count",
-        "refusal",
-        "seen",
-        "sequence",
-        "size",
-        "topic",
-    )
-
-    def __init__(self, topic: str, partition: int, order: tuple[int, ...], deadline: float) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.order = order  # position in the queue, for retries; halves of a split batch sort where it was
-        self.deadline = deadline
-        self.builder: BatchBuilder | None = BatchBuilder()
-        self.data: bytes | None = None
-        self.size = 0  # bytes this batch counts for in the buffer
-        self.record_count = 0
-        self.attempts = 0
-        self.is_in_flight = False
-        self.is_sent = False  # has been handed to a connection at least once
-        self.base_offset = -1
-        self.append_time = -1
-        self.expired_before = 0  # records with a timestamp below this (epoch ms) expired on arrival
-        self.ack = ""
-        self.error: SeglogError | None = None
-        self.refusal: SeglogError | None = None  # the broker's last retriable error
-        self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
-        self.sequence = NO_SEQUENCE  # of the first record, given when the batch is first taken to be sent
-        self.seen: set[int] | None = None
+    topic: str
+    partition: int
+    order: tuple[int, ...]  # position in the queue, for retries; halves of a split batch sort where it was
+    deadline: float
+    builder: BatchBuilder | None = None  # None once it is built
+    data: bytes | None = None
+    size: int = 0  # bytes this batch counts for in the buffer
+    record_count: int = 0
+    attempts: int = 0
+    is_in_flight: bool = False
+    is_sent: bool = False  # has been handed to a connection at least once
+    base_offset: int = -1
+    append_time: int = -1
+    expired_before: int = 0  # records with a timestamp below this (epoch ms) expired on arrival
+    ack: str = ""
+    error: SeglogError | None = None
+    refusal: SeglogError | None = None  # the broker's last retriable error
+    halves: "tuple[ProducerBatch, ProducerBatch] | None" = None
+    sequence: int = NO_SEQUENCE  # of the first record, given when the batch is first taken to be sent
+    seen: set[int] | None = None
 
     @property
     def is_resolved(self) -> bool:
@@ -164,22 +141,20 @@ class ProducerBatch:
         return 0 if self.error is None else self.record_count - len(self.seen or ())
 
 
+@dataclass(slots=True, eq=False)
 class PartitionQueue:
     """The batches of one partition: the open one, those waiting, and the number in flight."""
 
-    __slots__ = ("expected", "in_flight", "is_held", "is_known", "open", "producer", "retry_at", "sequence", "waiting")
-
-    def __init__(self) -> None:
-        self.open: ProducerBatch | None = None
-        # In order, and so by deadline; batches to retry come first. Thousands where batches are small.
-        self.waiting: deque[ProducerBatch] = deque()
-        self.in_flight = 0
-        self.is_held = False  # a batch must be retried: one batch at a time, in order
-        self.retry_at = 0.0
-        self.producer: ProducerEpoch | None = None  # None: batches are not idempotent
-        self.sequence = 0  # first sequence of the next batch
-        self.is_known = False  # the broker has answered a batch of this epoch, so it checks the order of others
-        self.expected: int | None = None  # the next sequence according to the broker, after it refused another
+    open: ProducerBatch | None = None
+    # In order, and so by deadline; batches to retry come first. Thousands where batches are small.
+    waiting: deque[ProducerBatch] = field(default_factory=deque)
+    in_flight: int = 0
+    is_held: bool = False  # a batch must be retried: one batch at a time, in order
+    retry_at: float = 0.0
+    producer: ProducerEpoch | None = None  # None: batches are not idempotent
+    sequence: int = 0  # first sequence of the next batch
+    is_known: bool = False  # the broker has answered a batch of this epoch, so it checks the order of others
+    expected: int | None = None  # the next sequence according to the broker, after it refused another
 
     @property
     def is_full(self) -> bool:
@@ -277,11 +252,10 @@ class Accumulator:
                 batch.record_count = count = builder.record_count
                 return batch, count - 1, False
             was_closed = True
-        batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
-        if self.transactional:
-            batch.builder = BatchBuilder(transactional=True)
-        assert batch.builder is not None
-        self._count(batch, batch.builder.append(timestamp, key, value, headers), 1)
+        builder = BatchBuilder(transactional=self.transactional)
+        deadline = now + self.limits.delivery_seconds
+        batch = ProducerBatch(self.topic, partition, (self._batch_count,), deadline, builder)
+        self._count(batch, builder.append(timestamp, key, value, headers), 1)
         if self._due_at is None:
             self._due_at = now + self.limits.linger_seconds
         if queue.open is not None:
@@ -295,7 +269,7 @@ class Accumulator:
         if queue is None:
             queue = self._new_queue(partition)
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
-        batch.builder, batch.data = None, data
+        batch.data = data
         self._count(batch, len(data), record_count)
         if queue.open is not None:
             queue.waiting.append(queue.open)
@@ -304,8 +278,7 @@ class Accumulator:
         return batch
 
     def _new_queue(self, partition: int) -> PartitionQueue:
-        queue = self._queues[partition] = PartitionQueue()
-        queue.producer = self.producer
+        queue = self._queues[partition] = PartitionQueue(producer=self.producer)
         return queue
 
     def _count(self, batch: ProducerBatch, size: int, record_count: int) -> None:
@@ -541,7 +514,6 @@ class Accumulator:
         halves: list[ProducerBatch] = []
         for number, part in enumerate((records[:middle], records[middle:])):
             half = ProducerBatch(batch.topic, batch.partition, (*batch.order, number), batch.deadline)
-            half.builder = None
             if batch.sequence != NO_SEQUENCE:  # the halves share the batch's range of sequences
                 half.sequence = add_sequence(batch.sequence, number * middle)
             half.data = encode_batch(

@@ -24,7 +24,6 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, decode_reply
-from seglog_protocol.record_batch import INT64_MAX
 
 ANSWER_SECONDS: Final = 30.0
 """Time for a reply beyond the fetch's own ``max_wait_ms``; after it the connection counts as broken."""
@@ -67,24 +66,9 @@ class ConsumerBase:
         self._is_closed = False
         self._is_interrupted = False
         """Whether a loop over records has to come back before the next one: set by ``close``, at the latest."""
-        self._fetcher = self._new_fetcher(states)
+        self._fetcher = Fetcher(self.topic, states, self.options)
         if options.follow and options.partitions is None:
             self._fetcher.partition_count = len(states)  # all there are now, and those that are added
-
-    def _new_fetcher(self, states: Sequence[PartitionPosition]) -> Fetcher:
-        options = self.options
-        return Fetcher(
-            self.topic,
-            states,
-            follow=options.follow,
-            on_out_of_range=options.on_out_of_range,
-            durable_only=options.durable_only,
-            isolation=options.isolation,
-            size_limit=int(min(options.decompressed_batch_bytes_max, INT64_MAX)),
-            fetch_bytes=options.fetch_bytes,
-            partition_bytes=options.partition_bytes,
-            retry_seconds=options.reconnect_timeout,
-        )
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -202,7 +186,7 @@ class ConsumerBase:
         before = self._fetcher
         for state in (*before.states.values(), *states):
             state.go_to(state.position)
-        self._fetcher = self._new_fetcher(states)
+        self._fetcher = Fetcher(self.topic, states, self.options)
         self._fetcher.gaps, self._fetcher.new_gaps = before.gaps, before.new_gaps
 
     def positions(self) -> dict[int, int]:

@@ -9,13 +9,11 @@ from numbers import Real
 from typing import Any, Final
 
 from seglog.core.conversations import Conversation
-from seglog.core.fetcher import FETCH_BYTES, PARTITION_BYTES, OutOfRange, PartitionPosition
+from seglog.core.fetcher import FetchOptions, PartitionPosition
 from seglog.core.offsets import Place, begin, check_isolation, to_moment
 from seglog.core.records import ConsumerGap
 from seglog.core.topics import describe_topic
 from seglog.core.wrong_face import unknown_argument
-from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 
 SECONDS_MAX: Final = 2**31 // 1000
 """The longest time that a request can hold: some 24 days, in milliseconds of 32 bits."""
@@ -25,21 +23,13 @@ _OWN: Final = {"group", "client_id"}
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerOptions:
+class ConsumerOptions(FetchOptions):
     """The options of ``Client.consumer``."""
 
     partitions: Sequence[int] | None = None
     start: Place | None = None
     until: Place | None = None
-    follow: bool = False
-    durable_only: bool = False
-    on_out_of_range: OutOfRange = "error"
     on_gap: Callable[[ConsumerGap], None] | None = None
-    reconnect_timeout: float = 120.0
-    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
-    fetch_bytes: int = FETCH_BYTES
-    partition_bytes: int = PARTITION_BYTES
-    isolation: Isolation = READ_UNCOMMITTED
 
     def __post_init__(self) -> None:
         if self.on_out_of_range not in {"error", "earliest", "latest"}:

@@ -1,10 +1,10 @@
 """Receipts, and the common parts of producers and of the futures of receipts that their ``send`` returns.
 
 A delivery is only an index into its batch: the batch is resolved once for all its records, and an unused delivery costs
-three slots. A batch that had to be split points to its two halves.
+four slots. A batch that had to be split points to its two halves.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglog.core.errors import copied
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from seglog.core.accumulator import ProducerBatch
     from seglog.core.producer import ProducerCore
     from seglog.core.timestamps import TimestampWatch
+    from seglog.core.transactions import OpenTransaction
 
 
 class Receipt(NamedTuple):
@@ -35,12 +36,13 @@ class Receipt(NamedTuple):
 class Promise:
     """The common part of both kinds of Delivery: a batch and an index in it, which a split may change."""
 
-    __slots__ = ("_batch", "_index", "_timestamp")
+    __slots__ = ("_batch", "_index", "_producer", "_timestamp")
 
-    def __init__(self, batch: "ProducerBatch", index: int, timestamp: int) -> None:
+    def __init__(self, batch: "ProducerBatch", index: int, timestamp: int, producer: Any) -> None:
         self._batch = batch
         self._index = index
         self._timestamp = timestamp
+        self._producer = producer
 
     def done(self) -> bool:
         """Whether the record has been acknowledged or has failed. Never waits."""
@@ -74,7 +76,22 @@ class Promise:
 class ProducerFacts:
     """The common part of both kinds of Producer: what they tell of their topic and of what was sent."""
 
+    transaction: "OpenTransaction | None"
+    """That of which records are part from now on."""
     _core: "ProducerCore"
+
+    def begin(self, transaction: "OpenTransaction") -> bool:
+        """Send in this transaction from now on; False, and nothing changes, where records of another are on their way.
+
+        Raises ClientError if its end has begun.
+        """
+        transaction.check()
+        if self.transaction is not transaction:
+            if self._core.accumulator.unresolved:
+                return False
+            self._core.accumulator.begin_epoch(transaction.epoch)
+            self.transaction = transaction
+        return True
 
     @property
     def partitions(self) -> int:

@@ -6,7 +6,8 @@ The links of the faces do the rest; ``retries`` says when to try again.
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from seglog_protocol.errors import (
     ClientTimeoutError,
@@ -16,6 +17,10 @@ from seglog_protocol.errors import (
     SeglogError,
 )
 from seglog_protocol.messages import NATIVE_PORT, PROTOCOL_NAME, HelloReply, HelloRequest
+
+if TYPE_CHECKING:
+    from seglog.access import Access
+    from seglog.core.tls import TlsSession
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -89,19 +94,20 @@ def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
         )
 
 
+def broken(server: str, error: OSError) -> ConnectionLostError:
+    """The error for a connection that the system says is over."""
+    return ConnectionLostError(f"the connection to {server} broke: {error.strerror or error}", server=server)
+
+
 def refused(server: str, error: OSError) -> NotReachableError:
     """The error for a failed attempt to connect."""
     reason = error.strerror or str(error) or type(error).__name__
-    what = "unknown host in" if _is_unknown_host(error) else "no broker answers at"
+    what = "unknown host in" if is_unknown_host(error) else "no broker answers at"
     return NotReachableError(f"{what} {server}: {reason}", server=server)
 
 
-def is_unknown_host(error: NotReachableError) -> bool:
-    """Whether the address names a host that does not exist, which waiting seldom fixes."""
-    return _is_unknown_host(error.__cause__)
-
-
-def _is_unknown_host(error: BaseException | None) -> bool:
+def is_unknown_host(error: BaseException | None) -> bool:
+    """Whether the address named a host that does not exist, which waiting seldom fixes."""
     return isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
 
 
@@ -118,3 +124,28 @@ def saying_hello(server: str) -> Generator[None, None, None]:
         if error.retriable:
             raise NotReachableError(error.message, server=server) from error
         raise
+
+
+class Greeted(Protocol):
+    """A link whose server has said hello; ``tls`` is established, or None without TLS."""
+
+    hello: HelloReply
+    tls: "TlsSession | None"
+
+
+@dataclass(eq=False)
+class DialerBase:
+    """The common part of both kinds of Dialer; with ``cluster_id`` they open links only to a broker with that id."""
+
+    access: "Access"
+    client_id: str
+    cluster_id: str = field(default="", kw_only=True)
+
+    def bound_to(self, link: Greeted) -> Self:
+        """A dialer for links to the same log directory as ``link``'s."""
+        return replace(self, cluster_id=link.hello.cluster_id)
+
+    @property
+    def server(self) -> str:
+        """The address as text."""
+        return str(self.access.address)

@@ -35,6 +35,7 @@ from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted,
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap, name_hole
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
+    INT64_MAX,
     MAGIC_POSITION,
     BatchHeader,
     iter_batches,
@@ -52,6 +53,20 @@ DURABLE_PAUSE_SECONDS: Final = 0.05
 """Polling interval for records that are written but not yet durable, since a fetch cannot wait for durability."""
 GO_ON: Final = "; to continue after them, seek to "
 """End of the message about damage, before the offset. The command line removes it, because it continues by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """The options of a consumer that fetches are made by."""
+
+    follow: bool = False
+    durable_only: bool = False
+    on_out_of_range: OutOfRange = "error"
+    reconnect_timeout: float = 120.0
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
+    fetch_bytes: int = FETCH_BYTES
+    partition_bytes: int = PARTITION_BYTES
+    isolation: Isolation = READ_UNCOMMITTED
 
 
 @dataclass(slots=True, eq=False)
@@ -125,20 +140,7 @@ class _Item(NamedTuple):
 class Fetcher:
     """Fetches and verifies partitions of one topic. Not thread-safe."""
 
-    def __init__(
-        self,
-        topic: str,
-        states: Sequence[PartitionPosition],
-        *,
-        follow: bool = False,
-        on_out_of_range: OutOfRange = "error",
-        durable_only: bool = False,
-        isolation: Isolation = READ_UNCOMMITTED,
-        size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
-        fetch_bytes: int = FETCH_BYTES,
-        partition_bytes: int = PARTITION_BYTES,
-        retry_seconds: float = 120.0,
-    ) -> None:
+    def __init__(self, topic: str, states: Sequence[PartitionPosition], options: FetchOptions) -> None:
         self.topic = topic
         self.states: dict[int, PartitionPosition] = {state.partition: state for state in states}
         topic_id = next((state.topic_id for state in states), "")
@@ -150,14 +152,7 @@ class Fetcher:
         self.gaps = GapLog()
         self.new_gaps: deque[ConsumerGap] = deque()
         """Gaps not yet reported to the program; the caller empties it."""
-        self._follow = follow
-        self._on_out_of_range = on_out_of_range
-        self._durable_only = durable_only
-        self._isolation = isolation
-        self._size_limit = size_limit
-        self._fetch_bytes = fetch_bytes
-        self._partition_bytes = partition_bytes
-        self._retry_seconds = retry_seconds
+        self._options = options
         self.is_pending_stale = False
         """Whether the pending fetch is the wrong one and must be dropped; the caller resets it."""
         self._queue: deque[_Item] = deque()
@@ -182,7 +177,7 @@ class Fetcher:
         ready = [s for s in wanted if s.retry_at <= now]
         if not ready:
             return None
-        wait_ms = FOLLOW_WAIT_MS if self._follow else 0
+        wait_ms = FOLLOW_WAIT_MS if self._options.follow else 0
         if len(ready) < len(wanted):
             again = min(state.retry_at for state in wanted if state.retry_at > now)
             wait_ms = min(wait_ms, max(1, int((again - now) * 1000)))
@@ -195,16 +190,16 @@ class Fetcher:
                     self.topic,
                     s.partition,
                     offset=s.fetch_offset,
-                    max_bytes=self._partition_bytes,
+                    max_bytes=self._options.partition_bytes,
                     verify=s.needs_verify or None,
                 )
                 for s in ordered
             ],
-            max_bytes=self._fetch_bytes,
+            max_bytes=self._options.fetch_bytes,
             max_wait_ms=wait_ms,
             topic_ids=self._topic_ids,
             partition_counts=None if self.partition_count is None else {self.topic: self.partition_count},
-            isolation=None if self._isolation == READ_UNCOMMITTED else READ_COMMITTED,
+            isolation=None if self._options.isolation == READ_UNCOMMITTED else READ_COMMITTED,
         )
 
     def next_fetch_at(self) -> float | None:
@@ -285,7 +280,7 @@ class Fetcher:
                         raise
                     self._unqueue(state, *unsure)  # the batch before it may be the one whose offset is wrong
                     raise CorruptRecordError(error.message, start_offset=state.fetch_offset) from error
-                if self._durable_only and header.next_offset > state.durable:
+                if self._options.durable_only and header.next_offset > state.durable:
                     is_held_back = True
                     break
                 is_next = header.base_offset == state.fetch_offset > before
@@ -318,12 +313,12 @@ class Fetcher:
             return
         state.attempts = 0
         if state.fetch_offset == before:
-            readable_to = state.readable_end(self._isolation)
-            if is_held_back or (self._durable_only and state.durable <= before < readable_to):
+            readable_to = state.readable_end(self._options.isolation)
+            if is_held_back or (self._options.durable_only and state.durable <= before < readable_to):
                 state.retry_at = now + DURABLE_PAUSE_SECONDS
-            elif not self._follow and state.end is not None and readable_to <= before < state.latest:
+            elif not self._options.follow and state.end is not None and readable_to <= before < state.latest:
                 state.end = before  # an open transaction may begin here: it is not known what of the rest will be read
-            elif not self._follow and state.end is not None and (is_first or before >= state.latest):
+            elif not self._options.follow and state.end is not None and (is_first or before >= state.latest):
                 # An empty result without a limit in effect: the rest of the range has no record.
                 self._queue_hole(state, state.end, gaps, compacted_before)
 
@@ -362,7 +357,9 @@ class Fetcher:
         """
         if state.attempts == 0:
             state.failing_since = now
-        is_patient = isinstance(error, PartitionRecoveringError) or now < state.failing_since + self._retry_seconds
+        is_patient = (
+            isinstance(error, PartitionRecoveringError) or now < state.failing_since + self._options.reconnect_timeout
+        )
         if error.retriable and is_patient:
             state.retry_at = now + backoff_seconds(state.attempts)
             state.attempts += 1
@@ -421,7 +418,8 @@ class Fetcher:
             state.position = header.next_offset
             return None
         end = header.next_offset if state.end is None else min(state.end, header.next_offset)
-        batch = FetchedBatch(self.topic, state.partition, header, data, state.position, end, self._size_limit)
+        size_limit = int(min(self._options.decompressed_batch_bytes_max, INT64_MAX))
+        batch = FetchedBatch(self.topic, state.partition, header, data, state.position, end, size_limit)
         if state.until_ms is not None and header.max_timestamp >= state.until_ms:
             return self._stop_at_time(state, batch, state.until_ms)
         if batch.start_offset >= end or header.record_count == 0:
@@ -487,9 +485,9 @@ class Fetcher:
         """Apply ``on_out_of_range``, or raise; in both cases the partition can be fetched again."""
         at = state.position
         state.go_to(at)
-        if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
-            latest = max(error.earliest, readable_end(error.latest, state.last_stable, None, self._isolation))
-            self.skip_to(state, error.earliest if self._on_out_of_range == "earliest" else latest, error)
+        if isinstance(error, OffsetOutOfRangeError) and self._options.on_out_of_range != "error":
+            latest = max(error.earliest, readable_end(error.latest, state.last_stable, None, self._options.isolation))
+            self.skip_to(state, error.earliest if self._options.on_out_of_range == "earliest" else latest, error)
             return
         if isinstance(error, CorruptRecordError):
             raise located(error, self.topic, state.partition, None, at)
@@ -508,7 +506,7 @@ class Fetcher:
             reason = error.reason if error.reason in {"truncated", "missing"} else "expired"
             self._report_gap(state, Gap(at, min(error.earliest, target), reason))
         state.go_to(target)
-        if state.end is not None and not self._follow:
+        if state.end is not None and not self._options.follow:
             state.end = min(state.end, error.latest)
 
 

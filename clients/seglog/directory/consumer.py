@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import structs
@@ -162,9 +161,7 @@ class DirectoryConsumer(ConsumerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -336,20 +336,10 @@ class Reading:
                 for partitions in readers:
                     nursery.start_soon(self._read, client, partitions)
 
-    def _fetcher(self, partitions: list[int]) -> Fetcher:
-        options = self._options
-        return Fetcher(
-            self._session.topic.name,
-            [replace(self._states[partition]) for partition in partitions],  # a partition may have several readers
-            follow=options.follow,
-            size_limit=options.decompressed_batch_bytes_max,
-            fetch_bytes=options.fetch_bytes,
-            partition_bytes=options.partition_bytes,
-        )
-
     async def _read(self, client: Client, partitions: list[int]) -> None:
         session = self._session
-        fetcher = self._fetcher(partitions)
+        own = [replace(self._states[partition]) for partition in partitions]  # a partition may have several readers
+        fetcher = Fetcher(session.topic.name, own, self._options)
         attempts = 0
         while not fetcher.is_finished:
             try:

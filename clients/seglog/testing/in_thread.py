@@ -2,12 +2,12 @@
 
 import socket
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Self
 
 from seglog.access import Access
 from seglog.client import Client
-from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.link import Dialer, Link
+from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, Greeted
+from seglog.link import Dialer
 from seglog.testing.configuration import config_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
@@ -98,7 +98,7 @@ class _ExemptDialer(Dialer):
         super().__init__(access, CLIENT_ID)
         self._faults = faults
 
-    def bound_to(self, link: Link) -> Dialer:
+    def bound_to(self, link: Greeted) -> Self:
         """See Dialer. A broker that comes back after a power cut may have another identity."""
         del link
         return self

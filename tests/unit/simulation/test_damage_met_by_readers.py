@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog.core.fetcher import Fetcher, FetchOptions, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -73,7 +73,8 @@ class Reader:
     """A consumer that continues after damage, as with ``--skip-damaged``."""
 
     def __init__(self, start: int, end: int, partition_bytes: int) -> None:
-        self.fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], partition_bytes=partition_bytes)
+        options = FetchOptions(partition_bytes=partition_bytes)
+        self.fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], options)
         self.found: Found = []
         self.damaged: set[int] = set()
         self.asked = 0

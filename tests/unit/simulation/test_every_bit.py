@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog.core.fetcher import Fetcher, FetchOptions, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
@@ -166,7 +166,7 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]
     """The records that a consumer gets if it continues after every error, and the offsets in these errors."""
     found: Records = {}
     told: set[int] = set()
-    fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)])
+    fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], FetchOptions())
     while not fetcher.is_finished:
         position = fetcher.states[0].position
         try:
@@ -186,7 +186,7 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]
             told |= {
                 offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)
             }
-            fetcher = Fetcher("t", [PartitionPosition(0, onward, end=end)])
+            fetcher = Fetcher("t", [PartitionPosition(0, onward, end=end)], FetchOptions())
         except SeglogError:
             return found, told | set(range(position, end))
     told |= {offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.core.fetcher import Fetcher, PartitionPosition
+from seglog.core.fetcher import Fetcher, FetchOptions, PartitionPosition
 from seglog.core.records import GAPS_KEPT_MAX, ConsumerGap, FetchedBatch, GapLog
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
@@ -38,7 +38,7 @@ class Reader:
     """A fetcher and the answers it is given."""
 
     def __init__(self, *states: PartitionPosition, **options: Any) -> None:
-        self.fetcher = Fetcher("t", states or [PartitionPosition(0, 0, end=100)], **options)
+        self.fetcher = Fetcher("t", states or [PartitionPosition(0, 0, end=100)], FetchOptions(**options))
         self.request: FetchRequest | None = None
 
     def ask(self, now: float = 0.0) -> list[int]:
@@ -260,7 +260,7 @@ def test_a_damaged_length_is_an_error_at_its_place() -> None:
 
 
 def test_a_batch_that_opens_to_too_much_is_refused_with_its_offsets() -> None:
-    reader = Reader(size_limit=1000)
+    reader = Reader(decompressed_batch_bytes_max=1000)
     reader.answer(batch(0, 1, codec=Codec.GZIP, value=b"x" * 100_000))
     with pytest.raises(DecompressedTooLargeError) as caught:
         reader.offsets()
@@ -369,7 +369,7 @@ def test_only_what_is_durable_is_handed_out_when_asked_for() -> None:
 
 def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None:
     for follow in (False, True):
-        request = Fetcher("t", [PartitionPosition(0, 0, end=10)], follow=follow).request(0.0)
+        request = Fetcher("t", [PartitionPosition(0, 0, end=10)], FetchOptions(follow=follow)).request(0.0)
         assert request is not None
         assert bool(request.max_wait_ms) is follow
 
@@ -377,7 +377,7 @@ def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None
 def test_a_fetch_names_the_topics_id_where_it_is_known() -> None:
     for topic_id, named in (("i", {"t": "i"}), ("", None)):
         states = [PartitionPosition(n, 0, topic_id=topic_id) for n in range(3)]
-        request = Fetcher("t", states, follow=True).request(0.0)
+        request = Fetcher("t", states, FetchOptions(follow=True)).request(0.0)
         assert request is not None
         assert request.topic_ids == named
 
@@ -426,7 +426,7 @@ def test_a_recovering_partition_is_asked_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A recovering partition is asked again for as long as it takes and the log says so."""
-    reader = Reader(retry_seconds=10.0)
+    reader = Reader(reconnect_timeout=10.0)
     now = 0.0
     while now < 1000:
         assert reader.ask(now) == [0]
@@ -447,7 +447,7 @@ def test_a_recovering_partition_is_asked_again(
 
 
 def test_many_partitions_that_are_waited_for_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    fetcher = Fetcher("t", [PartitionPosition(number, 0) for number in range(100)], follow=True)
+    fetcher = Fetcher("t", [PartitionPosition(number, 0) for number in range(100)], FetchOptions(follow=True))
     for now in (0.0, 4.0, 8.0):
         request = fetcher.request(now)
         assert request is not None
@@ -459,7 +459,7 @@ def test_many_partitions_that_are_waited_for_are_one_line(caplog: pytest.LogCapt
 
 
 def test_other_errors_that_may_pass_are_told_when_they_do_not() -> None:
-    reader = Reader(retry_seconds=10.0)
+    reader = Reader(reconnect_timeout=10.0)
     reader.answer(now=0.0, error=OutOfResourcesError("not now"))
     assert reader.offsets() == []
     reader.ask(20.0)
