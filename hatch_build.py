@@ -181,7 +181,7 @@ def _annotation(message: "Definition", field: "Field") -> str:
         text = TYPES[element]
     if field.is_array:
         text = f"list[{text}]"
-    if field.may_be_none:
+    if field.nullable or field.is_optional_struct:
         text += " | None"
     return f"{field.name}: {text} = ..."
 

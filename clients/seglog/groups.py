@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from operator import index
@@ -203,8 +204,14 @@ def reset_group(
     dry_run: bool = False,
 ) -> Conversation[list[OffsetReset]]:
     """As ``Client.reset_group``."""
-    target = _to_target(to)
-    yield from _check_empty(name)
+    if isinstance(to, Shift):
+        target: Moment | Shift = Shift(index(to.records))
+    else:
+        target = (parse_shift(to) if isinstance(to, str) else None) or to_moment(to, TARGETS)
+    with suppress(UnknownGroupError):  # it is made
+        group, _ = yield from ask(messages.DescribeGroupRequest(name), messages.DescribeGroupReply, is_repeatable=True)
+        if group.members:
+            raise NonEmptyGroupError.of(name, [(member.member_id, member.client_host) for member in group.members])
     before = {(known.topic, known.partition): known.offset for known in (yield from _committed(name))}
     timestamp = target.timestamp if isinstance(target, AtTime) else None
     resets: list[OffsetReset] = []
@@ -217,14 +224,6 @@ def reset_group(
     if not dry_run:
         yield from commit_offsets(name, {(each.topic, each.partition): each.after for each in resets})
     return resets
-
-
-def _to_target(to: int | str | datetime | Moment | Shift) -> Moment | Shift:
-    """Raises ValueError for what is neither a place in a log nor a shift."""
-    if isinstance(to, Shift):
-        return Shift(index(to.records))
-    shift = parse_shift(to) if isinstance(to, str) else None
-    return to_moment(to, TARGETS) if shift is None else shift
 
 
 def _wanted(topics: GroupTopics | None, committed: Iterable[tuple[str, int]]) -> dict[str, Sequence[int] | None]:
@@ -243,16 +242,6 @@ def _by_topic(topics: GroupTopics) -> dict[str, Sequence[int] | None]:
     if not isinstance(topics, Iterable):
         raise TypeError(f"topics is a topic, several, or {{topic: partitions}}, not {topics!r}")
     return dict.fromkeys([topics] if isinstance(topics, str) else topics)
-
-
-def _check_empty(name: str) -> Conversation[None]:
-    """Raises NonEmptyGroupError, with who they are, for a group with members. A group may be missing: it is made."""
-    try:
-        group, _ = yield from ask(messages.DescribeGroupRequest(name), messages.DescribeGroupReply, is_repeatable=True)
-    except UnknownGroupError:
-        return
-    if group.members:
-        raise NonEmptyGroupError.of(name, [(member.member_id, member.client_host) for member in group.members])
 
 
 def _reset(name: str, target: Moment | Shift, offsets: PartitionOffsets, before: int | None) -> OffsetReset:

@@ -196,7 +196,13 @@ def connection_of(typed: Mapping[str, Any], environ: Mapping[str, str] = os.envi
     certificate and key, None if absent. The default profile is for its own server: where another is named, it says
     nothing. Raises ValueError, and OSError.
     """
-    _check_not_empty(typed, environ)
+    # What is given as empty, as by an unset variable of a script, is not left to another place.
+    for name, value in typed.items():
+        if value == "":
+            raise ValueError(f"--{name.replace('_', '-')} is empty; leave it out, or give it a value")
+    for name, variable in _VARIABLES.items():
+        if typed.get(name) is None and environ.get(variable) == "":
+            raise ValueError(f"{variable} is empty; unset it, or give it a value")
     server = typed.get("server") or environ.get("SEGLOG_SERVER")
     profile = profile_of(typed.get("profile") or environ.get("SEGLOG_PROFILE") or None, environ)
     if not profile.is_named and server and profile.server and not _is_same(server, profile.server):
@@ -214,16 +220,6 @@ def connection_of(typed: Mapping[str, Any], environ: Mapping[str, str] = os.envi
         "tls": _tls(chosen, typed, {"ca": given["ca"] or profile.ca}, profile),
     }
     return chosen, {name: value for name, value in found.items() if value is not None}
-
-
-def _check_not_empty(typed: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Raises ValueError: what is given as empty, as by an unset variable of a script, is not left to another place."""
-    for name, value in typed.items():
-        if value == "":
-            raise ValueError(f"--{name.replace('_', '-')} is empty; leave it out, or give it a value")
-    for name, variable in _VARIABLES.items():
-        if typed.get(name) is None and environ.get(variable) == "":
-            raise ValueError(f"{variable} is empty; unset it, or give it a value")
 
 
 def _tls(server: str, typed: Mapping[str, Any], found: Mapping[str, Any], profile: Profile) -> Any:

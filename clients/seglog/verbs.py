@@ -575,6 +575,4 @@ class ExplainVerbs:
     @Verb
     def config(self, topic: str) -> Conversation[dict[str, messages.ConfigEntry]]:
         """Every effective configuration value of a topic, and its origin."""
-        from seglog.core.explaining import explain_config  # noqa: PLC0415 - seldom asked
-
-        return explain_config(topic)
+        return (yield from topics.describe_topic(topic)).config or {}

@@ -6,9 +6,9 @@ micro-batch has the same rows in the same order, so rows [``rows`` - records of 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from seglog.core.records import Record
 from seglog_protocol.batch_builder import encode_batch
@@ -58,11 +58,6 @@ class Mark:
         w = self.writing
         fields = {"query": w.query, "epoch": w.epoch, "task": w.task, "rows": self.rows, "partitions": self.partitions}
         return json.dumps(fields if self.content is None else fields | {"content": self.content}).encode()
-
-
-def encode_note(target: str, topic_id: str, note: Mapping[str, Any]) -> str:
-    """The value of a record of a marks topic: what is noted, about the target with this id."""
-    return json.dumps({**note, "target": target, "topic_id": topic_id})
 
 
 def is_note(record: Record) -> bool:

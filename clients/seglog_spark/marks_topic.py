@@ -23,7 +23,7 @@ from seglog.client import Client
 from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.messages import ConfigValue
 from seglog_spark.catalog import patiently
-from seglog_spark.marks import Mark, OtherRowsError, Rows, Writing, encode_note, read_mark
+from seglog_spark.marks import Mark, OtherRowsError, Rows, Writing, read_mark
 from seglog_spark.options import WriteOptions
 
 _CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retention.ms": -1, "retention.bytes": -1}
@@ -155,7 +155,8 @@ class MarksTopic:
     def _write(self, key: str, value: Mapping[str, Any]) -> None:
         self._client.create_topic(self._name, partitions=1, config=_CONFIG, exist_ok=True)
         with self._client.producer(self._name, ack="disk", linger_ms=0) as producer:
-            producer.send(encode_note(self._target, self._topic_id(), value), key=key)
+            note = {**value, "target": self._target, "topic_id": self._topic_id()}
+            producer.send(json.dumps(note), key=key)
 
     def _newest(self, key: str) -> dict[str, Any] | None:
         topics = {topic.name for topic in self._client.topics()}

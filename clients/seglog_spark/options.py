@@ -227,6 +227,12 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         raise OptionError(f"minOffsetsPerTrigger ({least}) is larger than maxOffsetsPerTrigger ({most})")
     if given.text("maxTriggerDelay") is not None and least is None:
         raise OptionError("maxTriggerDelay is how long to wait for minOffsetsPerTrigger, which is not set")
+    task_bytes = given.size("targetTaskBytes")
+    if task_bytes is not None and task_bytes < TARGET_TASK_BYTES_MIN:
+        raise OptionError(
+            f"targetTaskBytes is 1m or more, not {given.text('targetTaskBytes')!r}: a task costs as much as reading a "
+            "few megabytes; for more tasks set minPartitions"
+        )
     return ReadOptions(
         server=_log_directory(given) or given.server(),
         selection=_selection(given),
@@ -239,7 +245,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         pushdown=given.boolean("pushdown", False),
         min_partitions=given.count("minPartitions"),
         max_records_per_partition=given.count("maxRecordsPerPartition"),
-        target_task_bytes=_task_bytes(given) or TARGET_TASK_BYTES,
+        target_task_bytes=task_bytes or TARGET_TASK_BYTES,
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
@@ -301,16 +307,6 @@ def _check_guarantee(given: "_Given", guarantee: Guarantee, mode: Mode, ack: Ack
         )
     if mode == "batch" and given.text("jobId") is None:
         raise OptionError(f"deliveryGuarantee {guarantee} needs a jobId, the same each time this job is run again")
-
-
-def _task_bytes(given: "_Given") -> int | None:
-    size = given.size("targetTaskBytes")
-    if size is not None and size < TARGET_TASK_BYTES_MIN:
-        raise OptionError(
-            f"targetTaskBytes is 1m or more, not {given.text('targetTaskBytes')!r}: a task costs as much as reading a "
-            "few megabytes; for more tasks set minPartitions"
-        )
-    return size
 
 
 def _log_directory(given: "_Given") -> Path | None:

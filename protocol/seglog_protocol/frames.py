@@ -87,7 +87,10 @@ class FrameReader(FrameReceiver):
             return None
         held = self._held
         if end - start < PREFIX.size:
-            self._look_at_length(held, start, end)
+            if end - start >= LENGTH_SIZE:
+                length: int = _LENGTH.unpack_from(held, start)[0]
+                if length > self.frame_bytes_max or length < LENGTH_SIZE:
+                    self._refuse(length, 0)
             return None
         length, header_length = PREFIX.unpack_from(held, start)
         header_begin = start + PREFIX.size
@@ -103,13 +106,6 @@ class FrameReader(FrameReceiver):
             return self._split(body, 0, header_length, len(body))
         self._announce(length)
         return None
-
-    def _look_at_length(self, held: memoryview, start: int, end: int) -> None:
-        """Refuse a frame of which only the length has come, if that is wrong."""
-        if end - start >= LENGTH_SIZE:
-            length: int = _LENGTH.unpack_from(held, start)[0]
-            if length > self.frame_bytes_max or length < LENGTH_SIZE:
-                self._refuse(length, 0)
 
     def _refuse(self, length: int, header_length: int) -> NoReturn:
         """Raise the error of a frame whose lengths are wrong."""

@@ -196,7 +196,7 @@ def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None 
     length, position = octets.varints(start, _VARINT_BYTES_MAX, bad)
     end = position + (length >> 1)
     raw, offset_delta_start = octets.varints(position + 1, _VARLONG_BYTES_MAX, bad)  # after the attributes
-    timestamp_delta = _signed(raw)
+    timestamp_delta = ((raw >> 1) & INT64_MAX) ^ -(raw & 1)
     raw, position = octets.varints(offset_delta_start, _VARINT_BYTES_MAX, bad)
     offset_delta = raw >> 1
     bad |= (length | raw) & 1 != 0  # neither may be negative
@@ -440,10 +440,6 @@ class Octets:
         if bytes_max == _VARINT_BYTES_MAX and shift >= 7 * bytes_max:
             number &= _UINT32_MAX  # the last byte may carry bits beyond the type; they are dropped, as in Java
         return number, after
-
-
-def _signed(zigzag: Int64s) -> Int64s:
-    return ((zigzag >> 1) & INT64_MAX) ^ -(zigzag & 1)
 
 
 # --- Headers ----------------------------------------------------------------------------------------------------------

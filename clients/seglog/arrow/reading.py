@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import pyarrow as pa
 
 from seglog.arrow.decoding import DecodedRecords, decode_verified
-from seglog.arrow.schema import schema_of, with_text
+from seglog.arrow.schema import schema_of
 from seglog.client import Client, connect
 from seglog.core.fetcher import OutOfRange
 from seglog.core.records import ConsumerGap, FetchedBatch, GapLog
@@ -103,7 +103,9 @@ def read_arrow(
         if owned is not None:
             owned.close()
         raise
-    text = with_text(schema) if decode else schema
+    text = schema
+    if decode:
+        text = pa.schema([f.with_type(pa.string()) if f.type == pa.binary() else f for f in schema])
     return ArrowReader(consumer, owned, schema, text, batch_rows, decompressed_batch_bytes_max, met, on_gap)
 
 

@@ -59,11 +59,6 @@ def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) ->
     return pa.schema([_FIELDS[name] for name in names])
 
 
-def with_text(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with ``key`` and ``value`` as strings."""
-    return pa.schema([field.with_type(pa.string()) if field.type == pa.binary() else field for field in schema])
-
-
 # ``pyarrow.scalar`` and ``pyarrow.array`` import pandas, if installed, to inspect Python values and numpy arrays. That
 # import takes longer than everything else here together, so this package uses buffers.
 

@@ -326,7 +326,12 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
             raise
         finally:
             if error is not None:
-                await self._abort_producers(error)
+                deadline = self._loop.now() + ABORT_WAIT_SECONDS
+                producers = list(self._producers)
+                for producer in producers:
+                    producer.end()
+                for producer in producers:
+                    await producer.leave(error, deadline)
             try:
                 # Errors may be any of the program's own callbacks.
                 await _each([consumer.leave for consumer in self._consumers], Exception)
@@ -341,14 +346,6 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
             transaction = found()
             if transaction is not None and self._link is not None:
                 await transaction.leave(self._link, deadline)
-
-    async def _abort_producers(self, error: BaseException) -> None:
-        deadline = self._loop.now() + ABORT_WAIT_SECONDS
-        producers = list(self._producers)
-        for producer in producers:
-            producer.end()
-        for producer in producers:
-            await producer.leave(error, deadline)
 
     # --- Accounts -----------------------------------------------------------------------------------------------------
 

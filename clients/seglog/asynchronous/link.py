@@ -209,8 +209,8 @@ class Link:
             while not unsent.is_done:
                 with self._loop.until(self._loop.now() + STALLED_SECONDS) as stalled:
                     unsent.written(await self._transport.send_some(unsent.buffers()))
-                if stalled.cancelled_caught:
-                    self._stalled(on_stalled)
+                if stalled.cancelled_caught and on_stalled is not None and not on_stalled():
+                    raise self._takes_no_more()  # noqa: TRY301 - as an interrupted write
         except OSError as error:
             self.fail(broken(self.server, error))
             self.raise_failure()  # possibly an older one: closing the link breaks the calls of other tasks
@@ -222,11 +222,6 @@ class Link:
                     )
                 )
             raise
-
-    def _stalled(self, on_stalled: Callable[[], bool] | None) -> None:
-        """Go on writing to a peer that takes no bytes, unless ``on_stalled`` says that there is no sense in it."""
-        if on_stalled is not None and not on_stalled():
-            raise self._takes_no_more()
 
     async def _read(self) -> None:
         failure: SeglogError = ClientClosedError("the client was closed")  # what else would cancel this task

@@ -87,7 +87,15 @@ class Command(click.Command):
         values, before = dict(ctx.params), ctx.find_root().params
         behind = {name: values.pop(name) for name in _SHARED if name in values}
         typed = before | {name: value for name, value in behind.items() if value is not None}
-        server, security = _connection_of(typed) if self._shared else ("", {})
+        server = ""
+        security: dict[str, Any] = {}
+        if self._shared:
+            from seglog.settings import connection_of
+
+            try:
+                server, security = connection_of({name: typed.get(name) for name in CONNECTION_OPTIONS})
+            except ValueError as error:
+                raise UsageError(str(error)) from error
         return Options(
             run=self._runs,
             server=server,
@@ -230,15 +238,6 @@ def common_options() -> list[click.Parameter]:
             ["--connect-timeout"], type=SECONDS, show_default=f"{CONNECT_SECONDS:g}", help="How long to try to connect."
         ),
     ]
-
-
-def _connection_of(typed: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    from seglog.settings import connection_of
-
-    try:
-        return connection_of({name: typed.get(name) for name in CONNECTION_OPTIONS})
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def _complete_profiles(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -13,9 +13,9 @@ from seglog.cli import complain
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, UsageError
 from seglog.cli.tables import print_table
-from seglog.cli.terminal import print_json_line, print_line
+from seglog.cli.terminal import is_terminal, print_line
 from seglog.core.moments import EXAMPLES, Moment, parse_moment
-from seglog_protocol.texts import printable
+from seglog_protocol.texts import disarmed_json, printable
 
 if TYPE_CHECKING:
     from seglog.client import Client
@@ -79,7 +79,8 @@ def print_json(value: Any) -> None:
     """One JSON value on a line of its own."""
     import json
 
-    print_json_line(json.dumps(value, ensure_ascii=False))
+    line = json.dumps(value, ensure_ascii=False)
+    print(disarmed_json(line) if is_terminal() else line)  # noqa: T201 - not cut, nor in colours
 
 
 def answer(options: Options, value: Any, *lines: str) -> int:

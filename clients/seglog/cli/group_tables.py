@@ -164,12 +164,12 @@ def _assigned(member: DescribedMember) -> str:
 
 def group_as_json(described: GroupDescription) -> dict[str, Any]:
     """A description as one map: the broker's description of the group, its lag, its offsets."""
-    offsets = [_offset_as_json(offset) for offset in described.offsets]
+    offsets = [
+        offset._asdict()
+        | {
+            "lag": None if offset.lag is None else lag_as_json(offset.lag),
+            "error": None if offset.error is None else offset.error.message,
+        }
+        for offset in described.offsets
+    ]
     return described.group.to_wire() | {"lag": total_lag(described.offsets), "offsets": offsets}
-
-
-def _offset_as_json(offset: GroupOffset) -> dict[str, Any]:
-    return offset._asdict() | {
-        "lag": None if offset.lag is None else lag_as_json(offset.lag),
-        "error": None if offset.error is None else offset.error.message,
-    }

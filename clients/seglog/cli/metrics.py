@@ -73,7 +73,12 @@ def _value_text(name: str, value: "int | float | MetricBuckets") -> str:
     from seglog_protocol.messages import MetricBuckets
 
     if isinstance(value, MetricBuckets):
-        return _buckets_text(value)
+        from seglog.cli.overview.readings import quantile_of
+
+        if not value.count:
+            return "0"
+        p50, p99 = (seconds_text(quantile_of(value.bounds, value.counts, share)) for share in (0.5, 0.99))
+        return f"{value.count:,}: mean {seconds_text(value.sum / value.count)}, p50 {p50}, p99 {p99}"
     if math.isinf(value) or math.isnan(value):
         return "+Inf" if value > 0 else "-Inf" if value < 0 else "NaN"
     if name.endswith("_timestamp_seconds") or name == "seglog_start_time_seconds":
@@ -81,36 +86,19 @@ def _value_text(name: str, value: "int | float | MetricBuckets") -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.6g}"
 
 
-def _buckets_text(value: "MetricBuckets") -> str:
-    from seglog.cli.overview.readings import quantile_of
-
-    if not value.count:
-        return "0"
-    p50, p99 = (seconds_text(quantile_of(value.bounds, value.counts, share)) for share in (0.5, 0.99))
-    return f"{value.count:,}: mean {seconds_text(value.sum / value.count)}, p50 {p50}, p99 {p99}"
-
-
 def as_json(family: "MetricFamily") -> dict[str, Any]:
     """A family as a map; infinite values are text, ``+Inf``, as Prometheus writes them: JSON has none."""
-    return {
-        "name": family.name,
-        "kind": family.kind,
-        "help": family.help,
-        "samples": [
-            {"labels": dict(zip(family.labels, sample.labels, strict=True)), **_json_value(sample.value)}
-            for sample in family.samples
-        ],
-    }
-
-
-def _json_value(value: "int | float | MetricBuckets") -> dict[str, Any]:
     from seglog_protocol.messages import MetricBuckets
 
-    if isinstance(value, MetricBuckets):
-        return {"bounds": value.bounds, "counts": value.counts, "sum": value.sum, "count": value.count}
-    if math.isinf(value) or math.isnan(value):
-        return {"value": _value_text("", value)}
-    return {"value": value}
+    samples: list[dict[str, Any]] = []
+    for sample in family.samples:
+        value, labels = sample.value, dict(zip(family.labels, sample.labels, strict=True))
+        if isinstance(value, MetricBuckets):
+            buckets = {name: getattr(value, name) for name in ("bounds", "counts", "sum", "count")}
+            samples.append({"labels": labels, **buckets})
+        else:
+            samples.append({"labels": labels, "value": value if math.isfinite(value) else _value_text("", value)})
+    return {"name": family.name, "kind": family.kind, "help": family.help, "samples": samples}
 
 
 COMMAND: Final = client_command(

@@ -69,7 +69,9 @@ def run(options: Options) -> int:
         except DeliveryFailed as error:
             stored = tally.sent - error.records
             sent = count_of(tally.sent, "record")
-            is_refused = any(_is_refusal(reason) for _, _, _, reason in error.failures)
+            reasons = [reason for _, _, _, reason in error.failures if isinstance(reason, SeglogError)]
+            # The records themselves were not acceptable, rather than not answered for in time.
+            is_refused = any(not isinstance(reason, ClientError) and not reason.retriable for reason in reasons)
             why = "; one bad record fails its whole batch" if is_refused else ""
             rest = "; the rest of the input was not read" if tally.is_cut else ""
             error.add_note(f"acknowledged: {stored:,} of {sent}{why}{rest}")
@@ -94,11 +96,6 @@ def _check_format(options: Options) -> None:
         raise UsageError("--envelope has key and timestamp in it: leave out --key-field and --timestamp-field")
     if options.format != "text" and (options.keys or options.headers or options.key_separator or options.null):
         raise UsageError("--keys, --headers, --key-separator and --null are for --format text")
-
-
-def _is_refusal(reason: BaseException) -> bool:
-    """Whether the records themselves were not acceptable, rather than not answered for in time."""
-    return isinstance(reason, SeglogError) and not isinstance(reason, ClientError) and not reason.retriable
 
 
 def _topic(client: "Client", options: Options) -> "TopicDescription":

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -39,8 +39,13 @@ def run(options: Options) -> int:
     from seglog.cli.bundle.archive import Archive, ArchiveError
 
     folder = f"seglog-support-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    ours = [options.security.get("password")]  # this program logs in with it, so it is found wherever it was written
+    if (path := options.security.get("password_file")) is not None:
+        from seglog.secret_files import secret_in
+
+        ours.append(secret_in(path))
     try:
-        archive = Archive(options.file, folder, _own_secrets(options))
+        archive = Archive(options.file, folder, [secret.reveal() for secret in ours if secret is not None])
     except FileExistsError:
         raise UsageError(f"{options.file} exists already; name another file, or remove it") from None
     try:
@@ -60,16 +65,6 @@ def run(options: Options) -> int:
         named = "Topics and groups are named in it, hosts and paths too" if _NAMING & set(archive.names) else _HOSTS
         print_line(f"{named}; {_SENT_WITH.replace('FILE', options.file)}")
     return code
-
-
-def _own_secrets(options: Options) -> list[str]:
-    """What this program logs in with, so that it is found wherever it was written."""
-    found = [options.security.get("password")]
-    if (path := options.security.get("password_file")) is not None:
-        from seglog.secret_files import secret_in
-
-        found.append(secret_in(path))
-    return [secret.reveal() for secret in found if secret is not None]
 
 
 class _Bundle:
@@ -96,7 +91,10 @@ class _Bundle:
 
             self._data_files(Path(directory))
         self._log(process)
-        self._archive.add_json("client.json", _about_this_client())
+        import platform
+
+        versions = {"seglog": seglog.__version__, "python": sys.version, "platform": platform.platform()}
+        self._archive.add_json("client.json", versions | {"time_ms": time.time_ns() // 1_000_000})
         about = ["What is in this archive, made by `seglog support-bundle`:", "", *self._archive.names, ""]
         about += ["Not in it:", "", *(self.missing or ["nothing that was looked for"]), ""]
         self._archive.add("README.txt", "\n".join(about))
@@ -184,17 +182,6 @@ class _Bundle:
         except (SeglogError, OSError) as error:
             self.missing.append(f"{what}: {error}")
             return None
-
-
-def _about_this_client() -> dict[str, Any]:
-    import platform
-
-    return {
-        "seglog": seglog.__version__,
-        "python": sys.version,
-        "platform": platform.platform(),
-        "time_ms": time.time_ns() // 1_000_000,
-    }
 
 
 COMMAND: Final = Command(

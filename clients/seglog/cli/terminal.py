@@ -13,18 +13,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
 
-from seglog_protocol.texts import disarmed, disarmed_json
+from seglog_protocol.texts import disarmed
 
 
 def print_line(line: str = "", **style: Any) -> None:
     """Print a line; ``style`` is that of ``click.style``, such as ``bold=True``."""
     shown = disarmed(line) if is_terminal() else line
     print(styled(shown, sys.stdout, **style))  # noqa: T201 - the one place
-
-
-def print_json_line(line: str) -> None:
-    """Print a line of JSON."""
-    print(disarmed_json(line) if is_terminal() else line)  # noqa: T201
 
 
 def draw_line(line: str) -> None:

@@ -35,12 +35,18 @@ def run(options: Options) -> int:
         return FAILED
     if options.json:
         raise UsageError("top is for people; seglog metrics --json has the same numbers")
+    from seglog.cli.overview.page import lines_of
+    from seglog.cli.showing import watch
+
+    colours = has_colors(sys.stdout)
     with open_client(replace(options, connect_timeout=min(options.connect_timeout, PATIENCE_SECONDS))) as client:
         watched = Watched(client, options.interval)
         if options.once or not is_terminal() or os.environ.get("TERM") == "dumb":
-            _print_once(watched)
+            time.sleep(watched.due_in)  # rates are between two readings
+            lines = lines_of(watched.refresh(), width_of_output(), None, colours=colours)
+            sys.stdout.write("".join(f"{line}\n" for line in lines))  # names are escaped, and its colours are not
         else:
-            _watch(watched)
+            watch(lambda columns, lines: lines_of(watched.refresh(), columns, lines, colours=colours))
     return OK
 
 
@@ -86,22 +92,6 @@ class Watched:
     def _after(self, begun: float) -> float:
         took = self._clock() - begun
         return begun + max(self._interval, took / SHARE if not self.view.trouble else 0.0)
-
-
-def _print_once(watched: Watched) -> None:
-    from seglog.cli.overview.page import lines_of
-
-    time.sleep(watched.due_in)  # rates are between two readings
-    lines = lines_of(watched.refresh(), width_of_output(), None, colours=has_colors(sys.stdout))
-    sys.stdout.write("".join(f"{line}\n" for line in lines))  # names in it are escaped, and its colours are not
-
-
-def _watch(watched: Watched) -> None:
-    from seglog.cli.overview.page import lines_of
-    from seglog.cli.showing import watch
-
-    colours = has_colors(sys.stdout)
-    watch(lambda columns, lines: lines_of(watched.refresh(), columns, lines, colours=colours))
 
 
 COMMAND: Final = Command(

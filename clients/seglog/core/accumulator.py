@@ -116,7 +116,13 @@ class ProducerBatch:
     refusal: SeglogError | None = None  # the broker's last retriable error
     halves: "tuple[ProducerBatch, ProducerBatch] | None" = None
     sequence: int = NO_SEQUENCE  # of the first record, given when the batch is first taken to be sent
-    seen: set[int] | None = None
+    seen: set[int] | None = None  # indexes of records whose failure the program has seen
+
+    def mark_seen(self, index: int) -> None:
+        """Note that the program has seen the failure of this record."""
+        if self.seen is None:
+            self.seen = set()
+        self.seen.add(index)
 
     @property
     def is_resolved(self) -> bool:
@@ -128,17 +134,6 @@ class ProducerBatch:
     def pieces(self) -> "list[ProducerBatch]":
         """The batches it was split into, in order; itself when it was not split."""
         return [self] if self.halves is None else [piece for half in self.halves for piece in half.pieces()]
-
-    def mark_seen(self, index: int) -> None:
-        """Note that the program has seen the failure of this record."""
-        if self.seen is None:
-            self.seen = set()
-        self.seen.add(index)
-
-    @property
-    def unseen_failures(self) -> int:
-        """Number of failed records whose failure the program has not seen."""
-        return 0 if self.error is None else self.record_count - len(self.seen or ())
 
 
 @dataclass(slots=True, eq=False)
@@ -310,14 +305,6 @@ class Accumulator:
         """Whether open batches have lingered long enough."""
         return self._is_flushing or (self._due_at is not None and now >= self._due_at)
 
-    @staticmethod
-    def _has_ready(queue: PartitionQueue, is_due: bool, now: float) -> bool:
-        if queue.is_held and (queue.in_flight or now < queue.retry_at):
-            return False
-        if queue.is_full:
-            return False
-        return bool(queue.waiting) or (is_due and queue.open is not None)
-
     def next_event(self) -> float | None:
         """When a linger or backoff time ends, so that ``take`` may return batches; None for never."""
         times: list[float] = []
@@ -339,10 +326,9 @@ class Accumulator:
         is_due = self.is_due(now)
         size = 0
         for queue in self._queues.values():
-            if not self._has_ready(queue, is_due, now):
+            batch = queue.waiting[0] if queue.waiting else queue.open if is_due else None
+            if batch is None or queue.is_full or (queue.is_held and (queue.in_flight or now < queue.retry_at)):
                 continue
-            batch = queue.waiting[0] if queue.waiting else queue.open
-            assert batch is not None
             if taken and size + batch.size > self.limits.request_bytes:
                 continue
             size += batch.size
@@ -580,7 +566,9 @@ class Accumulator:
 
     def _untold(self, batch: ProducerBatch) -> int:
         """Number of failed records of which the next flush is to tell: of a transaction all, since it lacks them."""
-        return batch.record_count if self.transactional else batch.unseen_failures
+        if self.transactional:
+            return batch.record_count
+        return 0 if batch.error is None else batch.record_count - len(batch.seen or ())
 
     # --- Failing batches ----------------------------------------------------------------------------------------------
 

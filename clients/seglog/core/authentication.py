@@ -82,7 +82,12 @@ class Authentication:
             session = yield from self._prove(chosen)
         except UnsupportedMechanismError as error:
             self._learned = None
-            raise self._unsupported(chosen, error) from None
+            if not error.mechanisms:
+                raise self._unwanted() from None
+            raise UnsupportedMechanismError(
+                f"{self._server} does not take {chosen} there, but {', '.join(error.mechanisms)}",
+                mechanisms=error.mechanisms,
+            ) from None
         except AuthenticationRequiredError as error:
             if error.mechanisms:
                 raise
@@ -137,14 +142,6 @@ class Authentication:
 
     def _unwanted(self) -> AuthenticationError:
         return AuthenticationError(f"{self._server} asks for no account there: connect without a user")
-
-    def _unsupported(self, mechanism: str, error: UnsupportedMechanismError) -> AuthenticationError:
-        if not error.mechanisms:
-            return self._unwanted()
-        return UnsupportedMechanismError(
-            f"{self._server} does not take {mechanism} there, but {', '.join(error.mechanisms)}",
-            mechanisms=error.mechanisms,
-        )
 
 
 def _step(mechanism: str, token: bytes) -> Conversation[AuthenticateReply]:

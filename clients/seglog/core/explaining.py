@@ -7,7 +7,6 @@ from typing import Any
 from seglog.core.conversations import Conversation, ask
 from seglog.core.moments import AtOffset, AtTime, Moment
 from seglog.core.offsets import to_moment
-from seglog.core.topics import describe_topic
 from seglog_protocol import messages
 
 
@@ -53,8 +52,3 @@ def explain_segments(topic: str, partition: int, *, drops: bool = False) -> Conv
         segments += page
         if not reply.more or not page:
             return PartitionExplanation(first, segments)
-
-
-def explain_config(topic: str) -> Conversation[dict[str, messages.ConfigEntry]]:
-    """As ``Client.explain.config``."""
-    return (yield from describe_topic(topic)).config or {}

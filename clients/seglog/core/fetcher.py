@@ -438,14 +438,16 @@ class Fetcher:
         )
 
     def _next_intact_in_queue(self, damaged: _Item, at: int) -> int:
-        """Where to continue after a damaged batch: at the next intact one in the queue, else ``_end_by_header``."""
+        """Where to continue after a damaged batch: at the next intact one in the queue, else by its header."""
         for item in self._queue:
             if item.state is damaged.state and item.generation == damaged.generation and item is not damaged:
                 header, data = item.header, item.data
                 if header is not None and data is not None and header.base_offset > at and verify_crc(data, 0, header):
                     return header.base_offset
         assert damaged.header is not None
-        return _end_by_header(damaged.header, at)
+        # Its header has the number of its offsets twice; the smaller one skips no intact batch unless both are wrong.
+        count = min(damaged.header.record_count, damaged.header.last_offset_delta + 1)
+        return max(at + 1, damaged.header.base_offset + count if damaged.header.base_offset <= at else 0)
 
     def _stop_at_time(self, state: PartitionPosition, batch: FetchedBatch, until_ms: int) -> FetchedBatch | None:
         stop = next((record.offset for record in batch.stored() if record.timestamp >= until_ms), None)
@@ -521,12 +523,3 @@ def _next_intact(data: memoryview, at: int, latest: int) -> int:
             return header.base_offset
         position = whole.find(b"\x02", position + 1)
     return at + 1
-
-
-def _end_by_header(header: BatchHeader, at: int) -> int:
-    """Where to continue after a damaged batch when no intact one is known after it.
-
-    Its header has the number of its offsets twice; the smaller one skips no intact batch unless both are wrong.
-    """
-    count = min(header.record_count, header.last_offset_delta + 1)
-    return max(at + 1, header.base_offset + count if header.base_offset <= at else 0)

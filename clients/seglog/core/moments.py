@@ -81,14 +81,10 @@ def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC, examples:
         aware = in_zone(written, zone) if written.tzinfo is None else written
         return AtTime(max(0, to_epoch_ms(aware, round_up=True)))
     except (ValueError, OverflowError):
-        raise ValueError(_not_understood(text, examples)) from None
-
-
-def _not_understood(text: str, examples: str) -> str:
-    signed = f"-{text.strip()}"
-    if _RELATIVE.fullmatch(signed.lower()):
-        return f"{text!r} is not a time; did you mean {signed}?"
-    return f"{text!r} is neither an offset nor a time; write {examples}"
+        signed = f"-{text.strip()}"
+        if _RELATIVE.fullmatch(signed.lower()):
+            raise ValueError(f"{text!r} is not a time; did you mean {signed}?") from None
+        raise ValueError(f"{text!r} is neither an offset nor a time; write {examples}") from None
 
 
 def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:

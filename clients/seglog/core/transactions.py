@@ -179,22 +179,19 @@ class TransactionCore:
         self.is_open = True  # from now on, so that no second thread or task begins one
         try:
             if self.epoch is None:
-                self.epoch = yield from self._new_epoch()
+                timeout_ms = max(1, round(self.timeout_seconds * 1000))
+                request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
+                try:
+                    reply = yield from self._patiently(request, messages.InitProducerReply)
+                except UnsupportedVersionError as error:
+                    raise without_transactions(messages.ExtendTransactionRequest.api) from error
+                self.epoch = ProducerEpoch(reply.producer_id, reply.producer_epoch)
             self._end = None
             self._open = transaction = OpenTransaction(self.transactional_id, self.epoch)
         except BaseException:
             self._open, self.is_open = None, False
             raise
         return transaction
-
-    def _new_epoch(self) -> Conversation[ProducerEpoch]:
-        timeout_ms = max(1, round(self.timeout_seconds * 1000))
-        request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
-        try:
-            reply = yield from self._patiently(request, messages.InitProducerReply)
-        except UnsupportedVersionError as error:
-            raise without_transactions(messages.ExtendTransactionRequest.api) from error
-        return ProducerEpoch(reply.producer_id, reply.producer_epoch)
 
     def extending(self, transaction: OpenTransaction, topic: str, partitions: Iterable[int]) -> Conversation[None]:
         """Make partitions part of a transaction, and with them those that are wanted by others.

@@ -1,6 +1,5 @@
 """The shared state of a run: connections, topic, counters, latencies, its early end; clocks are passed in."""
 
-import resource
 import signal
 import threading
 import time
@@ -23,12 +22,6 @@ PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 _LATENCY_US_MAX: Final = 3_600_000_000
 """An hour; longer durations count as an hour."""
 _DIGITS: Final = 3
-
-
-def process_cpu_seconds() -> float:
-    """CPU time of this process and its threads, user and system."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 class Latencies:
@@ -84,7 +77,7 @@ class Measurement:
     """The measurements of one run. Call ``begin`` once, and ``touch`` after every counted event."""
 
     clock: Callable[[], float] = time.monotonic
-    cpu_seconds: Callable[[], float] = process_cpu_seconds
+    cpu_seconds: Callable[[], float] = time.process_time
     sent: Tally = field(default_factory=Tally)
     received: Tally = field(default_factory=Tally)
     errors: Counter[str] = field(default_factory=Counter)
@@ -174,10 +167,6 @@ class Session:
 
     def count(self, error: SeglogError) -> None:
         """Count an error, and its time as part of the run."""
-        self.measurement.errors[error_name(error)] += 1
+        name = type(error).__name__ if isinstance(error, ClientError) else error.code
+        self.measurement.errors[name] += 1
         self.measurement.touch()
-
-
-def error_name(error: SeglogError) -> str:
-    """The broker's code of an error; for the client's own errors the class name."""
-    return type(error).__name__ if isinstance(error, ClientError) else error.code

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seglog.core.errors import count_of
-from seglog.load.measurement import PERCENTILES, Latencies, Measurement, Tally
+from seglog.load.measurement import PERCENTILES, Measurement, Tally
 from seglog.load.plan import Ended, Plan
 
 CPU_SHARE_BUSY: Final = 0.9
@@ -60,8 +60,10 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The report for JSON: durations in milliseconds except ``seconds``, sizes in bytes, MB of 10^6 bytes."""
         plan, measurement = self.plan, self.measurement
-        seconds = measurement.seconds
-        counted = self.counted
+        seconds, latencies, counted = measurement.seconds, measurement.latencies, self.counted
+        times = {f"p{p:g}": latencies.percentile(p) for p in PERCENTILES}
+        times |= {"max": latencies.max, "mean": latencies.mean}
+        shown = {name: round(time * 1000, 3) for name, time in times.items()} | {"count": latencies.count}
         return {
             "verb": plan.verb,
             "topic": self.topic,
@@ -85,7 +87,7 @@ class Report:
             "unsent_records": self.unsent,
             "unanswered_requests": measurement.in_flight,
             "errors": dict(measurement.errors),
-            "latency_ms": {self.latency: _in_ms(measurement.latencies)} if measurement.latencies.count else {},
+            "latency_ms": {self.latency: shown} if latencies.count else {},
             "cpu_share": round(measurement.cpu_share, 3),
             "is_generator_busy": measurement.cpu_share > CPU_SHARE_BUSY,
             "notes": self.notes,
@@ -155,15 +157,6 @@ class Report:
                 "limit, not the broker's. Try larger batches, or several processes"
             )
         return remarks
-
-
-def _in_ms(latencies: Latencies) -> dict[str, float]:
-    values = {f"p{p:g}": round(latencies.percentile(p) * 1000, 3) for p in PERCENTILES}
-    return values | {
-        "max": round(latencies.max * 1000, 3),
-        "mean": round(latencies.mean * 1000, 3),
-        "count": latencies.count,
-    }
 
 
 def _rate(amount: int, seconds: float) -> float:

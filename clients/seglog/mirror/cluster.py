@@ -78,7 +78,9 @@ class Cluster:
         try:
             self._admin = self._new_admin()
         except (KafkaException, ValueError, TypeError) as error:  # a setting of the file
-            raise MirrorError(f"{self.name}: {_text_of(error)}; see --kafka-config") from error
+            first = error.args[0] if error.args else error
+            text = first.str() if isinstance(first, KafkaError) else first
+            raise MirrorError(f"{self.name}: {text}; see --kafka-config") from error
         self.cluster_id = str(self._ask(lambda: _awaited(self._admin.describe_cluster(request_timeout=5))).cluster_id)
 
     # --- Topics -------------------------------------------------------------------------------------------------------
@@ -250,10 +252,15 @@ class Cluster:
     def _futures(self, ask: Callable[[], Mapping[Any, "Future[Any]"]], *absent: int) -> Sequence[tuple[Any, Any]]:
         """What each is told, None where the error is one of ``absent``."""
 
-        def ask_all() -> list[tuple[Any, Any]]:
-            return [(key, _result_of(future, absent)) for key, future in ask().items()]
+        def told(future: "Future[Any]") -> Any:
+            try:
+                return _awaited(future)
+            except KafkaException as error:
+                if code_of(error) in absent:
+                    return None
+                raise
 
-        return self._ask(ask_all)
+        return self._ask(lambda: [(key, told(future)) for key, future in ask().items()])
 
     def _ask(self, question: Callable[[], _ResultT]) -> _ResultT:
         """Ask until there is an answer, or ``patience`` is at its end; what the cluster refuses is raised at once."""
@@ -282,17 +289,3 @@ def _awaited(future: "Future[Any]", seconds: float = 0.0) -> Any:
         return future.result(seconds + _LOST_SECONDS)
     except TimeoutError as error:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - its name
-
-
-def _result_of(future: "Future[Any]", absent: tuple[int, ...]) -> Any:
-    try:
-        return _awaited(future)
-    except KafkaException as error:
-        if code_of(error) in absent:
-            return None
-        raise
-
-
-def _text_of(error: Exception) -> str:
-    first = error.args[0] if error.args else error
-    return str(first.str()) if isinstance(first, KafkaError) else str(first)

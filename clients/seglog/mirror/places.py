@@ -61,19 +61,15 @@ def kafka_place(url: str, properties: Mapping[str, str]) -> Place:
         raise ValueError(f"{url!r} is no address of a Kafka; {_FORMS}")
     hosts = rest.removesuffix("/").split(",")
     try:
-        hosts = [_with_port(host) for host in hosts]
+        parsed = [(host, parse_address(host)) for host in hosts]
     except ValueError as error:
         raise ValueError(f"{url!r} is no address of a Kafka: {error}") from error
+    hosts = [str(at if host.endswith(f":{at.port}") else at._replace(port=_PORT)) for host, at in parsed]
     tls = _SCHEMES[scheme.lower()] == "SSL"
     has_account = any(name.startswith("sasl.") for name in properties)
     protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if has_account else _SCHEMES[scheme.lower()]
     settings = {"security.protocol": protocol, **properties, "bootstrap.servers": ",".join(hosts)}
     return Place(f"{scheme.lower()}://{','.join(hosts)}", Settings(settings))
-
-
-def _with_port(host: str) -> str:
-    address = parse_address(host)
-    return str(address if host.endswith(f":{address.port}") else address._replace(port=_PORT))
 
 
 def properties_in(path: str) -> Settings:
@@ -114,7 +110,11 @@ def broker_place(target: Target, described: "DescribeBrokerReply") -> Place:
     address = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
     settings: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": found.protocol.upper()}
     if "SSL" in found.protocol.upper() and isinstance(target.tls, Tls):
-        settings |= _tls_settings(target.tls)
+        tls = target.tls
+        files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key or tls.certificate}
+        settings |= {f"ssl.{name}.location": str(path) for name, path in files.items() if path is not None}
+        if not tls.check_hostname:
+            settings["ssl.endpoint.identification.algorithm"] = "none"
     if found.protocol.upper().startswith("SASL"):
         if not isinstance(target.identity, Account):
             raise ValueError(f"the listener {found.name} for Kafka's clients wants an account: give --user")
@@ -124,11 +124,3 @@ def broker_place(target: Target, described: "DescribeBrokerReply") -> Place:
             "sasl.password": target.identity.password.reveal(),
         }
     return Place(address, Settings(settings))
-
-
-def _tls_settings(tls: Tls) -> dict[str, str]:
-    files = {"ssl.ca.location": tls.ca, "ssl.certificate.location": tls.certificate, "ssl.key.location": tls.key}
-    found = {name: str(value) for name, value in files.items() if value is not None}
-    if tls.certificate is not None and tls.key is None:
-        found["ssl.key.location"] = str(tls.certificate)
-    return found if tls.check_hostname else found | {"ssl.endpoint.identification.algorithm": "none"}

@@ -6,7 +6,7 @@ one by one, so that none is copied twice and none is left out, however the mirro
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -66,31 +66,24 @@ _READ_AT_ONCE: Final = 1000
 _PATIENCE_SECONDS: Final = 60.0
 
 
+@dataclass(frozen=True)
 class Resumption:
     """What both sides have, and from where each partition goes on. ``tell`` gets sentences for people."""
 
-    def __init__(
-        self,
-        source: Cluster,
-        target: Cluster,
-        claim: Claim,
-        origins: Mapping[Partition, Origin],
-        tell: Callable[[str], None],
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._claim = claim
-        self._origins = origins
-        self._tell = tell
+    source: Cluster
+    target: Cluster
+    claim: Claim
+    origins: Mapping[Partition, Origin]
+    tell: Callable[[str], None]
 
     def positions(self) -> dict[Partition, Position]:
         """Of all partitions; committed before this returns. Raises MirrorError where the two sides do not fit."""
-        known = self._claim.read()
-        starts = self._source.start_offsets(self._origins)
-        ends = self._source.end_offsets(self._origins, committed=True)
-        first, written = self._target.start_offsets(self._origins), self._settled_ends()
+        known = self.claim.read()
+        starts = self.source.start_offsets(self.origins)
+        ends = self.source.end_offsets(self.origins, committed=True)
+        first, written = self.target.start_offsets(self.origins), self._settled_ends()
         found: dict[Partition, Position] = {}
-        for partition, origin in self._origins.items():
+        for partition, origin in self.origins.items():
             position = known.get(partition)
             if position is not None and position.origin.copy_id != origin.copy_id:
                 position = None  # of a topic of this name that was deleted there
@@ -104,7 +97,7 @@ class Resumption:
             else:
                 position = self._adopted(partition, origin, starts, ends, first, written)
             found[partition] = position
-        self._claim.write({where: what for where, what in found.items() if what != known.get(where)})
+        self.claim.write({where: what for where, what in found.items() if what != known.get(where)})
         if filling := {where: what for where, what in found.items() if what.filling}:
             found |= self._filled(filling, written)
         return found
@@ -112,64 +105,62 @@ class Resumption:
     def _settled_ends(self) -> dict[Partition, int]:
         """Where the target's logs end, once they stay so: requests of a mirror before may still be under way."""
         before: dict[Partition, int] = {}
-        while (ends := self._target.end_offsets(self._origins)) != before:
+        while (ends := self.target.end_offsets(self.origins)) != before:
             before = ends
-            self._claim.check()
+            self.claim.check()
             time.sleep(_SETTLED_SECONDS)
         return ends
 
     def _check_origin(self, partition: Partition, position: Position) -> None:
-        origin = self._origins[partition]
+        origin = self.origins[partition]
         if position.origin.cluster != origin.cluster:
             raise MirrorError(
-                f"topic {partition.topic} in {self._target.name} has been mirrored from another cluster "
-                f"({position.origin.cluster}), not from {self._source.name} ({origin.cluster}): delete it there first"
+                f"topic {partition.topic} in {self.target.name} has been mirrored from another cluster "
+                f"({position.origin.cluster}), not from {self.source.name} ({origin.cluster}): delete it there first"
             )
         if position.origin.topic_id != origin.topic_id:
             raise MirrorError(
-                f"topic {partition.topic} was deleted in {self._source.name} and made again since it was mirrored: "
-                f"delete it in {self._target.name} as well, then start the mirror again"
+                f"topic {partition.topic} was deleted in {self.source.name} and made again since it was mirrored: "
+                f"delete it in {self.target.name} as well, then start the mirror again"
             )
 
     def _begun(self, partition: Partition, origin: Origin, start: int, written: int) -> Position:
         """Into a partition without records. Where its log can be brought to the source's first offset, offsets stay."""
-        if written >= start or start - written > FILLED_MOST or not self._can_fill(partition.topic):
+        policy = self.target.settings_of(partition.topic, own=False).get("cleanup.policy", "delete")
+        if written >= start or start - written > FILLED_MOST or policy != "delete":
             if written != start:
-                self._tell(
+                self.tell(
                     f"warning: offsets of {partition} differ by {start - written:,}: its log begins at {start:,} in "
-                    f"{self._source.name}, and goes on at {written:,} in {self._target.name}"
+                    f"{self.source.name}, and goes on at {written:,} in {self.target.name}"
                 )
             return Position(origin, start, written, start)
         return Position(origin, start, start, start, filling=True)
 
-    def _can_fill(self, topic: str) -> bool:
-        return self._target.settings_of(topic, own=False).get("cleanup.policy", "delete") == "delete"
-
     def _resumed(self, partition: Partition, position: Position, start: int, end: int, written: int) -> Position:
         if written < position.target:
             raise MirrorError(
-                f"{partition} in {self._target.name} ends at offset {written:,}, and was mirrored up to "
+                f"{partition} in {self.target.name} ends at offset {written:,}, and was mirrored up to "
                 f"{position.target:,}: it has lost records; delete the topic there, then start the mirror again"
             )
         if end < position.source:
             raise MirrorError(
-                f"{partition} ends at offset {end:,} in {self._source.name}, and {position.source:,} were mirrored: it "
+                f"{partition} ends at offset {end:,} in {self.source.name}, and {position.source:,} were mirrored: it "
                 "has lost records; what is in the target is more than the source has"
             )
         from_offset = position.source
         if written > position.target:
-            tail = read(self._target, partition, position.target, written)
+            tail = read(self.target, partition, position.target, written)
             try:
-                there = read(self._source, partition, max(from_offset, start), end)
+                there = read(self.source, partition, max(from_offset, start), end)
                 from_offset = next_to_copy(tail, there, from_offset, end)
             except MirrorError as error:
                 raise MirrorError(
-                    f"{partition} in {self._target.name} has records that no mirror wrote: {error.message}; stop who "
+                    f"{partition} in {self.target.name} has records that no mirror wrote: {error.message}; stop who "
                     "else writes there, delete the topic there, and start the mirror again"
                 ) from error
         if from_offset < start:
-            self._tell(
-                f"warning: offsets {from_offset:,} to {start - 1:,} of {partition} were deleted in {self._source.name} "
+            self.tell(
+                f"warning: offsets {from_offset:,} to {start - 1:,} of {partition} were deleted in {self.source.name} "
                 "before they were mirrored"
             )
             from_offset = start
@@ -190,16 +181,16 @@ class Resumption:
         """Of a partition with records that nothing is known of: it goes on where all it has is the source's own."""
         begin, end = max(starts[partition], first[partition]), written[partition]
         there = (
-            list(read(self._target, partition, at, at + 1)) == list(read(self._source, partition, at, at + 1)) != []
+            list(read(self.target, partition, at, at + 1)) == list(read(self.source, partition, at, at + 1)) != []
             for at in (begin, end - 1)
         )
         if begin < end <= ends[partition] and all(there):
-            self._tell(
-                f"{partition} in {self._target.name} has the source's records up to offset {end - 1:,}: it goes on"
+            self.tell(
+                f"{partition} in {self.target.name} has the source's records up to offset {end - 1:,}: it goes on"
             )
             return Position(origin, end, end, begin)
         raise MirrorError(
-            f"{partition} in {self._target.name} has records that are not of this source ({end - first[partition]:,} "
+            f"{partition} in {self.target.name} has records that are not of this source ({end - first[partition]:,} "
             "offsets): delete the topic there, or mirror to a target without it"
         )
 
@@ -208,28 +199,22 @@ class Resumption:
     ) -> dict[Partition, Position]:
         """Bring empty logs to the source's first offsets, by records that are deleted at once."""
         for partition, position in filling.items():
-            producer = self._target.producer(**{"linger.ms": 5, "compression.type": "lz4"})
+            producer = self.target.producer(**{"linger.ms": 5, "compression.type": "lz4"})
             for number in range(written[partition], position.target):
                 producer.produce(partition.topic, b"", None, partition.number, timestamp=1)
-                if number % _FILLED_AT_ONCE == 0:
-                    _flush(producer, self._claim)
-            _flush(producer, self._claim)
-        ends = self._target.end_offsets(filling)
+                while (number % _FILLED_AT_ONCE == 0 or number == position.target - 1) and producer.flush(1):
+                    self.claim.check()
+        ends = self.target.end_offsets(filling)
         for partition, position in filling.items():
             if ends[partition] != position.target:
                 raise MirrorError(
-                    f"{partition} in {self._target.name} ends at {ends[partition]:,}, not at {position.target:,}: "
+                    f"{partition} in {self.target.name} ends at {ends[partition]:,}, not at {position.target:,}: "
                     "somebody else writes there; delete the topic there, then start the mirror again"
                 )
-        self._target.delete_records({partition: position.target for partition, position in filling.items()})
+        self.target.delete_records({partition: position.target for partition, position in filling.items()})
         done = {where: replace(what, filling=False) for where, what in filling.items()}
-        self._claim.write(done)
+        self.claim.write(done)
         return done
-
-
-def _flush(producer: Any, claim: Claim) -> None:
-    while producer.flush(1):
-        claim.check()
 
 
 def read(side: Cluster, partition: Partition, start: int, end: int) -> Iterator[Placed]:

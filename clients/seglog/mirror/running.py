@@ -58,72 +58,65 @@ class Outcome:
     groups: list[CarriedGroup] = field(default_factory=list)
 
 
+@dataclass
 class Mirror:
     """Copies topics from ``source`` to ``target``; ``tell`` gets sentences for people, ``show`` how far it is.
 
     ``is_asked_to_end`` is looked at every second.
     """
 
-    def __init__(
-        self,
-        source: Cluster,
-        target: Cluster,
-        plan: Plan,
-        *,
-        tell: Callable[[str], None],
-        show: Callable[[State], None],
-        is_asked_to_end: Callable[[], bool],
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._plan = plan
-        self._tell = tell
-        self._show = show
-        self._is_asked_to_end = is_asked_to_end
-        self._groups = GroupOffsets(source, target, plan.groups, tell)
-        self._ends: dict[Partition, int] = {}
-        self._changed = time.monotonic()
-        self._copied = 0
-        self._seen: deque[tuple[float, int, int]] = deque()
-        self._problem = ""
+    source: Cluster
+    target: Cluster
+    plan: Plan
+    tell: Callable[[str], None]
+    show: Callable[[State], None]
+    is_asked_to_end: Callable[[], bool]
+    _ends: dict[Partition, int] = field(default_factory=dict)
+    _changed: float = 0.0
+    _copied: int = 0
+    _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _problem: str = ""
+
+    def __post_init__(self) -> None:
+        self._groups = GroupOffsets(self.source, self.target, self.plan.groups, self.tell)
 
     def run(self) -> Outcome | None:
         """Mirror until it is asked to end (None), or until the plan is fulfilled.
 
         Raises MirrorError where the two sides do not fit, or no longer.
         """
-        if self._source.cluster_id == self._target.cluster_id:
+        if self.source.cluster_id == self.target.cluster_id:
             raise MirrorError(
-                f"{self._source.name} and {self._target.name} are the same cluster ({self._source.cluster_id}): a "
+                f"{self.source.name} and {self.target.name} are the same cluster ({self.source.cluster_id}): a "
                 "restored copy keeps the id of its original, and cannot be mirrored to or from it"
             )
-        topics = described(self._source, self._plan.topics)
-        there = ensure_topics(self._source, self._target, topics, self._plan.replication, self._tell)
+        topics = described(self.source, self.plan.topics)
+        there = ensure_topics(self.source, self.target, topics, self.plan.replication, self.tell)
         origins = {
-            Partition(name, number): Origin(self._source.cluster_id, topic.topic_id, there[name].topic_id)
+            Partition(name, number): Origin(self.source.cluster_id, topic.topic_id, there[name].topic_id)
             for name, topic in topics.items()
             for number in range(topic.partitions)
         }
         partitions = [Partition(name, number) for name, topic in there.items() for number in range(topic.partitions)]
-        claim = Claim(self._target, partitions, self._tell)
-        batch_bytes = min(int(self._target.settings_of(name, own=False)["max.message.bytes"]) for name in topics)
+        claim = Claim(self.target, partitions, self.tell)
+        batch_bytes = min(int(self.target.settings_of(name, own=False)["max.message.bytes"]) for name in topics)
         fruitless = 0
         try:
-            while not self._is_asked_to_end():
+            while not self.is_asked_to_end():
                 before = self._copied
                 try:
-                    check_same(self._source, topics)
-                    check_same(self._target, there, is_target=True)
+                    check_same(self.source, topics)
+                    check_same(self.target, there, is_target=True)
                     claim.take()
-                    positions = Resumption(self._source, self._target, claim, origins, self._tell).positions()
+                    positions = Resumption(self.source, self.target, claim, origins, self.tell).positions()
                     return self._follow(claim, positions, topics, there, batch_bytes)
                 except NotReachableError as error:
                     self._note(error.message)
                 except (ClaimLostError, BeginAgainError) as error:
                     fruitless = fruitless + 1 if self._copied == before else 0
                     if fruitless > _AGAIN_MOST:
-                        why = str(error) or self._target.trouble or "it refuses the records' sequence"
-                        raise MirrorError(f"{self._target.name} does not take records: {why}") from error
+                        why = str(error) or self.target.trouble or "it refuses the records' sequence"
+                        raise MirrorError(f"{self.target.name} does not take records: {why}") from error
                 time.sleep(_AGAIN_SECONDS)
         finally:
             claim.close()
@@ -139,28 +132,28 @@ class Mirror:
     ) -> Outcome | None:
         """Copy until everything that was asked for is there; None if somebody asked to end before."""
         copier = Copier(
-            self._source,
-            self._target,
+            self.source,
+            self.target,
             claim,
             positions,
-            compression=self._plan.compression,
+            compression=self.plan.compression,
             batch_bytes=batch_bytes,
-            is_asked_to_end=self._is_asked_to_end,
+            is_asked_to_end=self.is_asked_to_end,
         )
         begun, groups_at, check_at = self._copied, 0.0, 0.0
         try:
             self._look(positions)
             self._changed = time.monotonic()
-            while not self._is_asked_to_end():
+            while not self.is_asked_to_end():
                 count = copier.round()
                 self._copied = begun + copier.copied
                 now = time.monotonic()
                 if count or now >= check_at:
-                    check_same(self._source, topics)
-                    check_same(self._target, there, is_target=True)
+                    check_same(self.source, topics)
+                    check_same(self.target, there, is_target=True)
                     check_at = now + CHECK_SECONDS
                 lag = self._measure(copier.positions, count)
-                if self._plan.carries_groups and now >= groups_at:
+                if self.plan.carries_groups and now >= groups_at:
                     self._groups.carry(copier.positions)
                     groups_at = now + GROUPS_SECONDS
                 if not count and not lag and self._is_done():
@@ -171,10 +164,10 @@ class Mirror:
 
     def _is_done(self) -> bool:
         silent = time.monotonic() - self._changed
-        return self._plan.until_caught_up or (self._plan.cut_over and silent >= self._plan.silent_seconds)
+        return self.plan.until_caught_up or (self.plan.cut_over and silent >= self.plan.silent_seconds)
 
     def _outcome(self, positions: dict[Partition, Position]) -> Outcome:
-        groups = self._groups.last(positions, self._ends) if self._plan.carries_groups else []
+        groups = self._groups.last(positions, self._ends) if self.plan.carries_groups else []
         equal = all(not position.distance for position in positions.values())
         return Outcome(self._copied, len(positions), equal, groups)
 
@@ -191,12 +184,12 @@ class Mirror:
         took = max(now - began, 0.001)
         smaller = (lag_before - lag) / took
         to_go = 0.0 if not lag else lag / smaller if smaller > 0 else None
-        self._show(State(self._copied, (self._copied - copied) / took, lag, to_go))
+        self.show(State(self._copied, (self._copied - copied) / took, lag, to_go))
         return lag
 
     def _look(self, positions: dict[Partition, Position]) -> int:
         """The lag: offsets of the source that are not copied yet."""
-        self._ends = self._source.end_offsets(positions, committed=True)
+        self._ends = self.source.end_offsets(positions, committed=True)
         lag = sum(max(0, end - positions[where].source) for where, end in self._ends.items())
         self._seen.append((time.monotonic(), self._copied, lag))
         return lag
@@ -204,9 +197,9 @@ class Mirror:
     def _note(self, problem: str) -> None:
         """Tell that a side is away, and that it is back; the same not each time."""
         if problem and problem != self._problem:
-            self._tell(f"warning: {problem}; waiting for it")
+            self.tell(f"warning: {problem}; waiting for it")
         elif self._problem and not problem:
-            self._tell("goes on")
+            self.tell("goes on")
         self._problem = problem
 
 

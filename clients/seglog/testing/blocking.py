@@ -9,7 +9,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from seglog.client import Client
@@ -139,7 +138,11 @@ class BlockingBroker:
         with self._lock:
             self._check_open()
             if not self.is_running:
-                self._write_accounts()
+                if self._security.accounts is not None:
+                    try:
+                        self._security.accounts.write(self._run.fs, self.directory)
+                    except SeglogError as error:
+                        raise reworded(error) from None
                 self._listen, self._kafka = self._run.start(self._flags, self.directory, *self._listeners())
 
     def stop(self) -> None:
@@ -194,25 +197,17 @@ class BlockingBroker:
     def _listeners(self) -> tuple[str, str]:
         return self._security.listener(self._listen), self._security.listener(self._kafka)
 
-    def _write_accounts(self) -> None:
-        if self._security.accounts is None:
-            return
-        try:
-            self._security.accounts.write(self._run.fs, self.directory)
-        except SeglogError as error:
-            raise reworded(error) from None
-
     def _end(self, end: Callable[[], None]) -> None:
-        uninterrupted(partial(self._end_now, end))
+        def end_now() -> None:
+            with self._lock:
+                try:
+                    while self._clients:
+                        self._clients.pop().abort()  # what waits for an ack would have it wait, too
+                finally:
+                    if self._owner == os.getpid():
+                        end()
 
-    def _end_now(self, end: Callable[[], None]) -> None:
-        with self._lock:
-            try:
-                while self._clients:
-                    self._clients.pop().abort()  # what waits for an ack would have it wait, too
-            finally:
-                if self._owner == os.getpid():
-                    end()
+        uninterrupted(end_now)
 
     def _check_owner(self) -> None:
         if self._owner != os.getpid():

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from seglog.testing import Broker
     from seglog.testing.watched import Watched
 
-BrokerT = TypeVar("BrokerT", bound="Broker")
 
 OF_SESSION: Final = "seglog_broker"
 OF_TEST: Final = "seglog_own_broker"
@@ -39,17 +38,13 @@ _NUMBERS: Final = pytest.StashKey["count[int]"]()
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """See pytest."""
-    _leave_asserts(pluginmanager)
-    parser.addini("seglog_memory", "seglog: whether the broker of the fixtures keeps its data in memory", "bool", False)
-    parser.addini("seglog_config", "seglog: the broker's configuration, KEY=VALUE in each line", "linelist", [])
-
-
-def _leave_asserts(pluginmanager: pytest.PytestPluginManager) -> None:
     # pytest compiles all modules of a distribution with a plugin anew, so that their asserts explain themselves. Ours
     # need it not, and took three times as long to import, in the first run or, where no bytecode is written, in all.
     marked = getattr(getattr(pluginmanager, "rewrite_hook", None), "_must_rewrite", None)
     if isinstance(marked, set):
         marked -= OUR_PACKAGES
+    parser.addini("seglog_memory", "seglog: whether the broker of the fixtures keeps its data in memory", "bool", False)
+    parser.addini("seglog_config", "seglog: the broker's configuration, KEY=VALUE in each line", "linelist", [])
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -134,7 +129,7 @@ def seglog_broker(seglog_broker_config: Mapping[str, Any], pytestconfig: pytest.
     seglog_broker_config = _hidden(seglog_broker_config)
     from seglog.testing.watched import SessionBroker  # noqa: PLC0415
 
-    with _running(OF_SESSION, SessionBroker, SessionBroker.close_for_good, seglog_broker_config) as watched:
+    with _running(OF_SESSION, SessionBroker, seglog_broker_config) as watched:
         brokers = pytestconfig.stash.setdefault(_WATCHED, {})
         brokers[OF_SESSION] = watched
         try:
@@ -155,7 +150,7 @@ def seglog_own_broker(request: pytest.FixtureRequest, seglog_broker_config: Mapp
 
     places = ("directory", "listen", "kafka")  # those of the session's broker
     config = {name: value for name, value in seglog_broker_config.items() if name not in places}
-    with _running(OF_TEST, Broker, Broker.close, config) as watched:
+    with _running(OF_TEST, Broker, config) as watched:
         request.node.stash.setdefault(_WATCHED, {})[OF_TEST] = watched
         yield watched.broker
 
@@ -197,9 +192,8 @@ def _hidden(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _running(
-    fixture: str, make: "Callable[..., BrokerT]", close: "Callable[[BrokerT], None]", arguments: Mapping[str, Any]
-) -> "Iterator[Watched]":
+def _running(fixture: str, make: "Callable[..., Broker]", arguments: Mapping[str, Any]) -> "Iterator[Watched]":
+    from seglog.testing import Broker  # noqa: PLC0415
     from seglog.testing.watched import Watched  # noqa: PLC0415
     from seglog_protocol.errors import SeglogError  # noqa: PLC0415
 
@@ -211,7 +205,7 @@ def _running(
     try:
         yield Watched(fixture, broker)
     finally:
-        close(broker)
+        Broker.close(broker)  # for good, also that of the session
 
 
 def _broker_of(request: pytest.FixtureRequest) -> "Broker":
@@ -272,7 +266,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     shared = item.config.stash.get(_WATCHED, {}).get(OF_SESSION)
     if shared is not None:
         try:
-            shared.begin(is_used=_uses_shared(item))
+            fixtures = _fixtures_of(item) & FIXTURES  # which have not asked for it yet
+            shared.begin(is_used=OF_SESSION in fixtures or (OF_TEST not in fixtures and bool(fixtures)))
         except Exception as error:  # noqa: BLE001 - whatever it is, it has one cause
             _fail(f"{OF_SESSION}, which an earlier test has ended, does not start again: {error}")
 
@@ -299,12 +294,6 @@ def _used_by(item: pytest.Item) -> "list[Watched]":
     own = item.stash.get(_WATCHED, {})
     shared = item.config.stash.get(_WATCHED, {}) if OF_SESSION in _fixtures_of(item) else {}
     return [*shared.values(), *own.values()]
-
-
-def _uses_shared(item: pytest.Item) -> bool:
-    """Whether its fixtures are to have the broker of the session, of which they have not asked for it yet."""
-    fixtures = _fixtures_of(item) & FIXTURES
-    return OF_SESSION in fixtures or (OF_TEST not in fixtures and bool(fixtures))
 
 
 def _fixtures_of(item: pytest.Item) -> frozenset[str]:

@@ -84,7 +84,14 @@ def wait_for(
         found = [record for record in records if where is None or where(record)]
         if len(found) >= count and exists:
             return found
-    raise NotArrivedError(_missing(topic, count, timeout, records, found, where, exists=exists))
+    wanted = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} waited for"
+    if not exists:
+        raise NotArrivedError(f"there is no topic {topic!r} after {timeout:g} s; {wanted}")
+    of_these = "" if where is None else f", {len(found)} of those that were waited for"
+    text = f"{topic} has {counted(len(records), 'record')} after {timeout:g} s{of_these}; {wanted}"
+    if records:
+        text += ". The last:\n" + "\n".join(map(describe_record, records[-SHOWN_MAX:]))
+    raise NotArrivedError(text)
 
 
 def wait_for_group(
@@ -131,26 +138,6 @@ def _looks(timeout: float, check_open: Callable[[], None]) -> Iterator[None]:
             return
         time.sleep(min(pause, left))
         pause = min(2 * pause, POLL_SECONDS_MAX)
-
-
-def _missing(
-    topic: str,
-    count: int,
-    timeout: float,
-    records: list[Record],
-    found: list[Record],
-    where: Callable[[Record], bool] | None,
-    *,
-    exists: bool,
-) -> str:
-    wanted = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} waited for"
-    if not exists:
-        return f"there is no topic {topic!r} after {timeout:g} s; {wanted}"
-    of_these = "" if where is None else f", {len(found)} of those that were waited for"
-    text = f"{topic} has {counted(len(records), 'record')} after {timeout:g} s{of_these}; {wanted}"
-    if records:
-        text += ". The last:\n" + "\n".join(describe_record(record) for record in records[-SHOWN_MAX:])
-    return text
 
 
 def describe_record(record: Record) -> str:

@@ -29,10 +29,6 @@ class SessionBroker(Broker):
         """Stop it: it starts again after the test."""
         self.stop()
 
-    def close_for_good(self) -> None:
-        """``close`` of any other broker, when all tests are done."""
-        super().close()
-
     def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
         """Raise NotPossibleError."""
         del seconds, wall_only

@@ -41,11 +41,6 @@ class ReplayTask:
             return write_rows(client, self.options, self.source.batches(r, self.columns), writing, pace)
 
 
-def columns_of(preserve: Sequence[str]) -> tuple[str, ...]:
-    """The columns to read and write; the sink fills in those that are left out."""
-    return ("value", "headers", *(name for name in ("key", "timestamp", "partition") if name in preserve))
-
-
 def run(options: Options) -> int:
     """Run the job."""
     if options.topic == options.to_topic:
@@ -88,7 +83,9 @@ def _replay(
     if not ranges:
         return []
     offsets = sum(r.size for r in ranges)
-    task = ReplayTask(source, write, columns_of(options.preserve), options.rate, offsets)
+    # The columns to read and write; the sink fills in those that are left out.
+    columns = ("value", "headers", *(name for name in ("key", "timestamp", "partition") if name in options.preserve))
+    task = ReplayTask(source, write, columns, options.rate, offsets)
     partitions = count_of(len(ranges), "partition")
     progress.say(f"{count_of(offsets, 'offset')} of {source.topic} in {partitions} to {options.to_topic}")
     before = _end(client, options.to_topic)

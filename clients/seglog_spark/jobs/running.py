@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -140,13 +141,9 @@ class Runner(ExitStack):
         self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], more: Callable[[], str] = str
     ) -> list[ResultT]:
         """The results of ``task`` for all items, in their order; each item is a Spark task."""
-
-        def run_some(some: Iterator[ItemT]) -> Iterator[ResultT]:
-            return map(task, some)
-
         with self.watched(more):
             spread = self.spark.sparkContext.parallelize(list(items), len(items))
-            found: list[ResultT] = spread.mapPartitions(run_some).collect()
+            found: list[ResultT] = spread.mapPartitions(partial(map, task)).collect()
         return found
 
 

@@ -44,11 +44,6 @@ class Field(NamedTuple):
         """Whether it is a tagged struct that Kafka has no null for: it is None when it is not there."""
         return self.is_struct and not self.is_array and self.tag is not None and not self.nullable
 
-    @property
-    def may_be_none(self) -> bool:
-        """Whether None is a value of the field, in any version."""
-        return bool(self.nullable) or self.is_optional_struct
-
 
 class StructDefinition(NamedTuple):
     """A struct: a message, or what stands in one."""
@@ -152,7 +147,7 @@ def _parse_fields(
         if name != "struct":
             given = dict(option.split(":", 1) for option in options)
             yield Field(
-                _snake_case(name),
+                re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower(),
                 type_,
                 _versions(versions),
                 _versions(given.get("nullable", "none")),
@@ -162,10 +157,6 @@ def _parse_fields(
                 given.get("default", ""),
                 struct_name in struct_names,
             )
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def _versions(text: str) -> range:

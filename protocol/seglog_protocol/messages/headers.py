@@ -402,21 +402,14 @@ def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT
         raise errors.RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from error
 
 
-RequestT = TypeVar("RequestT", bound=msgspec.Struct)
-
 _KEPT = frozenset({bool, int, float, bytes, type(None)})
 
 
-def plain_request(request: RequestT) -> RequestT:
+def plain_request(value: Any) -> Any:
     """The same request of plain values: a subclass of ``str`` becomes ``str``, an integer of numpy ``int``.
 
     Raises InvalidRequestError, naming the field, for a value that no plain one stands for.
     """
-    made: RequestT = _plain_struct(request)
-    return made
-
-
-def _plain_struct(value: Any) -> Any:
     fields = type(value).__struct_fields__
     return type(value)(**{field: _plain(getattr(value, field), field) for field in fields})
 
@@ -427,7 +420,7 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, str):
         return _text(value, name)
     if isinstance(value, msgspec.Struct):
-        return _plain_struct(value)
+        return plain_request(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             problem = f"field {shown(name)} must be a map with text keys, not {shown(value)}"

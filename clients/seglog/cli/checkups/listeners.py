@@ -60,19 +60,16 @@ def listener_checks(
             continue
         yield ok("ports", f"{name} ({listener.protocol}) is reached at {seen}")
         if listener.name == HTTP:
-            yield _pages(listener, seen, security)
+            try:
+                context = way_of(listener.protocol, security).tls
+            except (OSError, ValueError) as error:
+                yield unknown("http", f"http at {seen} was not asked: {error}", "give --ca as Prometheus has it")
+            else:
+                yield http_check(listener.protocol, seen, context, SECONDS)
         elif listener.name:
             yield _advertised(listener, seen, hello.cluster_id, security)
     if len(listeners) > LISTENERS_MAX:
         yield unknown("ports", f"{len(listeners) - LISTENERS_MAX} more listeners were not tried")
-
-
-def _pages(listener: "DescribedListener", seen: Address, security: Mapping[str, Any]) -> Check:
-    try:
-        context = way_of(listener.protocol, security).tls
-    except (OSError, ValueError) as error:
-        return unknown("http", f"http at {seen} was not asked: {error}", "give --ca as Prometheus has it")
-    return http_check(listener.protocol, seen, context, SECONDS)
 
 
 def _seen(bound: Address, here: Address) -> Address | None:
