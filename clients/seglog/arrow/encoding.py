@@ -90,22 +90,20 @@ class ArrowEncoder:
         first = 0
         while first < len(records):
             last = _end_within(total, first, PIECE_BYTES)
-            yield from self._encode_piece(records.part(first, last))
+            piece = records.part(first, last)
             first = last
-
-    def _encode_piece(self, records: NewRecords) -> Iterator[EncodedBatch]:
-        partition = self._place(records)
-        if (partition[1:] < partition[:-1]).any():
-            order = np.argsort(partition, kind="stable")
-            records, partition = records.take(order), partition[order]
-        bounds = self._bounds(records, partition)
-        begin = 0
-        while begin < len(bounds) - 1:
-            end = max(begin + 1, bisect_right(bounds, bounds[begin] + BLOCK_ROWS) - 1)
-            first, last = bounds[begin], bounds[end]
-            block = [bound - first for bound in bounds[begin : end + 1]]
-            yield from self._build(records.part(first, last), block, partition[first:last])
-            begin = end
+            partition = self._place(piece)
+            if (partition[1:] < partition[:-1]).any():
+                order = np.argsort(partition, kind="stable")
+                piece, partition = piece.take(order), partition[order]
+            bounds = self._bounds(piece, partition)
+            begin = 0
+            while begin < len(bounds) - 1:
+                end = max(begin + 1, bisect_right(bounds, bounds[begin] + BLOCK_ROWS) - 1)
+                rows = slice(bounds[begin], bounds[end])
+                block = [bound - rows.start for bound in bounds[begin : end + 1]]
+                yield from self._build(piece.part(rows.start, rows.stop), block, partition[rows])
+                begin = end
 
     def _place(self, records: NewRecords) -> Int64s:
         """The partition of each record."""

@@ -324,21 +324,17 @@ class Producer(ProducerFacts):
                 with self._loop.until(math.inf if event is None else event):
                     await self._work_to_do.wait()
         finally:
-            if not self._is_closed:
-                self._cut_off()
-
-    def _cut_off(self) -> None:
-        """Fail what waits: the task ends before the producer is closed, because its loop ends, or by a bug."""
-        self._is_ending = True
-        if count := self._core.unacknowledged:
-            _log.warning(
-                "not acknowledged: %s to %s, because the loop of its producer has ended",
-                count_of(count, "record"),
-                self.topic,
-            )
-        with suppress(RuntimeError):  # of asyncio: a loop that is closed wakes no task
-            self._core.forget(ClientClosedError("the loop ended before this record was acknowledged"))
-            self._wake_sender()
+            if not self._is_closed:  # it ends before, because its loop ends, or by a bug
+                self._is_ending = True
+                if count := self._core.unacknowledged:
+                    _log.warning(
+                        "not acknowledged: %s to %s, because the loop of its producer has ended",
+                        count_of(count, "record"),
+                        self.topic,
+                    )
+                with suppress(RuntimeError):  # of asyncio: a loop that is closed wakes no task
+                    self._core.forget(ClientClosedError("the loop ended before this record was acknowledged"))
+                    self._wake_sender()
 
     async def _pump(self, link: Link) -> None:
         """Send all ready batches; other tasks may run between two of them, of which each takes time to compress."""

@@ -164,13 +164,6 @@ class PartitionQueue:
         """The batch with the earliest deadline among those not in flight."""
         return self.waiting[0] if self.waiting else self.open
 
-    def put_back(self, batch: ProducerBatch) -> None:
-        """Insert a batch at its position in the order, near the front: only batches sent before it are older."""
-        not_older = (n for n, other in enumerate(self.waiting) if other.order >= batch.order)
-        number = next(not_older, len(self.waiting))
-        if number == len(self.waiting) or self.waiting[number] is not batch:
-            self.waiting.insert(number, batch)
-
     def drop_oldest(self) -> None:
         """Remove ``oldest``."""
         if self.waiting:
@@ -354,7 +347,10 @@ class Accumulator:
         if queue.producer is None:
             return
         if batch.sequence != NO_SEQUENCE and queue.expected not in (None, batch.sequence):
-            self._next_epoch(queue, batch)
+            queue.producer = ProducerEpoch(queue.producer.producer_id, queue.producer.epoch + 1)
+            queue.sequence, queue.is_known = 0, False
+            for later in (batch, *queue.waiting):
+                later.sequence = NO_SEQUENCE
         queue.expected = None
         if batch.sequence == NO_SEQUENCE:
             builder = batch.builder
@@ -367,14 +363,6 @@ class Accumulator:
                 builder.base_sequence = first
             elif batch.data is not None:
                 batch.data = _numbered(batch.data, queue.producer, first, transactional=self.transactional)
-
-    @staticmethod
-    def _next_epoch(queue: PartitionQueue, batch: ProducerBatch) -> None:
-        assert queue.producer is not None
-        queue.producer = ProducerEpoch(queue.producer.producer_id, queue.producer.epoch + 1)
-        queue.sequence, queue.is_known = 0, False
-        for later in (batch, *queue.waiting):
-            later.sequence = NO_SEQUENCE
 
     def build(self, batch: ProducerBatch) -> None:
         """Encode and compress the batch, once. Needs no lock, because it changes only this batch, which is in flight.
@@ -424,22 +412,18 @@ class Accumulator:
             self._split(batch)
         elif error.retriable and now < batch.deadline:
             batch.refusal = error
-            self._warn_of_refusal(batch, error, now)
+            if batch.attempts >= _WARN_AFTER_ATTEMPTS and now >= self._warn_at:
+                self._warn_at = now + _WARN_EVERY_SECONDS
+                _log.warning(
+                    "records for %s-%d are refused and sent again, for up to %.0f s more: %s",
+                    self.topic,
+                    batch.partition,
+                    batch.deadline - now,
+                    error.message,
+                )
             self._hold(batch, now + backoff_seconds(batch.attempts))
         else:
             self.resolve(batch, error=error)
-
-    def _warn_of_refusal(self, batch: ProducerBatch, error: SeglogError, now: float) -> None:
-        """Log why records wait, after some attempts and at most once per _WARN_EVERY_SECONDS."""
-        if batch.attempts >= _WARN_AFTER_ATTEMPTS and now >= self._warn_at:
-            self._warn_at = now + _WARN_EVERY_SECONDS
-            _log.warning(
-                "records for %s-%d are refused and sent again, for up to %.0f s more: %s",
-                self.topic,
-                batch.partition,
-                batch.deadline - now,
-                error.message,
-            )
 
     def _resolve_sequence(self, batch: ProducerBatch, error: OutOfOrderSequenceError, now: float) -> None:
         """Resolve or retry a batch after the broker expected another sequence.
@@ -487,7 +471,11 @@ class Accumulator:
         batch.attempts += 1
         if batch is queue.open:
             queue.open = None
-        queue.put_back(batch)
+        # Near the front: only batches sent before it are older.
+        not_older = (n for n, other in enumerate(queue.waiting) if other.order >= batch.order)
+        number = next(not_older, len(queue.waiting))
+        if number == len(queue.waiting) or queue.waiting[number] is not batch:
+            queue.waiting.insert(number, batch)
         queue.is_held = True
         queue.retry_at = max(queue.retry_at, retry_at)
 

@@ -237,14 +237,6 @@ class Fetcher:
                 raise RemoteProtocolError("the broker's reply to a fetch has another partition than the request")
             if asked.get(state.partition) == state.generation:
                 self._take_result(state, result, data, now, is_first=index == 0)
-        self._tell_wait(reply, now)
-        count = (reply.partition_counts or {}).get(self.topic)
-        if request.partition_counts is not None and count is not None and self.partition_count is not None:
-            self.added = [number for number in range(count) if number not in self.states]
-            if not self.added:
-                self.partition_count = count
-
-    def _tell_wait(self, reply: FetchReply, now: float) -> None:
         waiting = [state.failing_since for state in self.states.values() if state.attempts]
         errors = (result.error for result in reply.partitions if self.states[result.partition].attempts)
         error = next((error for error in errors if error is not None), None)
@@ -252,6 +244,11 @@ class Fetcher:
             self._waiting.ended(now)
         elif error is not None:
             self._waiting.failed(error, min(waiting), now, len(waiting) - 1)
+        count = (reply.partition_counts or {}).get(self.topic)
+        if request.partition_counts is not None and count is not None and self.partition_count is not None:
+            self.added = [number for number in range(count) if number not in self.states]
+            if not self.added:
+                self.partition_count = count
 
     def _take_result(
         self, state: PartitionPosition, result: FetchResult, data: memoryview, now: float, *, is_first: bool

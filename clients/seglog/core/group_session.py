@@ -300,10 +300,6 @@ class GroupSession:
         else:
             (state,) = yield from self._from_start([error.partition])
             target = state.position
-        self._tell_restart(error, at, target)
-        return target
-
-    def _tell_restart(self, error: errors.OffsetOutOfRangeError, at: int, target: int) -> None:
         where = f"{self._topic}-{error.partition}"
         if at < error.earliest:
             lost = f"{count_of(error.earliest - at, 'offset')} of {where} ({at} to {error.earliest - 1})"
@@ -311,6 +307,7 @@ class GroupSession:
         else:
             why = f"{where} ends at {error.latest}, before offset {at}, which the group would have read next"
         _log.warning("%s: %s; it goes on at %d", self._options.group, why, target)
+        return target
 
     # --- Commits ------------------------------------------------------------------------------------------------------
 

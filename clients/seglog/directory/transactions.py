@@ -47,24 +47,21 @@ class _Scan:
     aborted: list[Aborted] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Transactions:
     """The transactions of the partition in ``directory``; ``open_segment`` opens the segment with a base offset.
 
     ``state`` reads the content of seglog's state file.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        open_segment: Callable[[int, Segments], SegmentFile],
-        state: Callable[[], Mapping[str, Any]],
-    ) -> None:
-        self._directory = directory
-        self._state = state
-        self._open_segment = open_segment
-        self._opened: dict[int, dict[int, int]] = {}  # by base offset: what was open where that segment begins
-        self._aborted: dict[int, list[Aborted]] = {}  # by base offset of a closed segment
-        self._tail: _Scan | None = None  # of the last segment, which goes on when the log has grown
+    _directory: Path
+    _open_segment: Callable[[int, Segments], SegmentFile]
+    _state: Callable[[], Mapping[str, Any]]
+    _opened: dict[int, dict[int, int]] = field(
+        default_factory=dict
+    )  # by base offset: what was open where that segment begins
+    _aborted: dict[int, list[Aborted]] = field(default_factory=dict)  # by base offset of a closed segment
+    _tail: _Scan | None = None  # of the last segment, which goes on when the log has grown
 
     def first_open(self, segments: Segments, latest: int) -> int | None:
         """Where the first transaction begins that is open at the log end ``latest``; None without one."""

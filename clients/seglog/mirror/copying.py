@@ -1,7 +1,7 @@
 """Records copied in rounds: read, sent, acknowledged, found where they were to be, and the position committed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,44 +50,38 @@ class _Sent:
     straight_from: int
 
 
+@dataclass
 class Copier:
     """Copies partitions from ``positions`` on; every round ends with all of it durable, or raises.
 
     ``is_asked_to_end`` is looked at while a side is away, which is waited for otherwise.
     """
 
-    def __init__(
-        self,
-        source: Cluster,
-        target: Cluster,
-        claim: Claim,
-        positions: Mapping[Partition, Position],
-        *,
-        compression: str,
-        batch_bytes: int,
-        is_asked_to_end: Callable[[], bool],
-    ) -> None:
-        self.positions = dict(positions)
-        self.copied = 0
-        self._source = source
-        self._target = target
-        self._claim = claim
-        self._is_asked_to_end = is_asked_to_end
-        self._failure: tuple[Any, Partition] | None = None  # the first, and of which partition
-        self._sent = {where: _Sent(p.source, p.target, p.straight_from) for where, p in positions.items()}
-        self._consumer = source.consumer(f"seglog-mirror-to-{target.cluster_id}", **{"enable.partition.eof": True})
-        size = max(_MIN_BATCH_BYTES, min(_BATCH_BYTES, batch_bytes - _OVERHEAD_BYTES))
-        self._producer = target.producer(
-            **{"linger.ms": 5, "compression.type": compression, "batch.size": size, "on_delivery": self._on_failure}
-        )
-        self._consumer.assign([TopicPartition(*where, what.source) for where, what in positions.items()])
+    source: Cluster
+    target: Cluster
+    claim: Claim
+    positions: dict[Partition, Position]
+    compression: str
+    batch_bytes: int
+    is_asked_to_end: Callable[[], bool]
+    copied: int = 0
+    _failure: tuple[Any, Partition] | None = None  # the first, and of which partition
+
+    def __post_init__(self) -> None:
+        self._sent = {where: _Sent(p.source, p.target, p.straight_from) for where, p in self.positions.items()}
+        group = f"seglog-mirror-to-{self.target.cluster_id}"
+        self._consumer = self.source.consumer(group, **{"enable.partition.eof": True})
+        size = max(_MIN_BATCH_BYTES, min(_BATCH_BYTES, self.batch_bytes - _OVERHEAD_BYTES))
+        settings: dict[str, Any] = {"linger.ms": 5, "compression.type": self.compression, "batch.size": size}
+        self._producer = self.target.producer(**settings, on_delivery=self._on_failure)
+        self._consumer.assign([TopicPartition(*where, what.source) for where, what in self.positions.items()])
 
     def round(self) -> int:
         """Copy for about a second, or until nothing is there; how many records.
 
         Raises ClaimLostError and BeginAgainError, after which positions are read anew, and SeglogError.
         """
-        self._claim.check()
+        self.claim.check()
         deadline = time.monotonic() + ROUND_SECONDS
         count = 0
         while time.monotonic() < deadline:
@@ -96,7 +90,7 @@ class Copier:
             self._producer.poll(0)
             if self._failure is not None or not messages:
                 break
-        self._source.raise_refused()
+        self.source.raise_refused()
         self._finish(count)
         return count
 
@@ -154,7 +148,7 @@ class Copier:
         elif code in _OUT_OF_RANGE:
             raise BeginAgainError
         elif code not in AWAY and code not in _PASSING:
-            raise translated(message.error(), self._source.name, self._source.trouble)
+            raise translated(message.error(), self.source.name, self.source.trouble)
 
     def _on_failure(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
@@ -173,12 +167,12 @@ class Copier:
         if not changed:
             return
         if count:
-            ends = self._target.end_offsets(changed)
+            ends = self.target.end_offsets(changed)
             for where, position in changed.items():
                 if ends[where] != position.target:
                     raise BeginAgainError
-        self._claim.check()
-        self._claim.write(changed)
+        self.claim.check()
+        self.claim.write(changed)
         self.positions |= changed
         self.copied += count
         offsets = [TopicPartition(*where, what.source) for where, what in changed.items()]
@@ -186,10 +180,10 @@ class Copier:
 
     def _watch(self) -> None:
         """While the target keeps us waiting."""
-        self._claim.check()
-        self._target.raise_refused()
+        self.claim.check()
+        self.target.raise_refused()
         self._raise_failure()
-        if self._is_asked_to_end() and self._target.trouble:
+        if self.is_asked_to_end() and self.target.trouble:
             raise ClaimLostError
 
     def _raise_failure(self) -> None:
@@ -199,6 +193,6 @@ class Copier:
         code = error.code()
         if code in _BEGUN_AGAIN or code in AWAY or code == KafkaError._PURGE_QUEUE:  # noqa: SLF001
             raise BeginAgainError
-        failure = translated(error, self._target.name)
+        failure = translated(error, self.target.name)
         begin = f"from offset {self.positions[where].source:,} of the source on"
         raise type(failure)(f"{where}, {begin}, a record is refused: {failure.message}")

@@ -1,6 +1,7 @@
 """Committed offsets of groups carried over: each stands before the same record in the target as in the source."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seglog.mirror.claim import GROUP
@@ -18,17 +19,17 @@ class CarriedGroup(NamedTuple):
     problem: str = ""
 
 
+@dataclass
 class GroupOffsets:
     """Carries the committed offsets of groups, those in ``only`` or all, where they have moved."""
 
-    def __init__(self, source: Cluster, target: Cluster, only: Iterable[str], tell: Callable[[str], None]) -> None:
-        self._source = source
-        self._target = target
-        self._only = frozenset(only)
-        self._tell = tell
-        self._carried: dict[str, dict[Partition, Committed]] = {}
-        self._written: dict[str, dict[Partition, int]] = {}
-        self._told: dict[str, str] = {}
+    source: Cluster
+    target: Cluster
+    only: Collection[str]
+    tell: Callable[[str], None]
+    _carried: dict[str, dict[Partition, Committed]] = field(default_factory=dict)
+    _written: dict[str, dict[Partition, int]] = field(default_factory=dict)
+    _told: dict[str, str] = field(default_factory=dict)
 
     def carry(self, positions: Mapping[Partition, Position]) -> None:
         """Carry what has changed. A group with members in the target, or further there, is left as it is."""
@@ -38,7 +39,7 @@ class GroupOffsets:
                 continue
             is_complete = all(at.offset <= positions[where].source for where, at in offsets.items())
             if (problem := self._carry(group, offsets, positions)) and self._told.get(group) != problem:
-                self._tell(f"warning: offsets of group {group} are not carried over: {problem}")
+                self.tell(f"warning: offsets of group {group} are not carried over: {problem}")
             self._told[group] = problem
             if is_complete and not problem:
                 self._carried[group] = offsets
@@ -51,21 +52,21 @@ class GroupOffsets:
             if offsets := self._offsets_of(group, positions):
                 problem = self._carry(group, offsets, positions)
                 lag = sum(max(0, ends[where] - at.offset) for where, at in offsets.items())
-                found.append(CarriedGroup(group, lag, len(self._source.members_of(group)), problem))
+                found.append(CarriedGroup(group, lag, len(self.source.members_of(group)), problem))
         return found
 
     def _groups(self) -> list[str]:
-        known = self._source.groups()
-        return [name for name in known if (name in self._only if self._only else not name.startswith(GROUP))]
+        known = self.source.groups()
+        return [name for name in known if (name in self.only if self.only else not name.startswith(GROUP))]
 
     def _offsets_of(self, group: str, positions: Mapping[Partition, Position]) -> dict[Partition, Committed]:
-        return {where: at for where, at in self._source.committed(group).items() if where in positions}
+        return {where: at for where, at in self.source.committed(group).items() if where in positions}
 
     def _carry(
         self, group: str, offsets: Mapping[Partition, Committed], positions: Mapping[Partition, Position]
     ) -> str:
         """Set the offsets in the target; "", else why they could not be set."""
-        there = self._target.committed(group)
+        there = self.target.committed(group)
         written = self._written.setdefault(group, {})
         new = {}
         for where, at in offsets.items():
@@ -76,7 +77,7 @@ class GroupOffsets:
             new[where] = Committed(offset, at.metadata)
         if not new:
             return ""
-        if not (problem := self._target.commit(group, new)):
+        if not (problem := self.target.commit(group, new)):
             written |= {where: what.offset for where, what in new.items()}
         return problem
 
@@ -91,11 +92,11 @@ class GroupOffsets:
         if offset >= position.straight_from:
             return offset - position.distance
         straight = position.straight_from - position.distance
-        records = read(self._source, partition, offset, position.straight_from)
+        records = read(self.source, partition, offset, position.straight_from)
         if (first := next(records, None)) is None:
             return straight
         found = straight - 1 - sum(1 for _ in records)
-        there = next(read(self._target, partition, found, found + 1), None)
+        there = next(read(self.target, partition, found, found + 1), None)
         if there is not None and there.content == first.content:
             return found
         return max(0, straight - (position.straight_from - offset))

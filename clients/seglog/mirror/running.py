@@ -135,10 +135,10 @@ class Mirror:
             self.source,
             self.target,
             claim,
-            positions,
-            compression=self.plan.compression,
-            batch_bytes=batch_bytes,
-            is_asked_to_end=self.is_asked_to_end,
+            dict(positions),
+            self.plan.compression,
+            batch_bytes,
+            self.is_asked_to_end,
         )
         begun, groups_at, check_at = self._copied, 0.0, 0.0
         try:

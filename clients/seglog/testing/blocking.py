@@ -9,6 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from seglog.client import Client
@@ -16,17 +17,17 @@ from seglog.core.delivery import Receipt
 from seglog.core.records import Record
 from seglog.core.security import SCRAM_MECHANISMS, Mechanism, Secret
 from seglog.groups import GroupDescription
-from seglog.testing import reading
 from seglog.testing.accounts import ITERATIONS, Password, check_is_not_own, checked, hide
 from seglog.testing.configuration import config_of, flags_of, reworded
 from seglog.testing.daemon import Daemon
-from seglog.testing.errors import BrokerStoppedError, NotPossibleError
+from seglog.testing.errors import BrokerStoppedError, NotArrivedError, NotPossibleError
 from seglog.testing.in_thread import InThread, connect_exempt
 from seglog.testing.interrupts import uninterrupted
-from seglog.testing.reading import WAIT_SECONDS
+from seglog.testing.reading import AWAY, SHOWN_MAX, STABLE, WAIT_SECONDS, TopicReader, describe_record, looks
 from seglog.testing.security import security_of
 from seglog_broker.testing.in_process import NOT_RUNNING
-from seglog_protocol.errors import SeglogError
+from seglog_broker.texts import counted
+from seglog_protocol.errors import SeglogError, UnknownGroupError, UnknownTopicError
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class BlockingBroker:
 
     def records(self, topic: str) -> list[Record]:
         """All records that ``topic`` holds now, without those of aborted transactions. Raises UnknownTopicError."""
-        return reading.TopicReader(self.client, topic).read()
+        return TopicReader(self.client, topic).read()
 
     def wait_for(
         self,
@@ -285,10 +286,33 @@ class BlockingBroker:
     ) -> list[Record]:
         """The records of ``topic``, as soon as there are ``count`` of them for which ``where`` holds.
 
-        The topic need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
+        The topic need not exist yet. It goes on over stops and starts of the broker. Raises NotArrivedError, an
+        AssertionError, after ``timeout`` seconds.
         """
-        __tracebackhide__ = True
-        return reading.wait_for(lambda: self.client, topic, count, timeout, where, self._check_open)
+        __tracebackhide__ = True  # pytest shows the line of the test and the sentence
+        reader: TopicReader | None = None
+        records: list[Record] = []
+        found: list[Record] = []
+        exists = False
+        for _ in looks(timeout, self._check_open):
+            with suppress(*AWAY, UnknownTopicError):  # its first record may make the topic
+                present = self.client
+                if reader is None or reader.client is not present:  # a broker that came back may have lost records
+                    reader = TopicReader(present, topic)
+                reader.read()
+                exists = True
+            records = [] if reader is None else reader.records
+            found = [record for record in records if where is None or where(record)]
+            if len(found) >= count and exists:
+                return found
+        wanted = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} waited for"
+        if not exists:
+            raise NotArrivedError(f"there is no topic {topic!r} after {timeout:g} s; {wanted}")
+        of_these = "" if where is None else f", {len(found)} of those that were waited for"
+        text = f"{topic} has {counted(len(records), 'record')} after {timeout:g} s{of_these}; {wanted}"
+        if records:
+            text += ". The last:\n" + "\n".join(map(describe_record, records[-SHOWN_MAX:]))
+        raise NotArrivedError(text)
 
     def wait_for_group(
         self, group: str, members: int = 1, timeout: float = WAIT_SECONDS, *, after: int = -1
@@ -298,7 +322,24 @@ class BlockingBroker:
         The group need not exist yet. Raises NotArrivedError, an AssertionError, after ``timeout`` seconds.
         """
         __tracebackhide__ = True
-        return reading.wait_for_group(lambda: self.client, group, members, timeout, after, self._check_open)
+        found: GroupDescription | None = None
+        for _ in looks(timeout, self._check_open):
+            found = None
+            with suppress(*AWAY, UnknownGroupError):  # it begins with its first member
+                found = self.client.describe_group(group)
+            is_shared = found is not None and found.group.state == STABLE and found.group.generation > after
+            if found is not None and is_shared and len(found.members) == members:
+                return found
+        wanted = "1 member that shares" if members == 1 else f"{members} members that share"
+        wanted += " its partitions" if after < 0 else f" its partitions, after generation {after},"
+        wanted += " was waited for" if members == 1 else " were waited for"
+        if found is None:
+            raise NotArrivedError(f"there is no group {group!r} after {timeout:g} s; {wanted}")
+        state, generation = found.group.state, found.group.generation
+        raise NotArrivedError(
+            f"group {group!r} is {state} after {timeout:g} s, in generation {generation}, with "
+            f"{counted(len(found.members), 'member')}; {wanted}"
+        )
 
     # --- Accounts -----------------------------------------------------------------------------------------------------
 

@@ -2,20 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from seglog.client import Client
 from seglog.core.records import Record
-from seglog.groups import GroupDescription
-from seglog.testing.errors import BrokerStoppedError, NotArrivedError
-from seglog_broker.texts import counted
+from seglog.testing.errors import BrokerStoppedError
 from seglog_protocol.errors import (
     ClientClosedError,
     ConnectionLostError,
     NotReachableError,
-    UnknownGroupError,
-    UnknownTopicError,
 )
 
 WAIT_SECONDS: Final = 10.0
@@ -55,79 +50,7 @@ class TopicReader:
         return self.records
 
 
-def wait_for(
-    client: Callable[[], Client],
-    topic: str,
-    count: int,
-    timeout: float,
-    where: Callable[[Record], bool] | None,
-    check_open: Callable[[], None],
-) -> list[Record]:
-    """The records of ``topic`` for which ``where`` holds, as soon as they are ``count``.
-
-    It goes on over stops and starts of the broker; ``check_open`` raises BrokerStoppedError when that is closed. Raises
-    NotArrivedError after ``timeout`` seconds.
-    """
-    __tracebackhide__ = True  # pytest shows the line of the test and the sentence
-    reader: TopicReader | None = None
-    records: list[Record] = []
-    found: list[Record] = []
-    exists = False
-    for _ in _looks(timeout, check_open):
-        with suppress(*AWAY, UnknownTopicError):  # its first record may make the topic
-            present = client()
-            if reader is None or reader.client is not present:  # a broker that came back may have lost records
-                reader = TopicReader(present, topic)
-            reader.read()
-            exists = True
-        records = [] if reader is None else reader.records
-        found = [record for record in records if where is None or where(record)]
-        if len(found) >= count and exists:
-            return found
-    wanted = f"{counted(count, 'record')} {'was' if count == 1 else 'were'} waited for"
-    if not exists:
-        raise NotArrivedError(f"there is no topic {topic!r} after {timeout:g} s; {wanted}")
-    of_these = "" if where is None else f", {len(found)} of those that were waited for"
-    text = f"{topic} has {counted(len(records), 'record')} after {timeout:g} s{of_these}; {wanted}"
-    if records:
-        text += ". The last:\n" + "\n".join(map(describe_record, records[-SHOWN_MAX:]))
-    raise NotArrivedError(text)
-
-
-def wait_for_group(
-    client: Callable[[], Client],
-    group: str,
-    members: int,
-    timeout: float,
-    after: int,
-    check_open: Callable[[], None],
-) -> GroupDescription:
-    """The group, as soon as so many members share its partitions, in a generation ``after`` that one.
-
-    As ``wait_for``. Raises NotArrivedError after ``timeout`` seconds.
-    """
-    __tracebackhide__ = True
-    found: GroupDescription | None = None
-    for _ in _looks(timeout, check_open):
-        found = None
-        with suppress(*AWAY, UnknownGroupError):  # it begins with its first member
-            found = client().describe_group(group)
-        is_shared = found is not None and found.group.state == STABLE and found.group.generation > after
-        if found is not None and is_shared and len(found.members) == members:
-            return found
-    wanted = "1 member that shares" if members == 1 else f"{members} members that share"
-    wanted += " its partitions" if after < 0 else f" its partitions, after generation {after},"
-    wanted += " was waited for" if members == 1 else " were waited for"
-    if found is None:
-        raise NotArrivedError(f"there is no group {group!r} after {timeout:g} s; {wanted}")
-    state, generation = found.group.state, found.group.generation
-    raise NotArrivedError(
-        f"group {group!r} is {state} after {timeout:g} s, in generation {generation}, with "
-        f"{counted(len(found.members), 'member')}; {wanted}"
-    )
-
-
-def _looks(timeout: float, check_open: Callable[[], None]) -> Iterator[None]:
+def looks(timeout: float, check_open: Callable[[], None]) -> Iterator[None]:
     """One item for each look, with longer and longer pauses between them, for ``timeout`` seconds."""
     deadline, pause = time.monotonic() + timeout, POLL_SECONDS_MIN
     while True:
