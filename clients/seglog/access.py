@@ -1,10 +1,12 @@
 """The connections to one broker: how they are secured, and its outage. Shared by all links of a client, of any face."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog.core.authentication import Authentication
 from seglog.core.retries import Outage
 from seglog.core.security import Target
+from seglog_protocol.messages import HelloReply
 
 if TYPE_CHECKING:
     from seglog.core.tls import TlsSession
@@ -33,3 +35,28 @@ class Access:
         from seglog.core.tls import TlsSession  # noqa: PLC0415 - as above
 
         return TlsSession(self._context, self.address)
+
+
+class Greeted(Protocol):
+    """A link whose server has said hello; ``tls`` is established, or None without TLS."""
+
+    hello: HelloReply
+    tls: "TlsSession | None"
+
+
+@dataclass(eq=False)
+class DialerBase:
+    """The common part of both kinds of Dialer; with ``cluster_id`` they open links only to a broker with that id."""
+
+    access: Access
+    client_id: str
+    cluster_id: str = field(default="", kw_only=True)
+
+    def bound_to(self, link: Greeted) -> Self:
+        """A dialer for links to the same log directory as ``link``'s."""
+        return replace(self, cluster_id=link.hello.cluster_id)
+
+    @property
+    def server(self) -> str:
+        """The address as text."""
+        return str(self.access.address)

@@ -77,15 +77,11 @@ def names_of_profiles(environ: Mapping[str, str] = os.environ) -> list[str]:
 def _file(environ: Mapping[str, str]) -> Path:
     folder = Path(environ.get("XDG_CONFIG_HOME") or "")
     if not folder.is_absolute():  # which its standard has one ignore
-        folder = _home(environ) / ".config"
+        try:
+            folder = Path(environ.get("HOME") or Path.home()) / ".config"
+        except RuntimeError:  # a uid without an account, as in a container
+            folder = Path("/nonexistent/.config")  # where such users live, by Debian's convention
     return folder / "seglog" / "config.toml"
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    try:
-        return Path(environ.get("HOME") or Path.home())
-    except RuntimeError:  # a uid without an account, as in a container
-        return Path("/nonexistent")  # where such users live, by Debian's convention
 
 
 def _is_there(path: Path) -> bool:

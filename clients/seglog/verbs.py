@@ -14,8 +14,8 @@ from seglog_protocol import messages
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from seglog.access import DialerBase, Greeted
     from seglog.core.consumer_options import ConsumerOptions, GroupOptions
-    from seglog.core.dialing import DialerBase, Greeted
     from seglog.core.explaining import PartitionExplanation
     from seglog.core.fetcher import OutOfRange
     from seglog.core.moments import Moment

@@ -21,13 +21,3 @@ RESERVED_TOPIC: Final = "__cluster_metadata"
 def is_internal(topic: str) -> bool:
     """Whether the broker alone creates and writes this topic. Clients may read it, and alter some settings."""
     return topic in INTERNAL_TOPICS
-
-
-def offsets_topic_config(segment_bytes: int) -> dict[str, str]:
-    """The settings with which Kafka makes the topic of committed offsets."""
-    return {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
-
-
-def transactions_topic_config(segment_bytes: int) -> dict[str, str]:
-    """The settings with which Kafka makes the topic of transactions."""
-    return {"cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": str(segment_bytes)}

@@ -147,9 +147,7 @@ def listen_address(text: str) -> str:
 
 def separator(text: str) -> str:
     r"""Text between two others; ``\t`` is a tab."""
-    if not text:
-        raise ValueError("must not be empty")
-    return text.replace(r"\t", "\t")
+    return group_name(text).replace(r"\t", "\t")
 
 
 def place_of_partition(text: str) -> tuple[int | None, str]:

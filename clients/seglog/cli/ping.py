@@ -29,7 +29,10 @@ def run(options: Options) -> int:
             raise
         shown = {"server": options.server, "ok": True, "refusal": error_to_wire(refusal)}
         return answer(options, shown, f"a broker answers at {options.server}: {refusal.message}")
-    verdict = _verdict(broker, options)
+    has_failed = bool(broker.problems)
+    if options.live or options.ready:
+        has_failed = not options.live and broker.partitions > 0 and not _serving(broker)
+    verdict = FAILED if has_failed else OK
     if options.json:
         who = {"server": options.server, "principal": principal or None, "tls": tls or None}
         print_json(who | {"ok": verdict == OK, "serving": _serving(broker)} | broker.to_wire())
@@ -38,14 +41,6 @@ def run(options: Options) -> int:
         if tls or principal not in {"", _ANONYMOUS}:
             print_line(f"as {printable(principal) or _ANONYMOUS}, {tls or 'without TLS'}")
     return verdict
-
-
-def _verdict(broker: "HelloReply", options: Options) -> int:
-    if options.live:
-        return OK
-    if options.ready:
-        return OK if _serving(broker) or not broker.partitions else FAILED
-    return FAILED if broker.problems else OK
 
 
 def _serving(broker: "HelloReply") -> int:

@@ -57,20 +57,17 @@ def show(options: Options, pictures: Pictures) -> int:
     if options.svg:
         from seglog.cli.pictures.svg import svg_of
 
-        _write(options.svg, svg_of(pictures(_SVG_ROWS_MAX)))
+        document = svg_of(pictures(_SVG_ROWS_MAX))
+        if options.svg == "-":
+            print(document, end="")
+        else:
+            with open(options.svg, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not imported for --help
+                file.write(document)
     elif options.watch:
         watch(lambda columns, height: _fitting(pictures, columns, height))
     else:
         print("\n".join(_lines(pictures(_ROWS_MAX), width_of_output())))
     return OK
-
-
-def _write(name: str, document: str) -> None:
-    if name == "-":
-        print(document, end="")
-    else:
-        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is not imported for --help
-            file.write(document)
 
 
 def _fitting(pictures: Pictures, columns: int, height: int) -> list[str]:

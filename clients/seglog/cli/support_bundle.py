@@ -104,6 +104,7 @@ class _Bundle:
 
     def _ask(self, client: "Client") -> "Told | None":
         from seglog.cli.checkups.told import ask
+        from seglog.cli.metrics import as_json
 
         told = self._part("what the broker tells of itself", lambda: ask(client))
         if told is not None:
@@ -111,8 +112,8 @@ class _Bundle:
             if told.described is not None:
                 self._archive.add_json("broker.json", told.described.to_wire())
             self._part("doctor's lines", lambda: self._doctor(told))
-        self._part("metrics", lambda: self._metrics(client))
         add = self._archive.add_json
+        self._part("metrics", lambda: add("metrics.json", [as_json(family) for family in client.samples()]))
         self._part("topics", lambda: add("topics.json", [topic.to_wire() for topic in client.topics()]))
         self._part("groups", lambda: self._groups(client))
         return told
@@ -124,11 +125,6 @@ class _Bundle:
         lines = [line for check in checks for line in lines_of(check, None)]
         self._archive.add("doctor.txt", "\n".join([*lines, summary(checks), ""]))
         self._archive.add_json("doctor.json", [check._asdict() for check in checks])
-
-    def _metrics(self, client: "Client") -> None:
-        from seglog.cli.metrics import as_json
-
-        self._archive.add_json("metrics.json", [as_json(family) for family in client.samples()])
 
     def _groups(self, client: "Client") -> None:
         groups = client.groups()

@@ -6,8 +6,7 @@ The links of the faces do the rest; ``retries`` says when to try again.
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple
 
 from seglog_protocol.errors import (
     ClientTimeoutError,
@@ -17,10 +16,6 @@ from seglog_protocol.errors import (
     SeglogError,
 )
 from seglog_protocol.messages import NATIVE_PORT, PROTOCOL_NAME, HelloReply, HelloRequest
-
-if TYPE_CHECKING:
-    from seglog.access import Access
-    from seglog.core.tls import TlsSession
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -124,28 +119,3 @@ def saying_hello(server: str) -> Generator[None, None, None]:
         if error.retriable:
             raise NotReachableError(error.message, server=server) from error
         raise
-
-
-class Greeted(Protocol):
-    """A link whose server has said hello; ``tls`` is established, or None without TLS."""
-
-    hello: HelloReply
-    tls: "TlsSession | None"
-
-
-@dataclass(eq=False)
-class DialerBase:
-    """The common part of both kinds of Dialer; with ``cluster_id`` they open links only to a broker with that id."""
-
-    access: "Access"
-    client_id: str
-    cluster_id: str = field(default="", kw_only=True)
-
-    def bound_to(self, link: Greeted) -> Self:
-        """A dialer for links to the same log directory as ``link``'s."""
-        return replace(self, cluster_id=link.hello.cluster_id)
-
-    @property
-    def server(self) -> str:
-        """The address as text."""
-        return str(self.access.address)

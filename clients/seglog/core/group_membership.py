@@ -212,7 +212,16 @@ class Membership:
         with self._lock:
             late, self._watched_at = now - self._watched_at, now
             if late > self.options.session_timeout and (self.member is not None or self.is_lost):
-                self._warn_of_pause(late)
+                _log.warning(
+                    "%s: nothing could send heartbeats for %.1f s, longer than session_timeout (%g s), so that the "
+                    "group gives its partitions of %s to others, and records that are not committed come again. If the "
+                    "program has computed on its event loop, let a thread do that (asyncio.to_thread, "
+                    "trio.to_thread.run_sync)",
+                    self.options.group,
+                    late,
+                    self.options.session_timeout,
+                    self._topic,
+                )
             if self.member is None or self._is_joining:
                 self._polled_at = now
                 return Watch(None, self._heartbeat_interval)
@@ -234,18 +243,6 @@ class Membership:
                 options.group, member.member_id, member.generation, options.instance_id
             )
             return Watch(request, min(left, self._heartbeat_interval))
-
-    def _warn_of_pause(self, seconds: float) -> None:
-        options = self.options
-        _log.warning(
-            "%s: nothing could send heartbeats for %.1f s, longer than session_timeout (%g s), so that the group gives "
-            "its partitions of %s to others, and records that are not committed come again. If the program has "
-            "computed on its event loop, let a thread do that (asyncio.to_thread, trio.to_thread.run_sync)",
-            options.group,
-            seconds,
-            options.session_timeout,
-            self._topic,
-        )
 
     def _leave_slow_program(self, member: Member) -> messages.LeaveGroupRequest | None:
         options = self.options

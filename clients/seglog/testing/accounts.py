@@ -1,7 +1,7 @@
 """The accounts of a broker in tests: who there is, and the password that the test has given each."""
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -88,13 +88,12 @@ class Accounts:
         if self._is_written:
             return
         with locked_accounts(fs, log_dir) as store:
-            store.change(self._changes())
+            store.change(
+                Change(name, mechanism, _credential(mechanism, password.reveal()))
+                for name, password in self._passwords.items()
+                for mechanism in HASHES
+            )
         self._is_written = True
-
-    def _changes(self) -> Iterator[Change]:
-        for name, password in self._passwords.items():
-            for mechanism in HASHES:
-                yield Change(name, mechanism, _credential(mechanism, password.reveal()))
 
 
 def checked(name: str, password: Password) -> Secret:

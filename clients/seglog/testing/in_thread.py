@@ -4,9 +4,9 @@ import socket
 from collections.abc import Mapping
 from typing import Final, Self
 
-from seglog.access import Access
+from seglog.access import Access, Greeted
 from seglog.client import Client
-from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, Greeted
+from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.link import Dialer
 from seglog.testing.configuration import config_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError

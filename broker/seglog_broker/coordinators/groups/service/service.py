@@ -31,7 +31,7 @@ from seglog_protocol.errors import (
     UnknownGroupError,
     without_frames,
 )
-from seglog_protocol.internal_topics import OFFSETS_TOPIC, offsets_topic_config
+from seglog_protocol.internal_topics import OFFSETS_TOPIC
 
 GROUP_BYTES_MAX: Final = 32_767
 """The limit of a group's name: that of a string in Kafka's records."""
@@ -55,7 +55,11 @@ def offsets_topic_settings(live: LiveConfig) -> TopicSettings:
         OFFSETS_TOPIC,
         "group",
         config.offsets_topic_num_partitions,
-        offsets_topic_config(config.offsets_topic_segment_bytes),
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
     )
 
 

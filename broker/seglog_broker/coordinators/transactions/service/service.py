@@ -50,7 +50,7 @@ from seglog_protocol.errors import (
     InvalidTransactionTimeoutError,
     UnknownTransactionalIdError,
 )
-from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal, transactions_topic_config
+from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
 from seglog_protocol.messages import InitProducerReply
 
 ID_BYTES_MAX: Final = 32_767
@@ -72,7 +72,11 @@ def transactions_topic_settings(live: LiveConfig) -> TopicSettings:
         TRANSACTIONS_TOPIC,
         "transactional id",
         config.transaction_state_log_num_partitions,
-        transactions_topic_config(config.transaction_state_log_segment_bytes),
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        },
     )
 
 
