@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import Protocol, Self
 
 from seglog.core.dialing import Address
@@ -26,7 +27,9 @@ class Scope(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: object) -> bool | None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None: ...
 
 
 class Running(Protocol):
