@@ -81,6 +81,15 @@ def test_it_shows_all_changes_and_the_file_system_below_is_unchanged(done: list[
     assert not below.open_files
 
 
+def test_a_file_that_is_cut_is_that_below_shown_shorter() -> None:
+    overlay = Overlay(disk())
+    with overlay.open("/d/a", writable=True) as file:
+        file.truncate(4)
+        assert (file.size(), file.pread(10, 0), file.pread(10, 4)) == (4, b"0123", b"")
+    cut(overlay, "/d/a", 6)
+    assert read_file(overlay, "/d/a") == b"0123\0\0"
+
+
 def test_it_writes_nothing_where_nothing_can_be_written() -> None:
     fs = disk()
     fs.limit_free_bytes(0)

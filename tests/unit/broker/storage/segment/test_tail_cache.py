@@ -10,8 +10,8 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault
-from seglog_protocol.errors import StorageError
-from tests.logs import LogOnDisk
+from seglog_protocol.errors import CorruptRecordError, StorageError
+from tests.logs import LogOnDisk, flip_bit
 from tests.unit.broker.storage.steps import piece_at
 
 LOG = "/topic-0/00000000000000000000.log"
@@ -112,4 +112,17 @@ def test_a_batch_that_could_not_be_written_is_not_remembered() -> None:
     assert disk.log.active.tail.find(1, 1000) is None
     disk.append(b"b")
     near, plain = near_and_plain(disk.log, 1)
+    assert near == plain
+
+
+def test_damage_at_the_end_is_met_all_the_same() -> None:
+    disk = LogOnDisk(TopicConfig())
+    for value in (b"a", b"b", b"c"):
+        disk.append(value)
+    flip_bit(disk.fs, LOG, place(disk.log, 1)[1] + 16)
+    assert place(disk.log, 0) == (0, 0)
+    with pytest.raises(CorruptRecordError):
+        disk.log.read(1, 1)
+    assert len(disk.log.active.tail) == 0
+    near, plain = near_and_plain(disk.log, 2)
     assert near == plain
