@@ -1,4 +1,4 @@
-"""Kafka's clients as members of a group of the consumer protocol: processes that read until they are ended."""
+"""Programs of others that work until they are ended, such as members of groups."""
 
 import json
 import signal
@@ -8,20 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.foreign_programs import skipped_where_absent
-from tests.interop.client_programs import CLIENTS, environment_of, go_program, java_program
-from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import started_into_files
 
-GROUP: Final = "app"
 WAIT_SECONDS: Final = 300.0
-
-CONFLUENT: Final = "confluent-kafka"
-JAVA: Final = "java"
-FRANZ: Final = "franz-go"
-
-Place = tuple[str, int]
-"""A topic and the number of a partition."""
 
 
 def wait_until(what: str, condition: Callable[[], Any]) -> None:
@@ -62,7 +51,7 @@ class Member:
         """What it wrote to stderr."""
         return self._path.with_suffix(".err").read_text(encoding="utf-8")
 
-    def assigned(self) -> set[Place]:
+    def assigned(self) -> set[tuple[str, int]]:
         """What it has, as it told last."""
         told = [value for what, value in self._told() if what == "assigned"]
         return {(topic, number) for topic, number in told[-1]} if told else set()
@@ -77,45 +66,6 @@ class Member:
             yield from json.loads(line).items()
 
 
-class Members:
-    """Programs that are members of one group, or were."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self._folder = folder
-        self._port = port
-        self.all: list[Member] = []
-
-    def start(self, client: str, *topics: str, **settings: str) -> Member:
-        """A member that reads topics, or those that an only ``^…`` matches; settings with ``_`` for ``.``."""
-        told = {
-            "bootstrap.servers": f"127.0.0.1:{self._port}",
-            "group.id": GROUP,
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": "200",
-            "metadata.max.age.ms": "1000",
-            **{name.replace("_", "."): value for name, value in settings.items()},
-        }
-        command = [*_command(client), json.dumps(told), *topics]
-        self.all.append(Member(command, self._folder / f"member-{len(self.all)}.jsonl"))
-        return self.all[-1]
-
-    def read(self) -> list[tuple[str, int, int]]:
-        """What all of them have read, those that have ended too."""
-        return [record for member in self.all for record in member.read()]
-
-
-def _command(client: str) -> list[str]:
-    with skipped_where_absent(client):
-        if client == JAVA:
-            command = java_program("JavaMember")
-        elif client == FRANZ:
-            command = go_program("member")
-        else:
-            command = [str(environment_of()), str(CLIENTS / "confluent_member.py")]
-    return command
-
-
 @contextmanager
 def ended(processes: Sequence[Member]) -> Iterator[None]:
     """End the processes afterwards; an error gets a note with the end of each one's output."""
@@ -128,18 +78,3 @@ def ended(processes: Sequence[Member]) -> Iterator[None]:
     finally:
         for process in processes:
             process.end()
-
-
-@contextmanager
-def members(folder: Path, port: int) -> Iterator[Members]:
-    """Members of a group on a port of this machine; gone afterwards."""
-    started = Members(folder, port)
-    with ended(started.all):
-        yield started
-
-
-def described(port: int) -> Plain:
-    """What ConsumerGroupDescribe says of the group."""
-    with Wire(port) as wire:
-        [found] = plain(wire.ask(request("ConsumerGroupDescribe", {"group_ids": [GROUP]}), 1))["groups"]
-    return found

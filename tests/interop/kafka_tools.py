@@ -13,10 +13,10 @@ class Tools:
         self._script = kafka_script()
         self._server = ("--bootstrap-server", f"127.0.0.1:{port}")
 
-    def run(self, *tool: str, arguments: tuple[str, ...] = (), stdin: str = "", fails: bool | None = False) -> str:
+    def run(self, *tool: str, arguments: tuple[str, ...] = (), stdin: str = "", fails: bool = False) -> str:
         """What it prints; ``tool`` is a verb of the script, or ``run`` and a class of ``org.apache.kafka.tools``.
 
-        Its errors, too, where it ``fails``; None: where it may.
+        Its errors, too, where it ``fails``.
         """
         if tool[0] == "run":
             tool = ("run", f"org.apache.kafka.tools.{tool[1]}")
@@ -29,7 +29,5 @@ class Tools:
             timeout=300,
             check=False,
         )
-        assert fails is None or (done.returncode != 0) == fails, (
-            f"{tool} {arguments}: {done.stdout} {done.stderr[-2000:]}"
-        )
-        return done.stdout + done.stderr if fails is not False else done.stdout
+        assert (done.returncode != 0) == fails, f"{tool} {arguments}: {done.stdout} {done.stderr[-2000:]}"
+        return done.stdout + (done.stderr if fails else "")

@@ -1,5 +1,6 @@
 """Kafka's clients with `group.protocol=consumer` (KIP-848), as members of one group: the broker assigns."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -7,26 +8,26 @@ from typing import Final
 import pytest
 
 import seglog
-from tests.interop.group_members import (
-    CONFLUENT,
-    FRANZ,
-    GROUP,
-    JAVA,
-    Member,
-    Members,
-    Place,
-    described,
-    members,
-    wait_until,
-)
+from tests.foreign_programs import skipped_where_absent
+from tests.interop.client_programs import CLIENTS, environment_of, go_program, java_program
+from tests.interop.group_members import Member, ended, wait_until
+from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.processes import Daemon, kafka_daemon
 
 pytestmark = [pytest.mark.timeout(600)]
 
+GROUP: Final = "app"
 TOPIC: Final = "t"
 PARTITIONS: Final = 6
 RECORDS_A_ROUND: Final = 300
 SESSION_MS: Final = 6000
+
+CONFLUENT: Final = "confluent-kafka"
+JAVA: Final = "java"
+FRANZ: Final = "franz-go"
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
 
 EVERYTHING: Final = {(TOPIC, number) for number in range(PARTITIONS)}
 
@@ -39,6 +40,52 @@ SETTINGS: Final = (
 Pair = tuple[str, str]
 PAIRS: Final = ((CONFLUENT, CONFLUENT), (JAVA, JAVA), (FRANZ, FRANZ), (JAVA, CONFLUENT), (CONFLUENT, FRANZ))
 each_pair = pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+
+
+class Members:
+    """Programs that are members of one group, or were."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder = folder
+        self._port = port
+        self.all: list[Member] = []
+
+    def start(self, client: str, *topics: str, **settings: str) -> Member:
+        """A member that reads topics; settings with ``_`` for ``.``."""
+        told = {
+            "bootstrap.servers": f"127.0.0.1:{self._port}",
+            "group.id": GROUP,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": "200",
+            "metadata.max.age.ms": "1000",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        command = [*_command(client), json.dumps(told), *topics]
+        self.all.append(Member(command, self._folder / f"member-{len(self.all)}.jsonl"))
+        return self.all[-1]
+
+    def read(self) -> list[tuple[str, int, int]]:
+        """What all of them have read, those that have ended too."""
+        return [record for member in self.all for record in member.read()]
+
+
+def _command(client: str) -> list[str]:
+    with skipped_where_absent(client):
+        if client == JAVA:
+            command = java_program("JavaMember")
+        elif client == FRANZ:
+            command = go_program("member")
+        else:
+            command = [str(environment_of()), str(CLIENTS / "confluent_member.py")]
+    return command
+
+
+def described(port: int) -> Plain:
+    """What ConsumerGroupDescribe says of the group."""
+    with Wire(port) as wire:
+        [found] = plain(wire.ask(request("ConsumerGroupDescribe", {"group_ids": [GROUP]}), 1))["groups"]
+    return found
 
 
 @pytest.fixture
@@ -59,7 +106,8 @@ def own(broker: Daemon) -> Iterator[seglog.Client]:
 @pytest.fixture
 def group(broker: Daemon, own: seglog.Client, tmp_path: Path) -> Iterator[Members]:
     del own  # the topic is there before its readers
-    with members(tmp_path, broker.kafka_port) as started:
+    started = Members(tmp_path, broker.kafka_port)
+    with ended(started.all):
         yield started
 
 

@@ -10,17 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer, TopicPartition
 
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_KEYS
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
 from seglog_broker.config.values import Double, Whole
 from seglog_protocol.compression import Codec
-from seglog_protocol.kafka import Request, Response, messages
 from tests.interop import make_kafka_metadata
 from tests.interop.handover import (
     BASE_TIME,
@@ -42,6 +43,7 @@ from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
 from tests.interop.test_dump_log import dump
 from tests.processes import clean_environment, daemon, kafka_daemon, seglog_json, wait_until
 from tests.soundness import assert_left_sound
+from tests.unit.clients.mirror.sides import contents
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -206,53 +208,13 @@ def test_kafka_serves_an_export_seglog_takes_it_back_and_exports_it_again(tmp_pa
         lose_nothing(wire, "with the second Kafka")
 
 
-class Routed(Wire):
-    """A connection to each node of a cluster: a request goes to the leader, or the coordinator, that it is for."""
-
-    def __init__(self, ports: dict[int, int]) -> None:
-        super().__init__(next(iter(ports.values())))
-        self._nodes = {node: Wire(port) for node, port in ports.items()}
-        self.leaders: dict[tuple[str, int], int] = {}
-        self.coordinator = next(iter(ports))
-
-    def __exit__(self, *_: object) -> None:
-        for node in self._nodes.values():
-            node.__exit__()
-        super().__exit__()
-
-    def learn(self) -> dict[tuple[str, int], list[int]]:
-        """Ask who leads what; the replicas in sync of each partition."""
-        answer = self.ask(messages.MetadataRequest(topics=None), 12)
-        assert isinstance(answer, messages.MetadataResponse)
-        found = {(topic.name or "", each.partition_index): each for topic in answer.topics for each in topic.partitions}
-        self.leaders = {key: each.leader_id for key, each in found.items()}
-        told = self.ask(messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
-        assert isinstance(told, messages.FindCoordinatorResponse)
-        self.coordinator = told.coordinators[0].node_id
-        return {key: each.isr_nodes for key, each in found.items()}
-
-    def ask(self, request: Request, version: int) -> Response | None:
-        """From the node that is responsible."""
-        key = None
-        if isinstance(request, messages.FetchRequest):
-            key = request.topics[0].topic, request.topics[0].partitions[0].partition
-        elif isinstance(request, messages.ListOffsetsRequest):
-            key = request.topics[0].name, request.topics[0].partitions[0].partition_index
-        elif isinstance(request, messages.ProduceRequest):
-            key = request.topic_data[0].name, request.topic_data[0].partition_data[0].index
-        elif isinstance(request, messages.OffsetFetchRequest | messages.OffsetCommitRequest):
-            return self._nodes[self.coordinator].ask(request, version)
-        return super().ask(request, version) if key is None else self._nodes[self.leaders[key]].ask(request, version)
-
-
 @contextmanager
-def three_nodes(script: Path, directory: Path, folder: Path) -> Iterator[Routed]:
-    """The cluster that was exported to ``directory``, each node with a port of its own."""
-    nodes = {number: Kafka(script, folder / f"node-{number}") for number in (1, 2, 3)}
+def three_nodes(directory: Path, folder: Path) -> Iterator[str]:
+    """The cluster that was exported to ``directory``: the address of one node."""
+    nodes = {number: new_kafka(folder / f"node-{number}") for number in (1, 2, 3)}
     voters = ",".join(f"{number}@127.0.0.1:{node.port + 1}" for number, node in nodes.items())
     running = []
     for number, node in nodes.items():
-        node.data.mkdir()
         node.directory.symlink_to(directory / f"broker-{number}")
         running.append(node.running(f"node.id={number}", f"controller.quorum.voters={voters}", *_QUIET))
     stacks = [ExitStack() for _ in running]
@@ -260,20 +222,29 @@ def three_nodes(script: Path, directory: Path, folder: Path) -> Iterator[Routed]
         # All at once: none serves before two are there, and the last one would wait for another one to stop.
         try:
             list(threads.map(ExitStack.enter_context, stacks, running))
-            with Routed({number: node.port for number, node in nodes.items()}) as wire:
-                yield wire
+            yield nodes[1].address
         finally:
             list(threads.map(ExitStack.close, stacks))
 
 
+def everything(address: str) -> dict[str, Any]:
+    """Records and committed offsets, as a client has them that goes to the node which each partition is on."""
+    found: dict[str, Any] = {f"{topic}-{n}": contents(address, topic, n) for topic in TOPICS for n in (0, 1)}
+    with closing(KafkaConsumer(bootstrap_servers=address, group_id=GROUP, enable_auto_commit=False)) as consumer:
+        return found | {topic: consumer.committed(TopicPartition(topic, 0)) for topic in TOPICS}
+
+
 def test_three_brokers_start_with_an_export(tmp_path: Path) -> None:
-    script = kafka_script()
-    ours = seglog_has(tmp_path / "data", killed=False)
+    seglog_has(tmp_path / "data", killed=False)
+    with kafka_daemon(tmp_path / "data", "log.cleaner.enable=false") as running:
+        ours = everything(f"127.0.0.1:{running.kafka_port}")
+        assert running.stop() == 0
     export(tmp_path / "data", tmp_path / "cluster", "--brokers", "3")
-    with three_nodes(script, tmp_path / "cluster", tmp_path) as wire:
-        assert {tuple(isr) for isr in wire.learn().values()} == {(1,), (2,), (3,)}
-        assert_same(seen(wire, TIMES), ours)
-        lose_nothing(wire, "with three Kafkas")
+    with three_nodes(tmp_path / "cluster", tmp_path) as address:
+        topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=60).topics
+        placed = {tuple(each.isrs) for topic in TOPICS for each in topics[topic].partitions.values()}
+        assert placed == {(1,), (2,), (3,)}
+        assert everything(address) == ours
 
 
 def test_an_open_transaction_is_aborted_by_kafka_after_an_export(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """One Spark for all tests: a JVM takes longer to start than most of them take."""
 
 import importlib.util
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Command = Callable[..., tuple[int, str, str]]
+Job = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -106,3 +108,16 @@ def command(
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
+
+
+@pytest.fixture
+def job(command: Command) -> Job:
+    """Run a job that has to succeed; its summary."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        code, out, err = command(*arguments, "--json")
+        assert code == 0, err
+        summary: dict[str, Any] = json.loads(out)
+        return summary
+
+    return run

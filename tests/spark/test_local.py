@@ -179,14 +179,7 @@ def test_only_what_is_durable_by_the_checkpoint_is_read_if_asked_for(tmp_path: P
     assert local.ends([tp("t-0")])[tp("t-0")].latest == 100
 
 
-def test_localLogDir_excludes_a_broker_and_is_an_absolute_path(tmp_path: Path) -> None:  # noqa: N802 - the option's name
-    given = {"localLogDir": str(tmp_path / "gone"), "subscribe": "t"}
-    for name in ("servers", "kafka.bootstrap.servers"):
-        with pytest.raises(OptionError, match=f"localLogDir reads files without a broker: leave out {name}"):
-            parse_read_options(given | {name: "localhost"}, "batch")
-    with pytest.raises(OptionError, match="an absolute path, the same on every machine"):
-        parse_read_options(given | {"localLogDir": "data"}, "stream")
-    assert parse_read_options(given, "batch").server == tmp_path / "gone"
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):
         LocalCatalog(tmp_path / "gone")
 

@@ -18,8 +18,7 @@ from seglog.core.moments import from_epoch_ms
 from seglog.core.partitioner import partition_for_key
 from seglog.core.records import Record
 from seglog_spark.jobs import running
-from tests.spark.conftest import Command
-from tests.spark.jobs.conftest import Job
+from tests.spark.conftest import Command, Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

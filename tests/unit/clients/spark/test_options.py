@@ -26,6 +26,7 @@ from tests.support import each_case
 
 BROKER = {"servers": "localhost"}
 READ = BROKER | {"subscribe": "a"}
+FILES = {"localLogDir": "/data", "subscribe": "a"}
 
 
 def test_a_batch_reads_everything_and_a_stream_what_is_new_unless_told_otherwise() -> None:
@@ -95,11 +96,12 @@ def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
         ("stream", READ | {"groupIdPrefix": "g"}, "the option group of a stream names one to which its progress is"),
         ("batch", READ | {"group": "g"}, "has no meaning in a batch read"),
         ("stream", READ | {"group": " "}, "group names no group"),
-        (
-            "stream",
-            {"localLogDir": "/data", "subscribe": "a", "group": "g"},
-            "group needs a broker, which keeps what groups commit",
+        ("stream", FILES | {"group": "g"}, "group needs a broker, which keeps what groups commit"),
+        *(
+            ("batch", FILES | {name: "localhost"}, f"localLogDir reads files without a broker: leave out {name}")
+            for name in ("servers", "kafka.bootstrap.servers")
         ),
+        ("stream", FILES | {"localLogDir": "data"}, "an absolute path, the same on every machine"),
         ("batch", READ | {"path": "a"}, "name the topics with subscribe"),
         ("batch", READ | {"maxOffsetsPerTrigger": "5"}, "has no meaning in a batch read"),
         ("stream", READ | {"endingOffsets": "latest"}, "has no meaning in a stream read"),
