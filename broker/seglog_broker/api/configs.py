@@ -177,7 +177,12 @@ class ConfigService(Service):
             case ResourceType.BROKER_LOGGER if not replaces:
                 self._refuse_logger(name, alterations)
             case ResourceType.CLIENT_METRICS:
-                _refuse_metrics(name, alterations)
+                if not name:
+                    raise InvalidRequestError("Subscription name can't be empty")
+                for key in _set(alterations):
+                    if key not in kafka_keys("client_metrics"):
+                        raise InvalidRequestError(f"Unknown client metrics configuration: {key[:60]}")
+                    raise InvalidRequestError(f"{key} cannot be set: seglog collects no metrics of clients")
             case ResourceType.GROUP:
                 await self._alter_group(name, alterations, replaces=replaces, validate_only=validate_only)
             case _:
@@ -307,15 +312,6 @@ class ConfigService(Service):
             if operation == Operation.DELETE:
                 raise InvalidRequestError("Removing the log level of the root logger is not allowed")
             raise InvalidRequestError("The level of the root logger is seglog.log.level: set that key of the broker")
-
-
-def _refuse_metrics(name: str, alterations: Sequence[Alteration]) -> None:
-    if not name:
-        raise InvalidRequestError("Subscription name can't be empty")
-    for key in _set(alterations):
-        if key not in kafka_keys("client_metrics"):
-            raise InvalidRequestError(f"Unknown client metrics configuration: {key[:60]}")
-        raise InvalidRequestError(f"{key} cannot be set: seglog collects no metrics of clients")
 
 
 def _is_list(name: str) -> bool:

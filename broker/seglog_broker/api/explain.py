@@ -220,22 +220,16 @@ async def explain_holders(context: ExplainContext, partition: Partition, offsets
     """
 
     async def explain(in_turns: bool) -> Holders:
-        wanted = _by_segment(partition.log, offsets)
+        wanted: dict[int, list[int]] = {}  # by the base offset of a segment
+        bases = partition.log.segments.bases
+        for offset in offsets:
+            number = bisect_right(bases, offset) - 1
+            if number >= 0 and offset < partition.log.log_end_offset:
+                wanted.setdefault(bases[number], []).append(offset)
         found = await _explain_some(context, partition, wanted.keys(), in_turns=in_turns)
         return {offset: found[base] for base, some in wanted.items() if base in found for offset in some}
 
     return await _repeat_if_segments_leave(partition, explain)
-
-
-def _by_segment(log: PartitionLog, offsets: Collection[int]) -> dict[int, list[int]]:
-    """Base offset of a segment -> those of ``offsets`` that are in it; offsets that are not in the log are left out."""
-    found: dict[int, list[int]] = {}
-    bases = log.segments.bases
-    for offset in offsets:
-        number = bisect_right(bases, offset) - 1
-        if number >= 0 and offset < log.log_end_offset:
-            found.setdefault(bases[number], []).append(offset)
-    return found
 
 
 async def _explain_some(

@@ -212,7 +212,11 @@ class Session:
         if identity is None:
             return Step(answer, is_done=False, session_ms=None)
         self._exchange = None
-        session_ms = self._session_ms(identity.expires_at_ms)
+        reauth_ms = self._broker.config.of_listener(self.listener.name).connections_max_reauth_ms
+        limits = [reauth_ms] if reauth_ms else []
+        if identity.expires_at_ms is not None:
+            limits.append(max(0, identity.expires_at_ms - self._broker.clock.now_ms()))
+        session_ms = min(limits, default=None)  # the shorter of the two, as in Kafka
         self.principal, self._mechanism, self.is_open = identity.principal, exchange.mechanism, True
         self.ends_at = math.inf if session_ms is None else trio.current_time() + session_ms / 1000
         self._ends_after = self.ends_at
@@ -228,16 +232,6 @@ class Session:
             )
         if self._steps > STEPS_MAX:
             raise AuthenticationError(f"{exchange.mechanism} takes no more than {STEPS_MAX} steps")
-
-    def _session_ms(self, expires_at_ms: int | None) -> int | None:
-        """The shorter of what is left of the token and ``connections.max.reauth.ms``, as in Kafka."""
-        limits = []
-        reauth_ms = self._broker.config.of_listener(self.listener.name).connections_max_reauth_ms
-        if reauth_ms:
-            limits.append(reauth_ms)
-        if expires_at_ms is not None:
-            limits.append(max(0, expires_at_ms - self._broker.clock.now_ms()))
-        return min(limits, default=None)
 
     # --- What it may do -----------------------------------------------------------------------------------------------
 

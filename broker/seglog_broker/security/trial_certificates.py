@@ -96,7 +96,13 @@ def make_certificates(folder: Path, hosts: Sequence[str], clients: Sequence[str]
     import trustme  # noqa: PLC0415 - for this command alone
 
     for host in hosts:
-        _check_host(host)
+        if re.fullmatch(r"[0-9.]+", host) or ":" in host:  # meant as an address
+            try:
+                ip_address(host)
+            except ValueError:
+                raise InvalidConfigError(
+                    f"{host} cannot be a host: it is no address, and no name; write it without a port", key=""
+                ) from None
     for name in clients:
         if not _NAME.fullmatch(name):
             raise InvalidConfigError(f"{name} cannot be a client: use letters, digits and . _ @ -", key="")
@@ -119,17 +125,6 @@ def make_certificates(folder: Path, hosts: Sequence[str], clients: Sequence[str]
     for file, content in contents.items():
         _write(folder / file, content)
     return list(contents)
-
-
-def _check_host(host: str) -> None:
-    """Raise InvalidConfigError for what is meant as an address, and is none."""
-    if re.fullmatch(r"[0-9.]+", host) or ":" in host:
-        try:
-            ip_address(host)
-        except ValueError:
-            raise InvalidConfigError(
-                f"{host} cannot be a host: it is no address, and no name; write it without a port", key=""
-            ) from None
 
 
 def _authority(folder: Path) -> "trustme.CA":

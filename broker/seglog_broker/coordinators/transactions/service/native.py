@@ -48,7 +48,9 @@ class NativeTransactions(Service):
         """The reply to a request about transactions; None to any other. Raises TransactionError and its like."""
         match request:
             case messages.InitProducerRequest() if request.transactional_id is not None:
-                return await self._init(request, request.transactional_id)
+                timeout_ms = TIMEOUT_MS if request.timeout_ms is None else request.timeout_ms
+                producer = await self._transactions.init_producer(request.transactional_id, timeout_ms)
+                return messages.InitProducerReply(*producer)
             case messages.ExtendTransactionRequest():
                 return await self._extend(request)
             case messages.EndTransactionRequest():
@@ -71,11 +73,6 @@ class NativeTransactions(Service):
             )
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         await self._transactions.add_offsets(transactional_id, producer, request.group, version=VERSION)
-
-    async def _init(self, request: messages.InitProducerRequest, transactional_id: str) -> messages.InitProducerReply:
-        timeout_ms = TIMEOUT_MS if request.timeout_ms is None else request.timeout_ms
-        producer = await self._transactions.init_producer(transactional_id, timeout_ms)
-        return messages.InitProducerReply(*producer)
 
     async def _extend(self, request: messages.ExtendTransactionRequest) -> messages.ExtendTransactionReply:
         turns = budget.Turns(self._scheduler.turn)
