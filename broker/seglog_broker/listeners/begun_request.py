@@ -52,7 +52,7 @@ class BegunRequest:
         try:
             await self._answered.wait()
         finally:
-            if self._waiting is not None:
+            if self._waiting is not None and not self._waiting.wants_task:  # else its task ends it
                 self._waiting.close()
 
     def _carry_out(self) -> None:
