@@ -2,9 +2,11 @@
 
 from typing import Any, cast
 
+import trio
 from structlog.testing import capture_logs
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -67,3 +69,22 @@ async def test_a_member_that_waits_when_the_broker_stops_is_told_to_look_again(
         await served.ended.wait()
         assert groups.cancelled == 1
         assert len(groups.asked) == 2, "the second one was not asked"
+
+
+async def test_a_member_that_waits_is_not_idle(autojump_clock: MockClock) -> None:
+    ready = trio.Event()
+
+    class Joining(FakeGroups):
+        async def join(self, group: str, request: JoinRequest, /) -> JoinResult:
+            await ready.wait()
+            return JoinResult("m", 1, "consumer", "range", "m")
+
+    async with kafka("connections.max.idle.ms=10000") as served:
+        with_fakes(served, Joining())
+        idle, peer = await served.connect(), await served.connect()
+        await peer.send(messages.JoinGroupRequest(group_id="g", member_id="m"), 9)
+        assert await idle.rest() == b""
+        await trio.sleep(600)
+        ready.set()
+        told = await peer.receive(messages.JoinGroupResponse)
+        assert (told.error_code, told.generation_id) == (0, 1)
