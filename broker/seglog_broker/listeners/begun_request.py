@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.connection import Connection, Job
+from seglog_broker.listeners.connection_task import do
 from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime.begun import Begun, ResultT, Signal
 
@@ -62,15 +63,13 @@ class BegunRequest:
         """Answer, and go on with the requests behind it."""
         connection = self._connection
         if begun.wants_task:
-            connection.start_soon(partial(self._end, partial(self._rest, begun, answer)))
+            connection.start_soon(partial(self._rest_apart, begun, answer))
             return
-        answer(begun)
-        self._waiting = None
-        if connection.sender.flush_now():
-            connection.release()
+        job = self._answer_apart(begun, answer)
+        if job is None and connection.sender.flush_now():
+            self._release()
         else:
-            connection.start_soon(partial(self._end, partial(flush, connection.sender)))
-        self._answered.set()
+            connection.start_soon(partial(self._end, job))
 
     async def _rest(self, begun: Begun[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:
         await flush(self._connection.sender)
@@ -78,8 +77,28 @@ class BegunRequest:
         answer(begun)
         await flush(self._connection.sender)
 
-    async def _end(self, work: Callable[[], Awaitable[None]]) -> None:
-        await work()
+    async def _rest_apart(self, begun: Begun[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:
+        await flush(self._connection.sender)
+        await begun.rest()
+        await self._end(self._answer_apart(begun, answer))
+
+    def _answer_apart(self, begun: Begun[ResultT], answer: Callable[[Begun[ResultT]], None]) -> Job | None:
+        """Answer outside of a turn: the job that this leaves is returned, for the connection's task waits for bytes."""
+        connection = self._connection
+        was_over, before, connection.job = connection.is_over, connection.job, None
+        answer(begun)
+        job, connection.job = connection.job, before
+        if connection.is_over and not was_over:
+            connection.transport.stop_receiving()  # wakes the task
+        return job
+
+    async def _end(self, job: Job | None) -> None:
+        if job is not None:
+            await do(self._connection, job)
+        await flush(self._connection.sender)
+        self._release()
+
+    def _release(self) -> None:
         self._waiting = None
         self._answered.set()
         self._connection.release()

@@ -227,7 +227,7 @@ class Connection(Producing):
 
     def _receive_more(self) -> bool:
         """Receive what has come; False if there is nothing to be served."""
-        if self.state is State.STOPPING:
+        if self.state is State.STOPPING or self.state is _ENDING:
             self.state = State.ENDING
             return False
         if self.wire.reader.wanted and not self.intake.take_memory():  # only now: it costs none until its bytes come

@@ -147,7 +147,7 @@ async def _serve_requests(connection: Connection) -> None:
                 raise connection.failure
             while connection.job is not None:
                 job, connection.job = connection.job, None
-                await _do(connection, job)
+                await do(connection, job)
                 del job  # and the request in it
             if connection.waiting_request is None:
                 connection.intake.free_unused()
@@ -158,7 +158,8 @@ async def _serve_requests(connection: Connection) -> None:
         connection.end_by(error)
 
 
-async def _do(connection: Connection, job: Job) -> None:
+async def do(connection: Connection, job: Job) -> None:
+    """Do what a turn has left."""
     if job is Wait.MEMORY:
         await flush(connection.sender)
         await admission.wait_for_memory(connection.intake)

@@ -137,3 +137,35 @@ async def test_markers_that_are_not_written_at_once_follow(why: str) -> None:
         assert served.broker.transactions.markers.waiting == 0
         if why == "offsets of a group":
             assert served.broker.groups.offsets.of("group")["plain", 0].offset == 7
+
+
+async def test_a_batch_that_takes_long_to_append_when_its_partition_is_added_is_answered() -> None:
+    async with kafka(topics={"plain": {"compression.type": "gzip"}}) as served:
+        producer = Producer(await served.connect())
+        await producer.begin()
+        assert (await producer.produced(0), await producer.end()) == (0, 0)
+        await wait_all_tasks_blocked()
+        connection = await served.connection_of(producer.peer)
+        connection.ready._latest_since = math.inf  # never alone
+        await producer.peer.send(producer.produce(1, size=12_000), 12)
+        while not connection.is_held:
+            await trio.lowlevel.checkpoint()
+        [(code, _)] = results(await producer.peer.receive(messages.ProduceResponse))
+        assert (code, ends(served, 1)[2]) == (0, 1)
+        assert await producer.end() == 0
+
+
+async def test_a_batch_without_an_ack_that_fails_when_its_partition_is_added_ends_the_connection() -> None:
+    async with kafka(topics={"plain": {"max.message.bytes": "400"}}) as served:
+        producer = Producer(await served.connect())
+        await producer.begin()
+        assert (await producer.produced(0), await producer.end()) == (0, 0)
+        await wait_all_tasks_blocked()
+        connection = await served.connection_of(producer.peer)
+        connection.ready._latest_since = math.inf  # never alone
+        request = producer.produce(1, size=1_000)
+        request.acks = 0
+        await producer.peer.send(request, 12, silent=True)
+        while not connection.is_held:
+            await trio.lowlevel.checkpoint()
+        assert await producer.peer.rest() == b""
