@@ -28,7 +28,7 @@ class BegunRequest:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits."""
+        """True while a request waits."""
         return self._waiting is not None
 
     def begin(self, work: Awaitable[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:

@@ -130,7 +130,7 @@ class GroupCommit:
 
     @property
     def may_run_now(self) -> bool:
-        """Whether the loop may wait for the next round itself."""
+        """True if the loop may wait for the next round itself."""
         return self._under_way is None and not self._next.has_leader and trio.current_time() >= self.may_wait_at
 
     def run_now(self) -> None:

@@ -131,7 +131,7 @@ class Api(NamedTuple):
     """Makes an error response. Given where ``handle`` may wait for minutes: it is cancelled when the client disconnects
     or the broker stops, which is answered by this."""
     begins: bool = False
-    """Whether ``handle`` has a task take over before it waits for more than a ``Signal``, and may begin without one."""
+    """True if ``handle`` has a task take over before it waits for more than a ``Signal``: it may begin without one."""
     repeats: Repeats | None = None
     """Given where clients send the same again and again."""
     changes: Administration | Callable[[Any], Administration] | None = None
