@@ -44,17 +44,15 @@ class BegunRequest:
             begun.then = partial(self._go_on, begun, answer)
             connection.hold()
 
-    def finish(self) -> None:
-        """Have the end of the connection, which serves nothing more, wait for the reply."""
+    async def finish(self) -> None:
+        """Return when the request is answered: the connection serves nothing more."""
         if self._waiting is not None:
-            self._connection.start_soon(self._finish)
-
-    async def _finish(self) -> None:
-        try:
             await self._answered.wait()
-        finally:
-            if self._waiting is not None and not self._waiting.wants_task:  # else its task ends it
-                self._waiting.close()
+
+    def drop(self) -> None:
+        """End it where it waits: the connection ends without its reply."""
+        if self._waiting is not None and not self._waiting.wants_task:  # else its task ends it
+            self._waiting.close()
 
     def _carry_out(self) -> None:
         self._broker.write_decided(at_once=self._connection.ready.is_alone)

@@ -31,6 +31,8 @@ async def run(connection: Connection) -> None:
             async with trio.open_nursery() as connection.nursery:
                 try:
                     await _serve_requests(connection)
+                    if (begun := connection.wire.finish()) is not None:
+                        await begun  # it may add to the acks
                 finally:
                     connection.wire.drop()
                 connection.acks.finish()

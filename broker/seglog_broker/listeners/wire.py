@@ -79,6 +79,10 @@ class Wire:
     def stop(self, reason: str) -> None:
         """Answer at once what waits, because the broker stops or ends this connection: the ``reason`` says which."""
 
+    def finish(self) -> Awaitable[None] | None:
+        """To be awaited before ``drop``: nothing more is served, and what has begun is answered. None: nothing has."""
+        return None
+
     def drop(self) -> None:
         """The peer reads no more, or the connection is lost: what waits is dropped."""
 

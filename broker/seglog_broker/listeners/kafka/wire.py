@@ -125,10 +125,14 @@ class KafkaWire(Wire):
         self._responses.stop_reason = reason
         self._fetches.stop()
 
+    def finish(self) -> Awaitable[None]:
+        """Wait for the request that has begun."""
+        return self._begun.finish()
+
     def drop(self) -> None:
         """Drop waiting fetches."""
         self._fetches.drop()
-        self._begun.finish()
+        self._begun.drop()
 
     def greet(self) -> Awaitable[bool] | None:
         """The authentication of the client, where its listener wants one."""

@@ -80,10 +80,14 @@ class NativeWire(Wire):
         """Answer waiting fetches at once."""
         self._fetches.stop(reason)
 
+    def finish(self) -> Awaitable[None]:
+        """Wait for the request that has begun."""
+        return self._begun.finish()
+
     def drop(self) -> None:
         """Drop waiting fetches."""
         self._fetches.drop()
-        self._begun.finish()
+        self._begun.drop()
 
     def detach(self) -> None:
         """Forget the connection."""

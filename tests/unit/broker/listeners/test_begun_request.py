@@ -20,6 +20,12 @@ async def test_a_request_that_a_task_goes_on_with_is_ended_by_that_task_alone() 
         with trio.move_on_after(60):
             await trio.sleep_forever()
 
+    async def ending(request: BegunRequest) -> None:
+        try:
+            await request.finish()
+        finally:
+            request.drop()
+
     for _ in range(TIMES):
         signal = Signal()
         broker: Any = SimpleNamespace(write_decided=lambda *, at_once: None)
@@ -30,6 +36,6 @@ async def test_a_request_that_a_task_goes_on_with_is_ended_by_that_task_alone() 
             request = BegunRequest(broker, connection)
             request.begin(work(), lambda _begun: None)
             signal.set()
-            request.finish()
+            nursery.start_soon(ending, request)
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()

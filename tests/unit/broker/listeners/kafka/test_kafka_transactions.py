@@ -169,3 +169,30 @@ async def test_a_batch_without_an_ack_that_fails_when_its_partition_is_added_end
         while not connection.is_held:
             await trio.lowlevel.checkpoint()
         assert await producer.peer.rest() == b""
+
+
+async def test_a_batch_whose_partition_is_added_when_the_peer_has_finished_is_answered() -> None:
+    async with kafka(topics={"plain": {"compression.type": "gzip"}}) as served:  # so it is appended alone
+        producer = Producer(await served.connect())
+        await producer.begin()
+        assert (await producer.produced(0), await producer.end()) == (0, 0)
+        await wait_all_tasks_blocked()
+        connection = await served.connection_of(producer.peer)
+        connection.ready._latest_since = math.inf  # never alone
+        offload = served.broker.offload
+        commit, go = offload.commit, trio.Event()
+
+        async def held(*args: Any) -> list[OSError | None]:
+            await go.wait()
+            return await commit(*args)
+
+        offload.commit = held  # type: ignore[assignment, method-assign]
+        await producer.peer.send(producer.produce(1), 12)
+        while not connection.is_held:
+            await trio.lowlevel.checkpoint()
+        await producer.peer.stream.send_eof()
+        await wait_all_tasks_blocked()
+        go.set()
+        [(code, _)] = results(await producer.peer.receive(messages.ProduceResponse))
+        assert code == 0
+        assert await producer.peer.rest() == b""
