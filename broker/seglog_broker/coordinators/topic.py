@@ -185,7 +185,8 @@ class StateTopic(Service):
         if not self._is_wanted:
             return
         self._is_wanted = False
-        if at_once and not self._is_writing and self.exists and sum(map(_least_size, self._queue)) <= AT_ONCE_BYTES:
+        is_free = not self._is_writing and self._begun is None
+        if at_once and is_free and self.exists and sum(map(_least_size, self._queue)) <= AT_ONCE_BYTES:
             self._write_at_once()
         if self._queue or self._begun is not None:
             self._wanted.set()

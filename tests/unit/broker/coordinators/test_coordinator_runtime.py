@@ -295,14 +295,19 @@ async def test_what_is_not_durable_at_once_is_so_when_tasks_run(slow: bool) -> N
         assert outcomes.of_writes == [(number, None) for number in range(count + 2)]
 
 
-async def test_what_has_begun_is_refused_where_the_disk_fails(fs: ForgetfulFileSystem) -> None:
+@each_case("slow", [True, False])
+async def test_what_has_begun_is_refused_where_the_disk_fails(slow: bool) -> None:
+    fs = ForgetfulFileSystem()
     broker = open_broker(fs, clock := ManualClock(NOW))
     registers = Registers(broker, clock)
     async with registers.running():
         await registers.add("first", 1)
     outcomes = Outcomes(registers.topic)
     fs.inject(Fault("fdatasync", error=errno.EIO, sticky=True))
+    if slow:
+        broker.commits.may_wait_at = math.inf
     begun(registers, outcomes, 0)
+    begun(registers, outcomes, 1)  # before the task has taken up the first
     await write_all(registers)
-    assert outcomes.of_writes == [(0, CoordinatorNotAvailableError)]
+    assert outcomes.of_writes == [(number, CoordinatorNotAvailableError) for number in range(2)]
     broker.close()
