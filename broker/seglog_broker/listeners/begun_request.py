@@ -84,9 +84,12 @@ class BegunRequest:
         """Answer outside of a turn: the job that this leaves is returned, for the connection's task waits for bytes."""
         connection = self._connection
         was_over, before, connection.job = connection.is_over, connection.job, None
-        answer(begun)
+        try:
+            answer(begun)
+        except Exception as error:  # noqa: BLE001 - its own task raises it
+            connection.fail(error)
         job, connection.job = connection.job, before
-        if connection.is_over and not was_over:
+        if (connection.is_over or connection.failure is not None) and not was_over:
             connection.transport.stop_receiving()  # wakes the task
         return job
 
