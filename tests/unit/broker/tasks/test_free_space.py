@@ -142,6 +142,26 @@ async def test_the_ballast_is_made_given_up_and_made_again(fs: TimedDisk, empty:
     assert empty.directory.space.free == 97_000
 
 
+async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(clock: LoopClock, fs: TimedDisk) -> None:
+    tasks = ("free space", "retention", "deletions")
+    times = ("log.retention.check.interval.ms=5000", "log.segment.delete.delay.ms=1000")
+    async with living(fs, clock, *MARKS, *times, tasks=tasks) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_ms=-1)
+        await trio.sleep(SPACE_SECONDS)
+        append(broker, 400)  # 102,400 bytes
+        fs.limit_free_bytes(9_000)
+        await trio.sleep(2 * SPACE_SECONDS)
+        refusal(broker)
+        await alter(broker, retention_bytes=50000)
+        await trio.sleep(10)
+        append(broker)
+        log = log_of(broker)
+        assert log.log_end_offset == 401
+        assert log.log_start_offset == bases(broker)[0] > 0
+        for base in bases(broker):
+            assert (await fetch(broker, base)).size == min(4, 401 - base) * 256
+
+
 @pytest.mark.parametrize(
     "fault",
     [
