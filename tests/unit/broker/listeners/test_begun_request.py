@@ -39,3 +39,29 @@ async def test_a_request_that_a_task_goes_on_with_is_ended_by_that_task_alone() 
             nursery.start_soon(ending, request)
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
+
+
+async def test_a_reply_that_fails_by_a_bug_ends_the_connection() -> None:
+    def answer(_begun: object) -> None:
+        raise ValueError("a bug")
+
+    said: list[object] = []
+    signal = Signal()
+    broker: Any = SimpleNamespace(write_decided=lambda *, at_once: None)
+    connection: Any = SimpleNamespace(
+        fail=lambda error: setattr(connection, "failure", error),
+        failure=None,
+        hold=lambda: said.append("held"),
+        is_over=False,
+        job=None,
+        ready=SimpleNamespace(is_alone=False),
+        release=lambda: said.append("released"),
+        sender=SimpleNamespace(flush_now=lambda: True),
+        transport=SimpleNamespace(stop_receiving=lambda: said.append("woken")),
+    )
+    request = BegunRequest(broker, connection)
+    request.begin(signal.wait(), answer)
+    signal.set()
+    assert said == ["held", "woken", "released"]
+    assert isinstance(connection.failure, ValueError)
+    assert not request.is_waiting

@@ -286,23 +286,6 @@ async def test_a_connection_that_ends_waits_for_a_commit(kit: WireKit, end: str)
         nursery.cancel_scope.cancel()
 
 
-async def test_a_connection_whose_reply_fails_by_a_bug_ends(kit: WireKit) -> None:
-    offload = HeldSyncs()
-    async with serving_wire(kit, offload=offload) as served, trio.open_nursery() as nursery:
-        nursery.start_soon(served.broker.groups.run)
-        peer = await served.connect()
-        connection = await served.connection_of(peer)
-        await peer.send(peer.commit(0))
-        while not connection.is_held:
-            await wait_all_tasks_blocked()
-        connection.sender.queue = None  # type: ignore[assignment,method-assign]
-        offload.go.set()
-        with capture_logs() as logged:
-            assert await peer.rest() == b""
-        assert {"connection_crashed", "connection_refused"} & {entry["event"] for entry in logged}
-        nursery.cancel_scope.cancel()
-
-
 async def test_a_commit_of_the_only_client_is_synced_and_answered_in_its_turn(kit: WireKit) -> None:
     offload = HeldSyncs()
     async with serving_wire(kit, offload=offload) as served, trio.open_nursery() as nursery:
