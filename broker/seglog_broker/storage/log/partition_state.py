@@ -6,7 +6,7 @@ is therefore written at once.
 """
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -125,11 +125,22 @@ class PartitionState:
             return cls()
         try:
             found = unseal(read_file(fs, path), _KEYS)
-            return msgspec.convert(found, cls, str_keys=True)
+            damaged = [_damaged_range(item) for item in found.pop("damaged", ())]
+            state = msgspec.convert(found, cls, str_keys=True)
         except MalformedJsonError as error:
             raise MalformedStateError(str(error)) from error
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, TypeError) as error:
             raise MalformedStateError("an entry in it is not possible") from error
+        state.damaged = damaged
+        return state
 
 
 _KEYS: Final = frozenset({"version", *(field.name for field in fields(PartitionState))})
+
+
+def _damaged_range(item: Any) -> DamagedRange:
+    """A range by its own constructor: of a compiled class msgspec does not see which fields there must be."""
+    damage = DamagedRange(**item)
+    if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
+        raise TypeError(f"{item} is not a damaged range")
+    return damage
