@@ -171,11 +171,11 @@ class LogModel(RuleBasedStateMachine):
         self._forget_what_no_segment_has()
 
     def _forget_what_no_segment_has(self) -> None:
-        """A power cut may have taken the snapshot that told where a transaction began in a segment that has gone."""
+        """A power cut may have taken the snapshot that told of a transaction from below the log start, as in Kafka."""
         log, batches = self.disk.log, self.transactions.batches
         opened = self.transactions.transactions()[0]
         if any(log.producers._open.get(producer_id) != first for producer_id, first in opened.items()):
-            first = log.segments[0].base_offset
+            first = max(log.segments[0].base_offset, self.start)
             self.transactions.batches = [each for each in batches if each.offset >= first]
 
     def _crash(self, policy: CrashPolicy) -> None:
