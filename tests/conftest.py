@@ -104,9 +104,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_sessionfinish() -> None:
-    """At its end Python collects it as ever; duckdb prints what it finds to be left."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """At its end Python collects it as ever; duckdb prints what it finds to be left.
+
+    A lane that has no file of this part of the soak has not failed.
+    """
     gc.unfreeze()
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and soak_parts() > 1:
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
