@@ -88,13 +88,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("soak")
     if (parts := soak_parts()) > 1:
         this = soak_seed() % parts
-        others = [
+        others = {
             item
             for item in items
             if item.get_closest_marker("soak") and crc32(item.location[0].encode()) % parts != this
-        ]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+        }
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
     items.sort(key=lambda item: item.get_closest_marker("soak") is None)
 
 
