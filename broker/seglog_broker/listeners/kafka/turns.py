@@ -1,9 +1,10 @@
 """Turns for other tasks between the parts of a request about many topics."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from seglog_broker.listeners.kafka.context import RequestContext
+from seglog_broker.partitions.scheduler import Spread
 from seglog_broker.runtime import budget
 
 PARTITION_COST: Final = 4
@@ -20,9 +21,6 @@ PARTITIONS_A_TURN: Final = budget.items_of(PARTITION_COST)
 ItemT = TypeVar("ItemT")
 
 
-async def in_turns(context: RequestContext, items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
+def in_turns(context: RequestContext, items: Iterable[ItemT]) -> Spread[ItemT]:
     """The items, each of which costs no more than a partition; other tasks run in between."""
-    for number, item in enumerate(items, start=1):
-        if number % PARTITIONS_A_TURN == 0:
-            await context.turn()
-        yield item
+    return Spread(context.turn, iter(items), PARTITIONS_A_TURN, PARTITIONS_A_TURN - 1)
