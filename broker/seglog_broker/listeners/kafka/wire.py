@@ -313,29 +313,30 @@ class KafkaWire(Wire):
                     self.templates.add(template)
             return
         connection.write_gathered()
-        self._slow.note_refused(produce)
-        if appends:
-            parts, requests, payloads = zip(*appends, strict=True)
-            connection.append(parts, requests, payloads, frame)
-        else:
-            connection.spent += REQUEST_COST
-            self._slow.answer_refused(produce)
+        self._append_alone(produce, appends, frame)
 
     def _append_admitted(
         self, produce: Produce, appends: Sequence[Append], frame: memoryview, begun: Begun[SeglogError | None]
     ) -> None:
         """Append what its transaction takes now, or answer with why it does not."""
         connection, refusal = self._connection, begun.result()
-        self._slow.note_refused(produce)
-        if not appends:
-            self._slow.answer_refused(produce)
-        elif refusal is not None:
+        if appends and refusal is not None:
+            self._slow.note_refused(produce)
             connection.answer_appends([part for part, _, _ in appends], produce.ack, [refusal] * len(appends), 0)
-        elif self._gather(appends, frame):
+        elif appends and self._gather(appends, frame):  # none of them is silent
             connection.write_gathered()
         else:
+            self._append_alone(produce, appends, frame)
+
+    def _append_alone(self, produce: Produce, appends: Sequence[Append], frame: memoryview) -> None:
+        """Append the batches of a request that are not written with others; answer it at once if there are none."""
+        self._slow.note_refused(produce)
+        if appends:
             parts, requests, payloads = zip(*appends, strict=True)
-            connection.append(parts, requests, payloads, frame)
+            self._connection.append(parts, requests, payloads, frame)
+        else:
+            self._connection.spent += REQUEST_COST
+            self._slow.answer_refused(produce)
 
     def _gather(self, appends: Sequence[Append], frame: memoryview) -> bool:
         """Have appends written together with those of other connections; False if they have to be written alone."""
