@@ -73,7 +73,6 @@ class BegunRequest:
         await flush(self._connection.sender)
         await begun.rest()
         answer(begun)
-        await flush(self._connection.sender)
 
     async def _rest_apart(self, begun: Begun[ResultT], answer: Callable[[Begun[ResultT]], None]) -> None:
         await flush(self._connection.sender)
