@@ -123,7 +123,7 @@ def kafka_on(kafka: Kafka, *more: str, killed: bool = False) -> Iterator[Wire]:
 
 
 def voter(kafka: Kafka) -> str:
-    """What a Kafka is told of the directory of an export."""
+    """The setting that names this Kafka as the only voter of its quorum."""
     return f"controller.quorum.voters=1@127.0.0.1:{kafka.port + 1}"
 
 

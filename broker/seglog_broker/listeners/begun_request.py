@@ -50,7 +50,7 @@ class BegunRequest:
             await self._answered.wait()
 
     def drop(self) -> None:
-        """End it where it waits: the connection ends without its reply."""
+        """Close the request where it waits: its connection ends without the reply."""
         if self._waiting is not None and not self._waiting.wants_task:  # else its task ends it
             self._waiting.close()
 

@@ -92,7 +92,7 @@ class Begun(Generic[ResultT]):
         self.is_done = True
 
     def close(self) -> None:
-        """End it where it waits: nobody wants its result."""
+        """Close the coroutine where it waits; its result is not read."""
         self.is_done, self.then = True, None
         self._work.close()
 

@@ -1,4 +1,4 @@
-"""The runtime of coordinators and their topic, with state machines that are no groups."""
+"""The runtime of coordinators and their topic, with state machines of its own in place of groups."""
 
 import errno
 import math

@@ -1,4 +1,4 @@
-"""What is told of topics, partitions and groups."""
+"""Metrics of topics, partitions and groups."""
 
 import math
 
@@ -93,7 +93,7 @@ async def test_sizes_that_no_one_has_asked_for_are_not_asked_for_by_a_scrape() -
     broker.close()
 
 
-# --- What is told of groups: lag in records and in seconds, and when retention takes what is read next ----------------
+# --- Metrics of groups: lag in records and in seconds, and the time until retention deletes the next record -----------
 
 
 def commit(broker: Broker, group: str, offset: int, partition: int = 0, topic: str = "t") -> None:

@@ -215,7 +215,7 @@ async def alter(broker: Broker, group: str, **settings: str | None) -> None:
 
 
 async def interval_of(broker: Broker, group: str, epoch: int = 0) -> int:
-    """The heartbeat interval that the one member of a group is told."""
+    """The heartbeat interval in the answer to the only member of a group."""
     return (await broker.groups.consumer_heartbeat(group, heartbeat("m", epoch))).heartbeat_interval_ms
 
 

@@ -93,7 +93,7 @@ class Consumer:
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Begin anew, with nothing."""
+        """Forget the member id and the partitions."""
         self.member_id = ""
         self.has(())
 
@@ -164,7 +164,7 @@ class ClassicConsumer(Consumer):
             self.member_id = result.member_id
 
     async def _sync(self, joined: JoinResult) -> frozenset[int] | None:
-        """What it is to have now; None: it has to join again."""
+        """The partitions of its assignment; None if it has to join again."""
         assignments = self._assign(joined) if joined.leader == self.member_id else {}
         result = await self.broker.groups.sync(
             GROUP, SyncRequest(self.member_id, joined.generation, assignments=assignments)
