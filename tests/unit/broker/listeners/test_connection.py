@@ -295,8 +295,8 @@ async def test_a_commit_of_the_only_client_is_synced_and_answered_in_its_turn(ki
         await peer.send(peer.commit(0))
         await peer.receive()
         offload.go, offload.waiting = trio.Event(), 0
-        ready = (await served.connection_of(peer)).ready
-        ready._latest_since = -ALONE_SECONDS  # it has been alone for so long
+        served.broker.commits.may_wait_at = 0.0
+        (await served.connection_of(peer)).ready._latest_since = -ALONE_SECONDS  # it has been alone for so long
         await peer.send(peer.commit(1))
         assert (await peer.receive()).value == 0
         assert offload.waiting == 0, "the loop has waited for the disk itself"
