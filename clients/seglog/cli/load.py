@@ -56,8 +56,6 @@ def _plan(options: Options) -> "Plan":
     verb = values.pop("verb")
     if values.get("start") is not None:
         values["start"] = moment_of(values["start"], options)
-    if verb == "consume" and values["count"] is not None:
-        values["fill"] = values["count"]
     return make_plan(verb, **values)
 
 

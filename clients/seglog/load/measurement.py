@@ -1,21 +1,12 @@
-"""The shared state of a run: connections, topic, counters, latencies, its early end; clocks are passed in."""
+"""What is counted and measured in a run; clocks are passed in."""
 
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import trio
 from hdrh.histogram import HdrHistogram
-
-from seglog.core.retries import backoff_seconds
-from seglog.load.plan import Ended, Plan
-from seglog.trio import Client
-from seglog_protocol.errors import ClientError, ClientTimeoutError, DiskFullError, NotReachableError, SeglogError
-from seglog_protocol.messages import TopicDescription
 
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 
@@ -42,19 +33,12 @@ class Latencies:
         """Number of durations."""
         return int(self._histogram.get_total_count())
 
-    def percentile(self, percentile: float) -> float:
-        """The percentile in seconds, to three digits and never above ``max``; 0 without durations."""
-        return min(int(self._histogram.get_value_at_percentile(percentile)), self._max_us) / 1e6 if self.count else 0.0
-
-    @property
-    def max(self) -> float:
-        """The longest duration in seconds, exact; 0 without durations."""
-        return self._max_us / 1e6
-
-    @property
-    def mean(self) -> float:
-        """The mean in seconds; 0 without durations."""
-        return float(self._histogram.get_mean_value()) / 1e6 if self.count else 0.0
+    def in_ms(self) -> dict[str, float]:
+        """The percentiles, to three digits, the exact maximum and the mean, in milliseconds; 0 without durations."""
+        histogram, is_empty = self._histogram, not self.count
+        times = {f"p{p:g}": min(histogram.get_value_at_percentile(p), self._max_us) for p in PERCENTILES}
+        times |= {"max": self._max_us, "mean": histogram.get_mean_value()}
+        return {name: 0.0 if is_empty else round(us / 1000, 3) for name, us in times.items()}
 
 
 @dataclass(slots=True)
@@ -101,72 +85,3 @@ class Measurement:
         """End measuring."""
         elapsed, used = self.clock() - self._began[0], self.cpu_seconds() - self._began[1]
         self.cpu_share = used / elapsed if elapsed > 0 else 0.0
-
-
-INTERRUPT_WAIT_SECONDS: Final = 1.0
-"""How long to wait, after an interrupt, for requests in flight."""
-
-
-class Control:
-    """The end of a run, and its reason. ``scope`` encloses the whole run, ``answers`` what is measured."""
-
-    def __init__(self) -> None:
-        self.scope = trio.CancelScope()
-        self.answers = trio.CancelScope()
-        self.ended_by: Ended | None = None
-        self.is_measuring = False
-        self._ended = trio.Event()
-
-    def end(self, why: Ended) -> None:
-        """Start no new request; the first reason counts."""
-        self.ended_by = self.ended_by or why
-        self._ended.set()
-
-    async def ended(self) -> None:
-        """Wait for the end."""
-        await self._ended.wait()
-
-    def interrupt(self) -> None:
-        """End cleanly while measuring; cancel at once before that, or at the second interrupt."""
-        if not self.is_measuring or self.ended_by == "interrupt":
-            self.scope.cancel()
-        self.answers.deadline = min(self.answers.deadline, trio.current_time() + INTERRUPT_WAIT_SECONDS)
-        self.ended_by = "interrupt"  # also when the run only waits for answers
-        self._ended.set()
-
-    async def watch(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """The task that handles Ctrl-C and SIGTERM; it ends at once outside the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            task_status.started()
-            return
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for _ in signals:
-                self.interrupt()
-
-
-@dataclass(slots=True)
-class Session:
-    """A running load test."""
-
-    plan: Plan
-    clients: list[Client]
-    topic: TopicDescription
-    control: Control
-    measurement: Measurement
-
-    async def failed(self, error: SeglogError, attempts: int) -> bool:
-        """Count an error. Returns False when it ends the run; else True, after a backoff for ``attempts``."""
-        self.count(error)
-        is_full = isinstance(error, DiskFullError)  # nobody frees it while a load waits
-        if is_full or not (error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)):
-            self.control.end("error")
-            return False
-        await trio.sleep(backoff_seconds(attempts))
-        return True
-
-    def count(self, error: SeglogError) -> None:
-        """Count an error, and its time as part of the run."""
-        name = type(error).__name__ if isinstance(error, ClientError) else error.code
-        self.measurement.errors[name] += 1
-        self.measurement.touch()

@@ -7,7 +7,7 @@ loop is closed, and a batch is due when a task is free to send it.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from seglog.core.moments import Moment
 from seglog_protocol.messages import Ack
@@ -20,16 +20,9 @@ COUNT_SECONDS_MAX: Final = 300.0
 COUNT_MAX: Final = 10_000_000
 """Default record limit without a count and a duration."""
 ROUNDTRIP_RATE: Final = 1000.0
-CONSUME_FILL: Final = 1_000_000
-"""Records written to a topic created for reading."""
-SEND_BATCH_BYTES: Final = 64 * 1024
 FETCH_PARTITION_BYTES: Final = 1024 * 1024
-PIPELINE: Final = 5
-"""Requests in flight per connection, as in the client's producer."""
 LINGER_SECONDS: Final = 0.005
 """At a target rate a batch has the records due in this time, which is the client's default linger time."""
-STAMP_SIZE: Final = 16
-"""Bytes at the start of a round trip's record: the id of the run, and when the record was due."""
 
 Ended = Literal["count", "duration", "end", "interrupt", "error"]
 """Why a run ended: record limit, time limit, end of the log, Ctrl-C, an error that a retry cannot fix."""
@@ -42,11 +35,12 @@ _RATE_SLACK: Final = 1e-9  # so that sums of fractions do not push the last batc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Parameters of a run; ``make_plan`` fills in the defaults. Raises ValueError for contradictory values.
+    """Parameters of a run; ``make_plan`` fills in the defaults.
 
     ``topic`` None: a topic is created for the run. ``partitions`` None: those of the topic, or 1 for a new one.
     ``rate`` is records/s over all connections, None for as fast as answers arrive. ``count`` and ``duration`` (seconds)
-    both limit the run, None for no limit. ``batch_records`` None: as many as fit into ``batch_bytes``.
+    both limit the run, None for no limit. ``batch_records`` None: as many as fit into ``batch_bytes``. ``pipeline`` is
+    the number of requests in flight of a connection, ``fill`` the records of a topic that is created for reading.
     """
 
     verb: Verb
@@ -54,73 +48,46 @@ class Plan:
     partitions: int | None = None
     keep: bool = False
     record_size: int = 100
-    batch_bytes: int = SEND_BATCH_BYTES
+    batch_bytes: int = 64 * 1024
     batch_records: int | None = None
     compression: str = "none"
     ack: Ack = "disk"
     connections: int = 1
-    pipeline: int = PIPELINE
+    pipeline: int = 5
     rate: float | None = None
-    duration: float | None = DURATION_SECONDS
-    count: int | None = COUNT_MAX
+    duration: float | None = None
+    count: int | None = None
     seed: int = 0
     start: Moment | None = None
     follow: bool = False
-    fill: int = CONSUME_FILL
-
-    def __post_init__(self) -> None:
-        if self.verb == "roundtrip":
-            if self.record_size < STAMP_SIZE:
-                raise ValueError(f"--record-size must be {STAMP_SIZE} bytes or more: a round trip stamps its records")
-            if self.ack == "none":
-                raise ValueError("--ack must not be none: a round trip counts acknowledged records")
-        if self.follow and self.topic is None:
-            raise ValueError("--follow waits for records of others: name the topic")
-        if self.duration is None and self.count is None:
-            raise ValueError("a run needs a count or a duration")
+    fill: int = 1_000_000
 
 
-def make_plan(
-    verb: Verb,
-    *,
-    count: int | None = None,
-    duration: float | None = None,
-    rate: float | None = None,
-    batch_bytes: int | None = None,
-    batch_records: int | None = None,
-    pipeline: int | None = None,
-    **rest: object,
-) -> Plan:
-    """A plan from command-line arguments; None: not given. A ``rate`` of 0 means as fast as answers arrive.
+def make_plan(verb: Verb, **typed: Any) -> Plan:
+    """A plan of fields that were typed; None: not given. A ``rate`` of 0 means as fast as answers arrive.
 
     With only a count the run is also limited to COUNT_SECONDS_MAX; with only a duration there is no other limit;
-    without either both defaults apply.
+    without either both defaults apply. Raises ValueError for contradictory values.
     """
-    if count is None and duration is None:
-        count, duration = COUNT_MAX, DURATION_SECONDS
-    elif duration is None:
-        duration = COUNT_SECONDS_MAX
-    if rate is None and verb == "roundtrip":
-        rate = ROUNDTRIP_RATE
-    rate = rate or None
-    if rate is not None and batch_bytes is None and batch_records is None:
-        batch_records = max(1, int(rate * LINGER_SECONDS))
-    if batch_bytes is None:
-        batch_bytes = FETCH_PARTITION_BYTES if verb == "consume" else SEND_BATCH_BYTES
-    if batch_records is not None and verb != "consume":
-        batch_bytes = 2**31 - 1  # the topic's limit is the only one left
-    if pipeline is None:
-        pipeline = 1 if verb == "consume" else PIPELINE
-    return Plan(
-        verb=verb,
-        count=count,
-        duration=duration,
-        rate=rate,
-        batch_bytes=batch_bytes,
-        batch_records=batch_records,
-        pipeline=pipeline,
-        **rest,  # type: ignore[arg-type]
-    )
+    given = {name: value for name, value in typed.items() if value is not None}
+    if "duration" not in given:
+        given["duration"] = COUNT_SECONDS_MAX if "count" in given else DURATION_SECONDS
+        given.setdefault("count", COUNT_MAX)
+    given["rate"] = rate = given.get("rate", ROUNDTRIP_RATE if verb == "roundtrip" else 0) or None
+    if verb == "consume":
+        given = {"batch_bytes": FETCH_PARTITION_BYTES, "pipeline": 1} | given
+        if "count" in typed and typed["count"] is not None:
+            given["fill"] = typed["count"]
+    elif rate is not None and not {"batch_bytes", "batch_records"} & given.keys():
+        given["batch_records"] = max(1, int(rate * LINGER_SECONDS))
+    if "batch_records" in given:
+        given["batch_bytes"] = 2**31 - 1  # the topic's limit is the only one left
+    plan = Plan(verb=verb, **given)
+    if verb == "roundtrip" and plan.ack == "none":
+        raise ValueError("--ack must not be none: a round trip counts acknowledged records")
+    if plan.follow and plan.topic is None:
+        raise ValueError("--follow waits for records of others: name the topic")
+    return plan
 
 
 # --- When batches are due ---------------------------------------------------------------------------------------------
@@ -135,27 +102,19 @@ class Ticket(NamedTuple):
 
 
 class Loop:
-    """Issues tickets from ``began`` on (seconds of any monotonic clock), open with a ``rate``, else closed.
+    """Issues tickets from ``began`` on (seconds of any monotonic clock), open with a rate, else closed.
 
-    It ends after ``duration`` seconds or ``count`` records, whichever is first. The last batch is cut to ``count``.
+    It ends after the plan's duration or count, whichever is first. The last batch is cut to the count.
     """
 
-    def __init__(
-        self,
-        *,
-        began: float,
-        batch_records: int,
-        rate: float | None = None,
-        duration: float | None = None,
-        count: int | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, *, began: float, batch_records: int) -> None:
         self.began = began
         self.batch_records = batch_records
-        self.rate = rate
+        self.rate = plan.rate
         self.ended_by: Ended | None = None
-        self._ends_at = float("inf") if duration is None else began + duration
-        self._catch_up = 0.0 if rate is None else CATCH_UP_SECONDS
-        self._count = float("inf") if count is None else count
+        self._ends_at = float("inf") if plan.duration is None else began + plan.duration
+        self._catch_up = 0.0 if plan.rate is None else CATCH_UP_SECONDS
+        self._count = float("inf") if plan.count is None else plan.count
         self._numbers = self._records = 0
 
     def take(self, now: float) -> Ticket | None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seglog.core.errors import count_of
-from seglog.load.measurement import PERCENTILES, Measurement, Tally
-from seglog.load.plan import Ended, Plan
+from seglog.load.measurement import Measurement, Tally
+from seglog.load.plan import Ended, Loop, Plan
 
 CPU_SHARE_BUSY: Final = 0.9
 """Share of a core above which the load generator itself may be the bottleneck."""
@@ -21,16 +21,25 @@ _ENDINGS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """A finished run. ``unsent``: records that were due and not sent, because all allowed requests were in flight."""
+    """A finished run; ``loop`` is that of its batches, if it sent any."""
 
     plan: Plan
     topic: str
     partitions: int
-    batch_records: int | None
+    loop: Loop | None
     measurement: Measurement
     ended_by: Ended
-    unsent: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def unsent(self) -> int:
+        """Records that were due and not sent, because all allowed requests were in flight."""
+        return 0 if self.loop is None else self.loop.unsent
+
+    @property
+    def batch_records(self) -> int | None:
+        """Records of a batch that was sent."""
+        return None if self.loop is None else self.loop.batch_records
 
     @property
     def missing(self) -> int:
@@ -61,9 +70,7 @@ class Report:
         """The report for JSON: durations in milliseconds except ``seconds``, sizes in bytes, MB of 10^6 bytes."""
         plan, measurement = self.plan, self.measurement
         seconds, latencies, counted = measurement.seconds, measurement.latencies, self.counted
-        times = {f"p{p:g}": latencies.percentile(p) for p in PERCENTILES}
-        times |= {"max": latencies.max, "mean": latencies.mean}
-        shown = {name: round(time * 1000, 3) for name, time in times.items()} | {"count": latencies.count}
+        shown = latencies.in_ms() | {"count": latencies.count}
         return {
             "verb": plan.verb,
             "topic": self.topic,
@@ -125,10 +132,9 @@ class Report:
 
     def latency_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Titles and the row of the table of latencies, milliseconds."""
-        titles = ("LATENCY ms", *(f"p{percentile:g}" for percentile in PERCENTILES), "max")
         latencies = self.measurement.latencies
-        row = (self.latency, *(_shown(latencies.percentile(p)) for p in PERCENTILES), _shown(latencies.max))
-        return titles, [row] if latencies.count else []
+        shown = {name: _shown(ms) for name, ms in latencies.in_ms().items() if name != "mean"}
+        return ("LATENCY ms", *shown), [(self.latency, *shown.values())] if latencies.count else []
 
     def remarks(self) -> list[str]:
         """Remarks needed to interpret the numbers, a sentence each."""
@@ -163,7 +169,6 @@ def _rate(amount: int, seconds: float) -> float:
     return amount / seconds if seconds > 0 else 0.0
 
 
-def _shown(seconds: float) -> str:
+def _shown(milliseconds: float) -> str:
     """Milliseconds with about three digits."""
-    milliseconds = seconds * 1000
     return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:,.1f}"
