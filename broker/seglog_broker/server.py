@@ -17,10 +17,8 @@ from seglog_broker.config import BrokerConfig, all_listeners, http_listener, nat
 from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
 from seglog_broker.listeners.faults import Faults
-from seglog_broker.listeners.http.listener import http_places, serve_http
-from seglog_broker.listeners.kafka.listener import kafka_places, serve_kafka
-from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.serving import http_places, kafka_places, serve_http, serve_kafka, serve_native
 from seglog_broker.listeners.session import Listener
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.waiting_fetches import run_purgatory

@@ -16,8 +16,8 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.acceptor import Place, open_listeners
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.ready_sockets import ReadySockets
+from seglog_broker.listeners.serving import serve_native
 from seglog_broker.listeners.transport import address_of
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.waiting_fetches import wait_woken

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.native.slow_requests import CHANGED
+from seglog_broker.listeners.serving import serve_native
 from seglog_broker.listeners.session import Listener
 from seglog_protocol.messages import (
     PROTOCOL_NAME,

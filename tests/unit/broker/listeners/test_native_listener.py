@@ -26,15 +26,14 @@ from seglog_broker.listeners.acceptor import (
     open_all_listeners,
     open_listeners,
 )
-from seglog_broker.listeners.kafka.listener import kafka_places
 from seglog_broker.listeners.native import wire
 from seglog_broker.listeners.native.fetches import FETCHES_IN_FLIGHT_MAX, PARTITIONS_WAITING_MAX
 from seglog_broker.listeners.native.first_bytes import hint_for
-from seglog_broker.listeners.native.listener import serve_native
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Sender
 from seglog_broker.listeners.sending import READ_AHEAD_BYTES
+from seglog_broker.listeners.serving import kafka_places, serve_native
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers

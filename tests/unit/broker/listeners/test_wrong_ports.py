@@ -7,8 +7,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from seglog_broker.listeners.kafka.first_bytes import answer_to_http, native_client
-from seglog_broker.listeners.kafka.listener import serve_kafka
-from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.serving import serve_kafka, serve_native
 from seglog_broker.listeners.session import Listener
 from seglog_protocol.errors import TlsRequiredError, WrongPortError, error_from_wire
 from seglog_protocol.frames import FrameReader, encode_frame

@@ -14,8 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.kafka.listener import serve_kafka
-from seglog_broker.listeners.native.listener import serve_native
+from seglog_broker.listeners.serving import serve_kafka, serve_native
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.frames import encode_frame

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from seglog_broker.listeners.kafka.listener import serve_kafka
+from seglog_broker.listeners.serving import serve_kafka
 from seglog_broker.testing.request_faults import RequestFaults
 from seglog_protocol.errors import UnknownGroupError, UnknownMemberError
 from seglog_protocol.kafka import messages

@@ -13,7 +13,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.api.monitoring.families import FAMILIES_BY_NAME
 from seglog_broker.api.monitoring.samples import SLICE_SAMPLES_MAX, Sample, Slice
 from seglog_broker.listeners.acceptor import UNREAD_SECONDS
-from seglog_broker.listeners.http.listener import CONNECTIONS_MAX, serve_http
 from seglog_broker.listeners.http.scrapes import (
     PATIENCE_SECONDS,
     SCRAPES_MAX,
@@ -21,6 +20,7 @@ from seglog_broker.listeners.http.scrapes import (
     Scrapes,
 )
 from seglog_broker.listeners.http.wire import IDLE_SECONDS, REQUEST_SECONDS
+from seglog_broker.listeners.serving import CONNECTIONS_MAX, serve_http
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_broker.security.bearer_token import BearerToken

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.kafka.listener import serve_kafka
+from seglog_broker.listeners.serving import serve_kafka
 from seglog_protocol.kafka import messages, read_response, versions, write_request
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import CreateTopicRequest

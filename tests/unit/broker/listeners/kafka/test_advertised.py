@@ -4,7 +4,7 @@ import pytest
 
 from seglog_broker.config import load_config
 from seglog_broker.config.kafka_configs import ResourceType
-from seglog_broker.listeners.kafka.listener import advertised, kafka_places
+from seglog_broker.listeners.serving import advertised, kafka_places
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.kafka.messages import DescribeConfigsRequest
 from tests.support import each_case

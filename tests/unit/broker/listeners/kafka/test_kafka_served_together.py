@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.listeners.kafka.listener import serve_kafka
+from seglog_broker.listeners.serving import serve_kafka
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.frames import encode_frame

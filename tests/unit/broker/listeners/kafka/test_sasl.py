@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.listeners.kafka.listener import serve_kafka
+from seglog_broker.listeners.serving import serve_kafka
 from seglog_broker.listeners.session import EXCHANGE_SECONDS, Administration, Listener
 from seglog_broker.storage.directory.accounts import Change, Credential
 from seglog_protocol.kafka import messages
