@@ -13,7 +13,7 @@ from seglog_broker.runtime import unix_sockets
 from seglog_broker.storage.directory.identity import check_format, decode_properties
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY
 from seglog_broker.storage.directory.log_directory import DirectoryLock
-from seglog_broker.storage.directory.opening import REPLACED_FILES, open_log_directory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.snapshot import (
     ANSWER_BYTES_MAX,
     MalformedSnapshotDirectoryError,
@@ -141,7 +141,7 @@ def _source(fs: FileSystem, path: str, lengths: dict[str, int], problems: list[s
     registry.load()
     topics = tuple(registry.topics.values())
     identity = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
-    wanted = [name for name in fs.list_directory(path) if name in REPLACED_FILES]
+    wanted = [name for name in fs.list_directory(path) if name in filenames.REPLACED_FILES]
     numbered = ((topic.name, number) for topic in topics for number in range(topic.partitions))
     for directory in (filenames.partition_directory_name(name, number) for name, number in numbered):
         if fs.exists(f"{path}/{directory}"):

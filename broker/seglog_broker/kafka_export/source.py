@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seglog_broker.config.dynamic_config import DynamicConfig
-from seglog_broker.inspect.dump.small_files import OFFSET_CHECKPOINTS
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.identity import check_format, decode_properties, read_cluster_id, root_names
@@ -101,7 +100,7 @@ def read_source(fs: FileSystem, path: str) -> Source:
     found = root_names(fs, path)
     registry = _registry(fs, path, found)
     notes: list[str] = []
-    offsets = {name: _offsets(fs, path, name, notes) for name in OFFSET_CHECKPOINTS}
+    offsets = {name: _offsets(fs, path, name, notes) for name in filenames.OFFSET_CHECKPOINTS}
     partitions = {}
     for topic in registry.topics.values():
         for number in range(topic.partitions):

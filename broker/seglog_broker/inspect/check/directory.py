@@ -16,7 +16,6 @@ from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
 from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
 from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
-from seglog_broker.inspect.dump.small_files import OFFSET_CHECKPOINTS
 from seglog_broker.inspect.findings import (
     Code,
     Finding,
@@ -38,7 +37,6 @@ from seglog_broker.storage.directory.identity import (
     root_names,
 )
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
-from seglog_broker.storage.directory.opening import REPLACED_FILES
 from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
@@ -52,10 +50,10 @@ from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
-_OTHER_FILES: Final = frozenset(
-    {filenames.LOCK_FILE, filenames.BACKUP_SOCKET, filenames.BALLAST_FILE, *filenames.SPARE_FILES}
-)
-"""The lock, the socket, the ballast and the spare files, whose contents are not checked."""
+_OTHER_FILES: Final = filenames.REPLACED_FILES | {
+    *(filenames.LOCK_FILE, filenames.BACKUP_SOCKET, filenames.BALLAST_FILE, *filenames.SPARE_FILES)
+}
+"""Files that are checked elsewhere; and the lock, the socket, the ballast and the spare files, which are not."""
 
 _READERS: Final[Mapping[str, tuple[Code, Callable[[FileSystem, str], object]]]] = {
     filenames.PRODUCER_IDS_FILE: (Code.PRODUCER_IDS_MALFORMED, partial(ProducerIds, highest_seen=NO_PRODUCER_ID)),
@@ -177,9 +175,9 @@ class _DirectoryCheck:
 
     def _check_own_files(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         for name in names:
-            if name in directories or name in REPLACED_FILES or name in _OTHER_FILES or UNREADABLE_MARK in name:
+            if name in _OTHER_FILES or name in directories or UNREADABLE_MARK in name:
                 continue
-            if name.removesuffix(TEMPORARY_SUFFIX) in REPLACED_FILES:
+            if name.removesuffix(TEMPORARY_SUFFIX) in filenames.REPLACED_FILES:
                 # First, because a repair writes a file of this name.
                 yield from self._report_left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
             else:
@@ -270,7 +268,7 @@ class _DirectoryCheck:
             yield self._finding(Code.PARTITION_GONE, name, what)
 
     def _check_offset_checkpoints(self, names: Sequence[str]) -> Iterator[Report]:
-        for name in OFFSET_CHECKPOINTS:
+        for name in filenames.OFFSET_CHECKPOINTS:
             self._offsets[name] = {}
             if name not in names:
                 continue

@@ -11,7 +11,6 @@ from seglog_broker.inspect import facts as f
 from seglog_broker.inspect.dump.index_files import summarize_index
 from seglog_broker.inspect.dump.log_file import changed_meanwhile, codec_name, full_reason
 from seglog_broker.inspect.dump.small_files import (
-    OFFSET_CHECKPOINTS,
     read_epochs,
     read_format,
     read_offset_checkpoint,
@@ -41,19 +40,7 @@ from seglog_protocol.segment_files import (
     time_index_problem,
 )
 
-_ONLY_IN_LOG_DIRECTORIES: Final = frozenset(
-    {
-        filenames.REGISTRY_FILE,
-        filenames.FORMAT_FILE,
-        filenames.PRODUCER_IDS_FILE,
-        filenames.CLOCK_FILE,
-        filenames.DYNAMIC_CONFIGS_FILE,
-        filenames.ACCOUNTS_FILE,
-        filenames.CREATION_FILE,
-        *OFFSET_CHECKPOINTS,
-    }
-)
-_KNOWN_FILES: Final = _ONLY_IN_LOG_DIRECTORIES | {
+_KNOWN_FILES: Final = filenames.OWN_FILES | {
     filenames.META_PROPERTIES_FILE,
     filenames.LOCK_FILE,
     filenames.CLEAN_SHUTDOWN_FILE,
@@ -92,7 +79,7 @@ def is_log_directory(fs: FileSystem, path: str, names: Sequence[str]) -> bool:
     A name such as ``dbus-1`` is no sign of that, and neither are properties of something else. Raises OSError.
     """
     return (
-        any(name in _ONLY_IN_LOG_DIRECTORIES for name in names)
+        any(name in filenames.OWN_FILES for name in names)
         or (filenames.META_PROPERTIES_FILE in names and _is_kafkas(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
         or any(_partition_name(name) is not None and _is_partition(fs, f"{path}/{name}") for name in names)
     )
@@ -122,7 +109,7 @@ def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iter
     yield from _identity(fs, path, found)
     yield from _topics(fs, path, found, directories)
     offsets: dict[str, dict[TopicPartition, int]] = {}
-    for name in OFFSET_CHECKPOINTS:
+    for name in filenames.OFFSET_CHECKPOINTS:
         if name in found:
             yield from _checkpoint(fs, path, name, offsets)
     foreign = []

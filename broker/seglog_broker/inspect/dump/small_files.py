@@ -29,13 +29,6 @@ from seglog_protocol.transaction_files import (
 BYTES_MAX: Final = 64 * 1024 * 1024
 """A larger file is not read: the largest valid ones have a line for each partition."""
 
-OFFSET_CHECKPOINTS: Final = (
-    checkpoints.RECOVERY_POINT_CHECKPOINT,
-    checkpoints.LOG_START_CHECKPOINT,
-    checkpoints.HIGH_WATERMARK_CHECKPOINT,
-    checkpoints.CLEANER_CHECKPOINT,
-)
-
 Reader = Callable[[FileSystem, str], Iterator[f.Fact]]
 
 
@@ -217,7 +210,7 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[f.Fact]:
 
 
 SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {
-    **dict.fromkeys(OFFSET_CHECKPOINTS, ("offset checkpoint", read_offset_checkpoint)),
+    **dict.fromkeys(filenames.OFFSET_CHECKPOINTS, ("offset checkpoint", read_offset_checkpoint)),
     checkpoints.LEADER_EPOCH_CHECKPOINT: ("leader epoch checkpoint", read_epochs),
     filenames.PARTITION_METADATA_FILE: ("partition metadata", read_partition_metadata),
     filenames.META_PROPERTIES_FILE: ("identity of the log directory", read_meta_properties),

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.small_files import seal_members, unseal
-from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
+from seglog_broker.storage.io.small_files import not_understood, seal_members, unseal_version
+from seglog_protocol.errors import PolicyViolationError
 from seglog_protocol.scram import HASHES
 from seglog_protocol.steps import Steps, finished
 
@@ -148,17 +148,11 @@ class AccountStore:
         try:
             secret, accounts = decode_accounts(read_file(self._fs, self._path))
         except ValueError as error:
-            problem = str(error)
-        else:
-            self.secret = secret
-            for name, account in accounts.items():
-                self._take(name, account, _text(name, account))
-            return
-        raise LogDirectoryError(
-            f"{self._path} cannot be understood ({problem.rstrip('.')}); restore it from a backup, or move it away to "
-            "start without accounts and make them anew; if you edited it yourself, remove the key crc",
-            path=self._path,
-        )
+            # the cause could show a secret
+            raise not_understood(self._path, str(error), "start without accounts and make them anew") from None
+        self.secret = secret
+        for name, account in accounts.items():
+            self._take(name, account, _text(name, account))
 
     def planned(self, changes: Iterable[Change]) -> Steps[Plan]:
         """What the accounts will be with ``changes``, of which later ones win.
@@ -253,12 +247,7 @@ def why_impossible_name(name: str) -> str | None:
 
 def decode_accounts(content: bytes) -> tuple[bytes, Mapping[str, Account]]:
     """The secret and the accounts in a file. Raises ValueError; its message is the end of a sentence and no secret."""
-    found = unseal(content, _KEYS)
-    if found.get("version") != _VERSION:
-        raise ValueError(f"version {found['version']!r} is not known" if "version" in found else "it has no version")
-    unknown = found.keys() - _KEYS
-    if unknown:
-        raise ValueError(f"it has a key {min(unknown)!r}, which is not known")
+    found = unseal_version(content, _KEYS, _VERSION)
     secret = _bytes(found.get("secret"))
     if len(secret) < _SECRET_BYTES:
         raise ValueError("its secret is too short")

@@ -20,7 +20,7 @@ from seglog_broker.config.group_config import parse_group_value
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
-from seglog_broker.storage.io.small_files import seal, unseal
+from seglog_broker.storage.io.small_files import not_understood, seal, unseal_version
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 
 _VERSION: Final = 1
@@ -34,12 +34,7 @@ def encode_dynamic_configs(dynamic: DynamicConfig) -> bytes:
 
 def decode_dynamic_configs(content: bytes) -> DynamicConfig:
     """The settings in the file. Raises ValueError, whose message is the end of a sentence."""
-    found = unseal(content, _KEYS)
-    if found.get("version") != _VERSION:
-        raise ValueError(f"version {found['version']!r} is not known" if "version" in found else "it has no version")
-    unknown = found.keys() - _KEYS
-    if unknown:
-        raise ValueError(f"it has a key {min(unknown)!r}, which is not known")
+    found = unseal_version(content, _KEYS, _VERSION)
     try:
         dynamic = msgspec.convert(found, DynamicConfig)
     except msgspec.ValidationError as error:
@@ -69,11 +64,7 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:
         return decode_dynamic_configs(read_file(fs, path))
     except (ValueError, InvalidConfigError) as error:
         problem = error.message if isinstance(error, InvalidConfigError) else str(error)
-        raise LogDirectoryError(
-            f"{path} cannot be understood ({problem.rstrip('.')}); restore it from a backup, or move it away to start "
-            "without the settings that were made at run time; if you edited it yourself, remove the key crc",
-            path=path,
-        ) from error
+        raise not_understood(path, problem, "start without the settings that were made at run time") from error
 
 
 def config_at_start(fs: FileSystem, directory: str, static: BrokerConfig) -> tuple[DynamicConfig, BrokerConfig]:

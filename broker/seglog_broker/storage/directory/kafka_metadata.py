@@ -120,8 +120,7 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
     found = fs.list_directory(directory) if fs.exists(directory) else []
     snapshots = sorted(name for name in found if name.endswith(SNAPSHOT_SUFFIX))
     logs = sorted(name for name in found if name.endswith(names.LOG_SUFFIX))
-    image = _Image()
-    first = 0
+    image, first = _Image(), 0
     if not logs and snapshots in ([], [_FIRST_SNAPSHOT]) and fs.exists(f"{path}/{BOOTSTRAP_FILE}"):
         image.apply(BOOTSTRAP_FILE, read_file(fs, f"{path}/{BOOTSTRAP_FILE}"), 0)
     for name in snapshots[-1:]:
@@ -129,33 +128,28 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
         image.apply(f"{METADATA_DIRECTORY}/{name}", read_file(fs, f"{directory}/{name}"), 0)
     for name in logs:
         image.apply(f"{METADATA_DIRECTORY}/{name}", read_file(fs, f"{directory}/{name}"), first)
-    by_name = {name: topic_id for topic_id, name in image.topics.items()}
-    return KafkaMetadata(
-        bool(snapshots or logs),
-        {name: new_id(uuid.UUID(bytes=topic_id)) for name, topic_id in by_name.items()},
-        {(name, number) for name, topic_id in by_name.items() for number in image.partitions.get(topic_id, ())},
-        {name: dict(config) for (kind, name), config in image.configs.items() if kind == TOPIC_RESOURCE},
-        {name: dict(config) for (kind, name), config in image.configs.items() if kind == BROKER_RESOURCE and config},
-        dict(image.credentials),
-        len(image.acls),
-        image.next_producer_id,
-        image.problem,
-        image.metadata_version,
-    )
+    out, by_name = image.out, {name: topic_id for topic_id, name in image.topics.items()}
+    out.is_there = bool(snapshots or logs)
+    out.topic_ids = {name: new_id(uuid.UUID(bytes=topic_id)) for name, topic_id in by_name.items()}
+    out.partitions = {(name, n) for name, topic_id in by_name.items() for n in image.partitions.get(topic_id, ())}
+    for (kind, name), config in image.configs.items():
+        if kind == TOPIC_RESOURCE:
+            out.topic_configs[name] = config
+        elif kind == BROKER_RESOURCE and config:
+            out.broker_configs[name] = config
+    out.acls = len(image.acls)
+    return out
 
 
 class _Image:
-    """The metadata after the records that were applied."""
+    """The metadata after the records that were applied; ``out`` has of it what is simple."""
 
     def __init__(self) -> None:
+        self.out = KafkaMetadata()
         self.topics: dict[bytes, str] = {}
         self.partitions: dict[bytes, set[int]] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        self.credentials: dict[tuple[str, str], Credential] = {}
         self.acls: set[bytes] = set()
-        self.next_producer_id = 0
-        self.problem: str | None = None
-        self.metadata_version: int | None = None
 
     def apply(self, name: str, log: bytes, first: int) -> None:
         """Apply the records of one file from offset ``first`` on, up to the first invalid batch."""
@@ -165,7 +159,7 @@ class _Image:
                 if record is not None:
                     self._apply(record)
         except CorruptRecordError as error:
-            self.problem = self.problem or f"{name} cannot be read further: {error}"
+            self.out.problem = self.out.problem or f"{name} cannot be read further: {error}"
 
     def _apply(self, record: Message) -> None:
         if isinstance(record, messages.TopicRecord):
@@ -183,9 +177,9 @@ class _Image:
             self.configs.pop((TOPIC_RESOURCE, topic or ""), None)
         elif isinstance(record, messages.FeatureLevelRecord):
             if record.name == _METADATA_VERSION:
-                self.metadata_version = min(record.feature_level, METADATA_VERSION_MAX)
+                self.out.metadata_version = min(record.feature_level, METADATA_VERSION_MAX)
         elif isinstance(record, messages.ProducerIdsRecord):
-            self.next_producer_id = record.next_producer_id
+            self.out.next_producer_id = record.next_producer_id
         elif isinstance(record, messages.AccessControlEntryRecord):
             self.acls.add(record.id)
         elif isinstance(record, messages.RemoveAccessControlEntryRecord):
@@ -197,12 +191,11 @@ class _Image:
         self, record: messages.UserScramCredentialRecord | messages.RemoveUserScramCredentialRecord
     ) -> None:
         key = record.name, MECHANISMS.get(record.mechanism, "")
-        self.credentials.pop(key, None)
+        self.out.credentials.pop(key, None)
         if isinstance(record, messages.UserScramCredentialRecord):
             with contextlib.suppress(ValueError):  # of an unknown mechanism
-                self.credentials[key] = Credential(
-                    key[1], record.iterations, record.salt, record.stored_key, record.server_key
-                )
+                keys = record.salt, record.stored_key, record.server_key
+                self.out.credentials[key] = Credential(key[1], record.iterations, *keys)
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:

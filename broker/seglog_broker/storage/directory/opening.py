@@ -63,26 +63,6 @@ from seglog_protocol.internal_topics import COMPACTED_TOPICS, RESERVED_TOPIC
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
-REPLACED_FILES: Final = frozenset(
-    {
-        filenames.META_PROPERTIES_FILE,
-        filenames.CLEAN_SHUTDOWN_FILE,
-        filenames.CLEAN_PARTITIONS_FILE,
-        filenames.REGISTRY_FILE,
-        filenames.FORMAT_FILE,
-        filenames.PRODUCER_IDS_FILE,
-        filenames.CLOCK_FILE,
-        filenames.DYNAMIC_CONFIGS_FILE,
-        filenames.ACCOUNTS_FILE,
-        filenames.CREATION_FILE,
-        checkpoints.RECOVERY_POINT_CHECKPOINT,
-        checkpoints.LOG_START_CHECKPOINT,
-        checkpoints.HIGH_WATERMARK_CHECKPOINT,
-        checkpoints.CLEANER_CHECKPOINT,
-    }
-)
-"""Files that are replaced through a ``.tmp``; other ``.tmp`` files are left alone, like every unknown file."""
-
 _MARKS: Final = frozenset(
     {
         filenames.LOCK_FILE,
@@ -308,7 +288,7 @@ class _Opening:
             if other is not None:
                 upgrading(other)
         for name in found:
-            if name.removesuffix(TEMPORARY_SUFFIX) in REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
+            if name.removesuffix(TEMPORARY_SUFFIX) in filenames.REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
                 fs.unlink(self._file(name))
         cluster_id = self._cluster_id(found, has_data=bool(directories) or known)
         if known:

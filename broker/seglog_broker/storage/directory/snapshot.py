@@ -43,28 +43,27 @@ LINKED_LAST: Final = (
 
 
 class SnapshotOffsets:
-    """The offsets of the partitions in a snapshot, as its checkpoints have them."""
+    """The offsets of the partitions in a snapshot, by the file that has them: a checkpoint, or that of clean ends."""
 
     def __init__(self) -> None:
-        self.ends: dict[TopicPartition, int] = {}
-        self.log_starts: dict[TopicPartition, int] = {}
-        self.cleaned: dict[TopicPartition, int] = {}
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.clean_ends: dict[TopicPartition, int] = {}
+        self.files: dict[str, dict[TopicPartition, int]] = {
+            name: {} for name in (*filenames.OFFSET_CHECKPOINTS, filenames.CLEAN_PARTITIONS_FILE)
+        }
 
     def add(self, key: TopicPartition, frozen: FrozenLog, *, first_dirty: int | None) -> None:
         """Add a partition that is in the snapshot as after a clean stop."""
-        self.ends[key] = frozen.log_end
+        self.files[checkpoints.HIGH_WATERMARK_CHECKPOINT][key] = frozen.log_end
         if frozen.log_start > frozen.bases[0]:
-            self.log_starts[key] = frozen.log_start
+            self.files[checkpoints.LOG_START_CHECKPOINT][key] = frozen.log_start
         if first_dirty is not None:
-            self.cleaned[key] = first_dirty
+            self.files[checkpoints.CLEANER_CHECKPOINT][key] = first_dirty
         if frozen.is_sound:
-            self.recovery_points[key] = self.clean_ends[key] = frozen.log_end
+            for name in (checkpoints.RECOVERY_POINT_CHECKPOINT, filenames.CLEAN_PARTITIONS_FILE):
+                self.files[name][key] = frozen.log_end
 
     def forget(self, key: TopicPartition) -> None:
         """Leave a partition out again."""
-        for offsets in (self.ends, self.log_starts, self.cleaned, self.recovery_points, self.clean_ends):
+        for offsets in self.files.values():
             offsets.pop(key, None)
 
 
@@ -142,21 +141,18 @@ class SnapshotWriter:
         registry.topics = Topics(topics)
         registry.kafka_metadata, registry.metadata_version = directory.kafka_metadata, directory.metadata_version
         self._write(filenames.REGISTRY_FILE, registry.content())
-        for name, found in (
-            (checkpoints.RECOVERY_POINT_CHECKPOINT, offsets.recovery_points),
-            (checkpoints.LOG_START_CHECKPOINT, offsets.log_starts),
-            (checkpoints.HIGH_WATERMARK_CHECKPOINT, offsets.ends),
-            *([(checkpoints.CLEANER_CHECKPOINT, offsets.cleaned)] if offsets.cleaned else []),
-        ):
-            self._write(name, checkpoints.encode_offsets(found))
+        *points, (_, clean_ends) = offsets.files.items()
+        for name, found in points:
+            if found or name != checkpoints.CLEANER_CHECKPOINT:
+                self._write(name, checkpoints.encode_offsets(found))
         self.add_as_it_is(METADATA_DIRECTORY)
         for name in LINKED_LAST:
             if self._fs.exists(f"{self._log_dir}/{name}"):
                 self._fs.link(f"{self._log_dir}/{name}", f"{self.path}/{name}")
-        if len(offsets.clean_ends) == sum(topic.partitions for topic in topics.values()):
+        if len(clean_ends) == sum(topic.partitions for topic in topics.values()):
             self._write(filenames.CLEAN_SHUTDOWN_FILE, CLEAN_MARKER)
         else:
-            self._write(filenames.CLEAN_PARTITIONS_FILE, checkpoints.encode_offsets(offsets.clean_ends))
+            self._write(filenames.CLEAN_PARTITIONS_FILE, checkpoints.encode_offsets(clean_ends))
         lengths = {f"{name}/{file}": length for name, of in self._lengths.items() for file, length in of.items()}
         facts = {"version": _VERSION, "lengths": lengths, "problems": list(problems)}
         self._write(filenames.SNAPSHOT_FILE, seal(facts))

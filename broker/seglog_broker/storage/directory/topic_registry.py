@@ -16,8 +16,7 @@ from typing import Final
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
-from seglog_broker.storage.io.small_files import seal_members, unseal
-from seglog_protocol.errors import LogDirectoryError
+from seglog_broker.storage.io.small_files import not_understood, seal_members, unseal
 from seglog_protocol.version import VERSION
 
 _VERSION: Final = 1
@@ -102,12 +101,8 @@ class TopicRegistry:
         if found.get("version") != _VERSION:
             problem = f"version {found['version']!r} is not known" if "version" in found else "it has no version"
         if problem is not None:
-            raise LogDirectoryError(
-                f"{self.path} cannot be understood ({problem}); restore it from a backup, or move it away to have the "
-                "topics adopted from their directories, without their configuration; if you edited it yourself, remove "
-                "the key crc",
-                path=self.path,
-            )
+            without = "have the topics adopted from their directories, without their configuration"
+            raise not_understood(self.path, problem, without)
         self.topics = Topics({topic.name: topic for topic in topics})
         self._texts = {topic.name: (topic, _text(topic)) for topic in topics}  # now, because no request waits
 

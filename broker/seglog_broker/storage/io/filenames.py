@@ -8,6 +8,8 @@ import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, NamedTuple
 
+from seglog_protocol import checkpoint_files as checkpoints
+
 LOCK_FILE: Final = ".lock"
 META_PROPERTIES_FILE: Final = "meta.properties"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
@@ -39,6 +41,30 @@ _NEIGHBOURS: Final = re.compile(
     r"|DocumentRevisions-V100|AppleDouble|@__thumb)"
 )
 """What file systems, Kubernetes, NAS and desktops put into a root: left alone, and no sign of another owner."""
+
+OFFSET_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINT_CHECKPOINT,
+    checkpoints.LOG_START_CHECKPOINT,
+    checkpoints.HIGH_WATERMARK_CHECKPOINT,
+    checkpoints.CLEANER_CHECKPOINT,
+)
+
+OWN_FILES: Final = frozenset(
+    {
+        REGISTRY_FILE,
+        FORMAT_FILE,
+        PRODUCER_IDS_FILE,
+        CLOCK_FILE,
+        DYNAMIC_CONFIGS_FILE,
+        ACCOUNTS_FILE,
+        CREATION_FILE,
+        *OFFSET_CHECKPOINTS,
+    }
+)
+"""Files that only log directories have."""
+
+REPLACED_FILES: Final = OWN_FILES | {META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE, CLEAN_PARTITIONS_FILE}
+"""Files that are replaced through a ``.tmp``; other ``.tmp`` files are left alone, like every unknown file."""
 
 DELETE_MARKER: Final = "-delete"
 STRAY_MARKER: Final = "-stray"

@@ -24,6 +24,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, w
 from seglog_broker.storage.io.os_errors import is_no_room
 from seglog_protocol.checkpoint_files import TopicPartition, decode_offsets
 from seglog_protocol.checksum import crc32c
+from seglog_protocol.errors import LogDirectoryError
 
 UNREADABLE_MARK: Final = ".unreadable-"
 """``<name>.unreadable-<CRC-32C of its content>``: so the same content is copied once, and no copy replaces another."""
@@ -75,6 +76,26 @@ def unseal(content: bytes, known: Collection[str]) -> dict[str, Any]:
     if _END.fullmatch(content, start) is None or crc != f"{crc32c(content[:start]):08x}":
         raise MalformedJsonError("its own checksum, the value of crc, does not match")
     return found
+
+
+def unseal_version(content: bytes, known: Collection[str], version: int) -> dict[str, Any]:
+    """As ``unseal``, of a file of this version, which has no key but those that are ``known``."""
+    found = unseal(content, known)
+    if found.get("version") != version:
+        why = f"version {found['version']!r} is not known" if "version" in found else "it has no version"
+        raise MalformedJsonError(why)
+    if unknown := found.keys() - set(known):
+        raise MalformedJsonError(f"it has a key {min(unknown)!r}, which is not known")
+    return found
+
+
+def not_understood(path: str, problem: str, without: str) -> LogDirectoryError:
+    """The error of a file that nothing replaces; ``without``: what becomes of it if the file is moved away."""
+    return LogDirectoryError(
+        f"{path} cannot be understood ({problem.rstrip('.')}); restore it from a backup, or move it away to {without}; "
+        "if you edited it yourself, remove the key crc",
+        path=path,
+    )
 
 
 def keep_copy(fs: FileSystem, path: str) -> str:

@@ -13,7 +13,6 @@ import pytest
 from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.directory.kafka_signs import metadata_files
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.opening import REPLACED_FILES
 from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem, outcome_of
@@ -1137,7 +1136,7 @@ def test_on_a_full_disk_a_file_that_is_not_understood_is_named_all_the_same() ->
     "name",
     [
         *sorted(filenames.SKIPPED_DIRECTORIES),
-        *sorted(REPLACED_FILES),
+        *sorted(filenames.REPLACED_FILES),
         "a.b-delete",
         "t-stray",
         "t-future",
