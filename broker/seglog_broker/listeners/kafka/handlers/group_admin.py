@@ -16,15 +16,21 @@ ListGroups
 DeleteGroups
   2   flexible
   3   error message
+
+ConsumerGroupDescribe
+  0   flexible
+  1   type of a member: classic or consumer
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from seglog_broker.coordinators.groups.consumer_description import ConsumerMemberDescription, PartitionsOfTopic
 from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDescription
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers import cluster
-from seglog_broker.listeners.kafka.turns import TOPIC_COST, in_turns
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, in_turns
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -145,8 +151,89 @@ async def delete_groups(
     return response
 
 
+NAME_COST: Final = 0.2
+"""Names of topics, or numbers of partitions, that cost as much as a part of a response."""
+
+
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+
+_ConsumerGroup = messages.ConsumerGroupDescribeResponse.DescribedGroup
+_ConsumerMember = messages.ConsumerGroupDescribeResponse.Member
+_Assignment = messages.ConsumerGroupDescribeResponse.Assignment
+
+
+# --- ConsumerGroupDescribe --------------------------------------------------------------------------------------------
+
+
+async def consumer_group_describe(
+    context: RequestContext, request: messages.ConsumerGroupDescribeRequest
+) -> messages.ConsumerGroupDescribeResponse:
+    """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
+    response = messages.ConsumerGroupDescribeResponse()
+    turns = Turns(context.turn)
+    for name in dict.fromkeys(request.group_ids):
+        await turns.spend(TOPIC_COST)
+        described = _ConsumerGroup(group_id=name)
+        response.groups.append(described)
+        try:
+            context.reserve(PART_BYTES + 2 * len(name))
+            found = context.groups.describe_consumer(name)
+            described.members = [await _member_in_turn(context, turns, member) for member in found.members]
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            described.error_code, described.error_message = group_failure(error, "ConsumerGroupDescribe")
+            continue
+        described.group_state = found.state
+        described.group_epoch = found.group_epoch
+        described.assignment_epoch = found.assignment_epoch
+        described.assignor_name = found.assignor
+        described.authorized_operations = cluster.authorized(
+            context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+        )
+    return response
+
+
+async def _member_in_turn(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> _ConsumerMember:
+    """A member with its subscription and assignments, which may be very many topics."""
+    topics = [*member.assigned, *member.target]
+    partitions = sum([len(item.partitions) for item in topics])
+    await turns.spend(TOPIC_COST + NAME_COST * (len(member.topics) + partitions) + PARTITION_COST * len(topics))
+    context.reserve(
+        MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8
+    )
+    return _consumer_member(member)
+
+
+def _consumer_member(member: ConsumerMemberDescription) -> _ConsumerMember:
+    return _ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(member.assigned),
+        target_assignment=_assignment(member.target),
+        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+    )
+
+
+def _assignment(topics: Iterable[PartitionsOfTopic]) -> _Assignment:
+    return _Assignment(
+        topic_partitions=[
+            messages.ConsumerGroupDescribeResponse.TopicPartitions(
+                topic_id=item.topic_id, topic_name=item.topic, partitions=list(item.partitions)
+            )
+            for item in topics
+        ]
+    )
+
+
 APIS: Final = (
     Api(15, "DescribeGroups", range(7), handle=describe_groups),
     Api(16, "ListGroups", range(6), handle=list_groups),
     Api(42, "DeleteGroups", range(4), handle=delete_groups, changes=Administration.GROUPS),
+    Api(69, "ConsumerGroupDescribe", range(2), handle=consumer_group_describe),
 )

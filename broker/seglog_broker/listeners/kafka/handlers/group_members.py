@@ -1,4 +1,4 @@
-"""FindCoordinator, and members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""FindCoordinator, and members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat.
 
 The only node coordinates all groups and all transactions.
 Source of the rules: Kafka's KafkaApis.
@@ -37,10 +37,17 @@ LeaveGroup
   3   several members, static ones among them
   4   flexible
   5   reason
+
+ConsumerGroupHeartbeat, where the broker assigns: the rules are those of KIP-848
+  0   flexible
+  1   subscription by regular expression; a member makes its id itself
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from seglog_broker.coordinators.groups.assignors import Assignment
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.membership import (
     JoinRequest,
     JoinResult,
@@ -56,6 +63,7 @@ from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol.errors import (
     CoordinatorLoadingError,
     InconsistentGroupProtocolError,
+    InvalidRequestError,
     UnknownGroupError,
     UnknownMemberError,
 )
@@ -266,10 +274,75 @@ def _unknown(error: UnknownGroupError | UnknownMemberError) -> UnknownMemberErro
     return error if isinstance(error, UnknownMemberError) else UnknownMemberError(error.message, group=error.group)
 
 
+# --- ConsumerGroupHeartbeat -------------------------------------------------------------------------------------------
+
+
+async def consumer_group_heartbeat(
+    context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
+) -> messages.ConsumerGroupHeartbeatResponse:
+    """A member joins, stays or leaves, and gets its assignment; answered once its records are durable."""
+    owned = request.topic_partitions
+    try:
+        _check_names(context, request)
+        result = await context.groups.consumer_heartbeat(
+            request.group_id,
+            ConsumerHeartbeat(
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                instance_id=request.instance_id,
+                rack_id=request.rack_id,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                topics=request.subscribed_topic_names,
+                regex=request.subscribed_topic_regex,
+                assignor=request.server_assignor,
+                owned=None if owned is None else await _owned(context, owned),
+                client_id=context.client_id or "",
+                client_host=context.client_address,
+            ),
+        )
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        code, why = group_failure(error, "ConsumerGroupHeartbeat")
+        return messages.ConsumerGroupHeartbeatResponse(error_code=code, error_message=why)
+    response = messages.ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+    )
+    if result.assignment is not None:
+        response.assignment = messages.ConsumerGroupHeartbeatResponse.Assignment(
+            topic_partitions=[
+                messages.ConsumerGroupHeartbeatResponse.TopicPartitions(
+                    topic_id=topic, partitions=sorted(result.assignment[topic])
+                )
+                async for topic in in_turns(context, sorted(result.assignment))
+            ]
+        )
+    return response
+
+
+def _check_names(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> None:
+    if not request.group_id.strip():
+        raise InvalidRequestError("group_id must not be empty: set group.id", field="group_id")
+    if context.version >= 1 and not request.member_id:
+        raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
+
+
+async def _owned(
+    context: RequestContext, topics: Iterable[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]
+) -> Assignment:
+    owned: dict[bytes, frozenset[int]] = {}
+    async for topic in in_turns(context, topics):
+        if topic.partitions:
+            topic_id = bytes(topic.topic_id)
+            owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
+    return owned
+
+
 APIS: Final = (
     Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
     Api(11, "JoinGroup", range(10), None, join_group, lambda c, r, e: _joined(c, JoinResult(r.member_id, error=e))),
     Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats()),
     Api(13, "LeaveGroup", range(6), handle=leave_group),
     Api(14, "SyncGroup", range(6), handle=sync_group, refuse=lambda _, __, e: _synced(SyncResult(error=e))),
+    Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat),
 )
