@@ -152,7 +152,7 @@ def _with_access_warnings(examined: "Examined") -> "Examined":
     """With what is to be said of accounts and of private files; of accounts where this user can read the directory."""
     from pathlib import Path  # noqa: PLC0415
 
-    from seglog_broker.accounts.offline import read_accounts  # noqa: PLC0415
+    from seglog_broker.accounts.commands import read_accounts  # noqa: PLC0415
     from seglog_broker.security.access_warnings import access_warnings  # noqa: PLC0415
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415

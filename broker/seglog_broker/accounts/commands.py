@@ -5,36 +5,120 @@ Exit codes: 0 done; 1 not done, nothing has changed; 2 usage or configuration. B
 
 import argparse
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from getpass import getpass
+from pathlib import Path
 from typing import Final
 
-from seglog_broker.accounts.offline import (
-    AccountError,
-    ask_password,
-    offline_accounts,
-    read_accounts,
-    refuse_other_directory,
-    set_password,
-)
 from seglog_broker.config.command_options import load_config
-from seglog_broker.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN
+from seglog_broker.security.credentials import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    from_password,
+    why_no_password,
+    why_not_prepared,
+)
 from seglog_broker.standard_output import print_and_end, refuse
-from seglog_broker.storage.directory.accounts import AccountStore, Change
-from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
+from seglog_broker.storage.directory.log_directory import DirectoryLock
+from seglog_broker.storage.directory.opening import may_be_log_directory, prepare_directory
+from seglog_broker.storage.io.filenames import ACCOUNTS_FILE
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.storage.io.os_errors import why
-from seglog_protocol.errors import InvalidConfigError, SeglogError
-from seglog_protocol.scram import HASHES, ITERATIONS_DEFAULT
+from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, SeglogError
+from seglog_protocol.scram import HASHES, ITERATIONS_DEFAULT, PASSWORD_BYTES_MAX
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+
+STANDARD_INPUT: Final = "-"
 
 _PASSWORD_BYTES: Final = 18
 """Of a random password: more than anyone can try, and few enough to type."""
 
 Work = Callable[[argparse.Namespace, str], list[str]]
 """What a command does with its arguments and a log directory. It returns what is printed."""
+
+
+class AccountError(Exception):
+    """Nothing was changed; the message says why, and what to do."""
+
+
+@contextmanager
+def locked_accounts(fs: FileSystem, path: str) -> Iterator[AccountStore]:
+    """The accounts of the log directory ``path``, which is made if there is none, and locked until the block ends.
+
+    Raises LogDirectoryError while a broker uses it, and when it cannot be used, OSError.
+    """
+    prepare_directory(fs, path)
+    lock = DirectoryLock(fs, path)
+    try:
+        yield read_accounts(fs, path)
+    finally:
+        lock.release()
+
+
+def refuse_other_directory(fs: FileSystem, path: str) -> None:
+    """Raise AccountError where ``path`` is no log directory, and none can come of it as it is empty. Raises OSError."""
+    if not may_be_log_directory(fs, path):
+        raise AccountError(
+            f"{path} is no log directory: name the broker's log.dir by --data, or its configuration by --config; "
+            "seglogd init makes a new one, with an administrator"
+        )
+
+
+def read_accounts(fs: FileSystem, path: str) -> AccountStore:
+    """The accounts of a log directory, also while a broker uses it. Raises LogDirectoryError, OSError."""
+    accounts = AccountStore(fs, f"{path}/{ACCOUNTS_FILE}")
+    accounts.load()
+    return accounts
+
+
+def set_password(accounts: AccountStore, name: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:
+    """Give an account this password by ``mechanisms``, and by no other. Raises AccountError, OSError."""
+    problem = why_impossible_name(name) or why_not_prepared(name)
+    if problem is not None:
+        raise AccountError(f"{name[:100]!r} cannot name an account: {problem}")
+    problem = why_no_password(password)
+    if problem is not None:
+        raise AccountError(f"this cannot be a password: {problem}")
+    former = accounts.account(name) or {}
+    accounts.change(
+        [Change(name, mechanism, None) for mechanism in former]
+        + [Change(name, mechanism, from_password(mechanism, password, iterations)) for mechanism in mechanisms]
+    )
+
+
+def ask_password(file: str | None, name: str) -> str:
+    """A password: the content of ``file``, without a line break at its end, or what is typed twice on the terminal.
+
+    Raises AccountError.
+    """
+    if file == STANDARD_INPUT:
+        return _line(sys.stdin.buffer.read(4 * PASSWORD_BYTES_MAX), "standard input")
+    if file is not None:
+        try:
+            with Path(file).open("rb") as opened:
+                return _line(opened.read(4 * PASSWORD_BYTES_MAX), file)
+        except OSError as error:
+            raise AccountError(f"the password file {file} cannot be read: {error.strerror}") from None
+    if not sys.stdin.isatty():
+        raise AccountError("there is no terminal to ask for the password: name a file that has it by --password-file")
+    password = getpass(f"Password of {name}: ")
+    if getpass("The same again: ") != password:
+        raise AccountError("these are two passwords: begin again")
+    return password
+
+
+def _line(content: bytes, place: str) -> str:
+    try:
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        pass
+    raise AccountError(f"the password in {place} is not UTF-8")
 
 
 # --- seglogd user -----------------------------------------------------------------------------------------------------
@@ -81,10 +165,10 @@ def _command(
 
 @contextmanager
 def _accounts(path: str) -> Iterator[AccountStore]:
-    """As ``offline_accounts``, of a directory that is there."""
+    """As ``locked_accounts``, of a directory that is there."""
     fs = PosixFileSystem()
     refuse_other_directory(fs, path)
-    with offline_accounts(fs, path) as accounts:
+    with locked_accounts(fs, path) as accounts:
         yield accounts
 
 
@@ -152,7 +236,7 @@ def make_init_parser() -> argparse.ArgumentParser:
 
 def _init(arguments: argparse.Namespace, path: str) -> list[str]:
     name, file = arguments.name, arguments.password_file
-    with offline_accounts(PosixFileSystem(), path) as accounts:
+    with locked_accounts(PosixFileSystem(), path) as accounts:
         if accounts.has(name):
             return _is_there(arguments, path)
         password = secrets.token_urlsafe(_PASSWORD_BYTES) if file is None else ask_password(file, name)
@@ -223,7 +307,10 @@ def _run(program: str, arguments: argparse.Namespace) -> int:
     try:
         lines = arguments.work(arguments, path)
     except (AccountError, SeglogError) as error:
-        return refuse(program, str(error), EXIT_FAILED)
+        holder = error.holder if isinstance(error, LogDirectoryError) else ""
+        others = "change its accounts by `seglog user`, as one of its super.users, or stop it"
+        why_not = f"{path} is in use by {holder}: {others}" if holder else str(error)
+        return refuse(program, why_not, EXIT_FAILED)
     except OSError as error:
         return refuse(program, f"the accounts of {path} could not be changed: {why(error)}", EXIT_FAILED)
     return print_and_end(program, lines, EXIT_OK)

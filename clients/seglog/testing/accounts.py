@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from seglog.core.security import Account, Secret
-from seglog_broker.accounts.offline import locked_accounts
+from seglog_broker.accounts.commands import locked_accounts
 from seglog_broker.security.credentials import ITERATIONS_MIN, from_password, why_no_password, why_not_prepared
 from seglog_broker.storage.directory.accounts import Change, Credential, why_impossible_name
 from seglog_broker.storage.io.filesystem import FileSystem

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import seglog
-from seglog_broker.accounts.offline import offline_accounts, set_password
+from seglog_broker.accounts.commands import locked_accounts, set_password
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.scram import HASHES
 from tests.certificates import HOSTS, Certificates, Files, certificates
@@ -74,7 +74,7 @@ class Secured:
 
 def make_accounts(directory: Path, passwords: dict[str, str]) -> None:
     """Make accounts as `seglogd user add` does, while no daemon runs."""
-    with offline_accounts(PosixFileSystem(), str(directory)) as accounts:
+    with locked_accounts(PosixFileSystem(), str(directory)) as accounts:
         for name, password in passwords.items():
             set_password(accounts, name, password, list(HASHES), ITERATIONS)
 
