@@ -38,10 +38,9 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks import durability, expiry, resources
 from seglog_broker.tasks.compaction import Compaction
-from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.recovery import CrashRecovery
 from seglog_broker.tasks.resources import run_certificate_watch
-from seglog_broker.tasks.scrub import Scrub
+from seglog_broker.tasks.scrub import Scrub, run_hole_search
 from seglog_broker.tasks.snapshots import SnapshotMaker, SnapshotSocket
 from seglog_protocol.version import VERSION
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from seglog_broker.api.broker import Broker
 from seglog_broker.server import TASKS
 from seglog_broker.storage.io.filesystem import write_file_atomically
-from seglog_broker.tasks.holes import holes_between
+from seglog_broker.tasks.scrub import holes_between
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
 from tests.appends import append_request
