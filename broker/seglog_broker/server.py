@@ -36,7 +36,7 @@ from seglog_broker.security.tls import server_tls
 from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.tasks import durability, expiry, resources
+from seglog_broker.tasks import resources, upkeep
 from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.recovery import CrashRecovery
 from seglog_broker.tasks.resources import run_certificate_watch
@@ -64,12 +64,12 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
     "recovery": lambda b: CrashRecovery(*b.common, b.views, b.checkpoints).run(),
     "hole search": lambda b: run_hole_search(b.common),
-    "checkpoints": lambda b: durability.run_checkpoints(b.common, b.checkpoints),
-    "rolls": lambda b: expiry.run_rolls(b.common),
-    "retention": lambda b: expiry.run_retention(b.common, b.expiry, b.retention_schedule),
+    "checkpoints": lambda b: upkeep.run_checkpoints(b.common, b.checkpoints),
+    "rolls": lambda b: upkeep.run_rolls(b.common),
+    "retention": lambda b: upkeep.run_retention(b.common, b.expiry, b.retention_schedule),
     "compaction": lambda b: compaction_of(b).run(),
-    "deletions": lambda b: expiry.run_deletions(b.common, b.deletions, b.remove_later),
-    "flushes": lambda b: durability.run_background_flushes(b.partitions, b.flush_wanted),
+    "deletions": lambda b: upkeep.run_deletions(b.common, b.deletions, b.remove_later),
+    "flushes": lambda b: upkeep.run_background_flushes(b.partitions, b.flush_wanted),
     "free space": lambda b: resources.FreeSpaceWatch(
         *b.common, b.checkpoints, b.deletions, b.record_deletions, b.transfers
     ).run(),
@@ -80,7 +80,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "disk forecast": lambda b: b.forecast.run(),
     "scrubs": lambda b: scrub_of(b).run(),
     "snapshots": lambda b: SnapshotSocket(*b.common, snapshot_maker_of(b)).run(),
-    "producer expiry": lambda b: expiry.run_producer_expiry(b.common),
+    "producer expiry": lambda b: upkeep.run_producer_expiry(b.common),
 }
 """Background tasks by name, each with what it uses of the broker.
 

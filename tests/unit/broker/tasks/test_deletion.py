@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.tasks.expiry import RETRY_SECONDS
+from seglog_broker.tasks.upkeep import RETRY_SECONDS
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, UnknownTopicError
 from seglog_protocol.messages import AlterTopicRequest

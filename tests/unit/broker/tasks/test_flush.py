@@ -11,7 +11,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition_table import PART_MAX
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
-from seglog_broker.tasks.durability import LOOK_SECONDS_MAX
+from seglog_broker.tasks.upkeep import LOOK_SECONDS_MAX
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic

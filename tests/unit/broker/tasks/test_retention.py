@@ -20,7 +20,7 @@ from seglog_broker.storage.directory.identity import decode_trusted_time, encode
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal
 from seglog_broker.storage.log.retention import AgeSource
-from seglog_broker.tasks.expiry import run_retention
+from seglog_broker.tasks.upkeep import run_retention
 from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol import messages
 from seglog_protocol.errors import OffsetOutOfRangeError

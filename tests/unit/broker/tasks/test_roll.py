@@ -6,7 +6,7 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.tasks.expiry import ROLL_CHECK_SECONDS
+from seglog_broker.tasks.upkeep import ROLL_CHECK_SECONDS
 from seglog_broker.testing.forgetful import Fault
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, bases, living, with_topic
 
