@@ -13,8 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.segment_log import LogSlice
-from seglog_broker.storage.segment.tail_cache import TailRange
+from seglog_broker.storage.segment.segment_log import LogSlice, TailRange
 from seglog_protocol.messages import FetchReply, FetchRequest, Gap, name_hole
 
 COPY_BYTES_MAX: Final = 16 * 1024

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.retention import DeletionRule
-from seglog_broker.storage.segment.tail_cache import TailCache
+from seglog_broker.storage.segment.segment_log import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.transaction_files import EndMarker, encode_end_marker

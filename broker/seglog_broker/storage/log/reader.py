@@ -6,8 +6,7 @@ from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.log_files import unreadable
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
-from seglog_broker.storage.segment.segment_log import LogSlice
-from seglog_broker.storage.segment.tail_cache import TailRange
+from seglog_broker.storage.segment.segment_log import LogSlice, TailRange
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.header_scan import LocatedBatch
 

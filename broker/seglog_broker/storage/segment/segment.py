@@ -20,9 +20,8 @@ from seglog_broker.storage.segment.flaws import FlawFinder
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
-from seglog_broker.storage.segment.segment_log import SegmentLog, Start, WaitingReads
+from seglog_broker.storage.segment.segment_log import SegmentLog, Start, TailCache, TailRange, WaitingReads
 from seglog_broker.storage.segment.sparse_index import SparseIndex
-from seglog_broker.storage.segment.tail_cache import TailCache, TailRange
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
+from seglog_broker.storage.segment.segment_log import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from tests.logs import LogOnDisk, flip_bit
