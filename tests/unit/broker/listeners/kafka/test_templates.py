@@ -17,13 +17,15 @@ from seglog_broker.coordinators.records import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
 from seglog_broker.listeners.kafka.handlers.produce import Append
-from seglog_broker.listeners.kafka.produce_templates import PARTITIONS_MAX, ProduceTemplate, template_of
 from seglog_broker.listeners.kafka.templates import (
     MISSES_A_TEMPLATE,
+    PARTITIONS_MAX,
     SHARED_BYTES_MAX,
     TEMPLATES_MAX,
+    ProduceTemplate,
     Repeated,
     Templates,
+    template_of,
 )
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_protocol.batch_builder import encode_batch
