@@ -1,7 +1,7 @@
 """FindCoordinator, and members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat.
 
 The only node coordinates all groups and all transactions.
-Source of the rules: Kafka's KafkaApis.
+Source of the rules: Kafka's KafkaApis, and KIP-848 where the broker assigns.
 
 FindCoordinator
   0   of a group
@@ -38,7 +38,7 @@ LeaveGroup
   4   flexible
   5   reason
 
-ConsumerGroupHeartbeat, where the broker assigns: the rules are those of KIP-848
+ConsumerGroupHeartbeat
   0   flexible
   1   subscription by regular expression; a member makes its id itself
 """
