@@ -11,6 +11,7 @@ for. The predicted times are those of the time rule; the missing bytes are repor
 
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -82,29 +83,10 @@ def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir
         )
         for found in trace.lookups
     ]
-    return messages.ExplainReply(
-        request.topic,
-        request.partition,
-        trace.segments,
-        trace.why_segment,
-        segment=trace.segment,
-        passed_over=trace.passed_over,
-        lookups=lookups,
-        scan_start=trace.scan_start,
-        scanned_bytes=trace.scanned_bytes,
-        scanned_batches=trace.scanned_batches,
-        positions=trace.positions,
-        read_bytes=trace.read_bytes,
-        log_size=trace.log_size,
-        position=trace.position,
-        batch_size=trace.batch_size,
-        base_offset=trace.base_offset,
-        last_offset=trace.last_offset,
-        record_offset=trace.record_offset,
-        record_timestamp=trace.record_timestamp,
-        rebuilt_indexes=trace.rebuilt_indexes,
-        files=[path.removeprefix(below) for path in trace.files],
-    )
+    of_trace = {each.name: getattr(trace, each.name) for each in fields(trace)}
+    files = [path.removeprefix(below) for path in trace.files]
+    of_trace |= {"why": of_trace.pop("why_segment"), "lookups": lookups, "files": files}
+    return messages.ExplainReply(request.topic, request.partition, **of_trace)
 
 
 class ExplainContext(NamedTuple):

@@ -119,9 +119,7 @@ class NativeGroups(Service):
     async def _leave(self, request: messages.LeaveGroupRequest) -> messages.LeaveGroupReply:
         members = [LeavingMember(item.member_id or "", item.instance_id) for item in request.members]
         results = await self._groups.leave(request.group, members)
-        return messages.LeaveGroupReply(
-            [messages.LeaveGroupResult(result.member_id, result.instance_id, result.error) for result in results]
-        )
+        return messages.LeaveGroupReply([messages.LeaveGroupResult(*result) for result in results])
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
@@ -182,18 +180,7 @@ class NativeGroups(Service):
         limit = min(LISTED_MAX, LISTED_MAX if request.limit is None else request.limit)
         found = await self._groups.list_groups(request.after, limit + 1)
         return messages.ListGroupsReply(
-            [
-                messages.ListedGroup(
-                    group.group,
-                    group.kind,
-                    group.state,
-                    group.protocol_type,
-                    group.members,
-                    group.partitions,
-                    group.expires_ms,
-                )
-                for group in found[:limit]
-            ],
+            [messages.ListedGroup(*group[:6], group.expires_ms) for group in found[:limit]],
             self._clock.now_ms(),
             more=len(found) > limit,
         )
@@ -202,17 +189,10 @@ class NativeGroups(Service):
         described, listed = self._groups.describe(request.group)
         is_consumer = described.protocol_type == CONSUMER_PROTOCOL_TYPE
         return messages.DescribeGroupReply(
-            described.group,
-            described.kind,
-            described.state,
-            described.generation,
-            described.protocol_type,
-            described.protocol,
-            described.leader,
+            *described[:7],
             [_member(member, is_consumer=is_consumer) for member in described.members],
             self._clock.now_ms(),
-            listed.empty_since_ms,
-            listed.expires_ms,
+            *listed[6:],
         )
 
 
@@ -230,9 +210,7 @@ def _committed(one: Committed) -> messages.CommittedOffset:
     if one.offset < 0:
         return messages.CommittedOffset(one.topic, one.partition)
     return messages.CommittedOffset(
-        one.topic,
-        one.partition,
-        one.offset,
+        *one[:3],
         None if one.leader_epoch < 0 else one.leader_epoch,
         one.metadata or None,
         one.committed_ms,

@@ -276,18 +276,7 @@ class OffsetService(Service):
                 )
             else:
                 expires_ms = retention.expires_ms(topic, stored)
-                found.append(
-                    Committed(
-                        topic,
-                        number,
-                        stored.offset,
-                        stored.leader_epoch,
-                        stored.metadata,
-                        stored.committed_ms,
-                        expires_ms,
-                        is_unstable,
-                    )
-                )
+                found.append(Committed(topic, number, *stored[:4], expires_ms, is_unstable))
         return found
 
     def is_under_way(self, group: str, key: Key) -> bool:
