@@ -1,4 +1,4 @@
-"""Groups (KIP-848) and transactions, request by request: a daemon's answers beside those of a real Kafka."""
+"""Transactions, request by request: a daemon's answers beside those of a real Kafka."""
 
 from pathlib import Path
 from types import ModuleType
@@ -6,21 +6,11 @@ from types import ModuleType
 import pytest
 
 from tests.interop import kafka_admin_cases, kafka_group_cases, kafka_security_cases
-from tests.interop import kafka_group_differences as groups
 from tests.interop import kafka_transaction_cases as cases
 from tests.interop import kafka_transaction_differences as transactions
-from tests.interop.kafka_cases import as_json, kept, unexpected
+from tests.interop.kafka_cases import as_json, kept
 from tests.interop.peer import KAFKA_VERSION
 from tests.processes import kafka_daemon
-
-
-def test_answers_about_groups_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:
-    expected = kept(kafka_group_cases.ANSWERS)
-    assert list(expected) == [case.title for case in kafka_group_cases.CASES]
-    assert expected.keys() > groups.DIFFERENCES.keys()
-    with kafka_daemon(tmp_path / "data", *kafka_group_cases.SETTINGS) as running:
-        answered = kafka_group_cases.answers(running.kafka_port)
-        assert unexpected(answered, expected, groups.DIFFERENCES, groups.differences) == []
 
 
 def test_answers_about_transactions_are_kafkas_but_for_the_differences_in_the_table(tmp_path: Path) -> None:

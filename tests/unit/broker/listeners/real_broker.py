@@ -12,6 +12,7 @@ from seglog_broker.listeners.session import Listener, Session
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.partitions.waiting_fetches import run_purgatory
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import CreateTopicRequest
@@ -25,11 +26,12 @@ async def real_broker(
     fs: FileSystem | None = None,
     folder: Path | None = None,
     offload: Offload | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Broker]:
     """On the forgetful disk, or in a real folder. At its end no lease, no memory of a request and no file is left."""
     if folder is not None:
         fs, flags = PosixFileSystem(), (f"log.dir={folder}", *flags)
-    broker = open_broker(fs, *flags, offload=offload)
+    broker = open_broker(fs, *flags, offload=offload, clock=clock)
     for topic in topics:
         await broker.create_topic(topic)
     async with trio.open_nursery() as tasks:

@@ -14,15 +14,75 @@ from seglog_protocol.errors import UnknownGroupError, UnknownMemberError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka
-from tests.unit.broker.listeners.kafka.test_kafka_groups_served import AT_ONCE, Member
 
 pytestmark = pytest.mark.trio
+
+
+class Member:
+    """A member of a group, on a connection of its own."""
+
+    def __init__(self, peer: KafkaPeer, group: str, instance: str | None) -> None:
+        self.peer = peer
+        self.group = group
+        self.instance = instance
+        self.id = ""
+        self.generation = -1
+
+    @classmethod
+    async def of(cls, served: KafkaServed, group: str, instance: str | None = None) -> "Member":
+        return cls(await served.connect(), group, instance)
+
+    def _named(self) -> dict[str, Any]:
+        return {"group_id": self.group, "member_id": self.id, "group_instance_id": self.instance}
+
+    async def ask_to_join(self) -> None:
+        cls = messages.JoinGroupRequest
+        protocols = [cls.JoinGroupRequestProtocol(name="range", metadata=b"metadata")]
+        request = cls(
+            **self._named(),
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        await self.peer.send(request, 9)
+
+    async def joined(self) -> messages.JoinGroupResponse:
+        told = await self.peer.receive(messages.JoinGroupResponse)
+        self.id, self.generation = told.member_id, told.generation_id
+        return told
+
+    async def join(self) -> messages.JoinGroupResponse:
+        """Join, once more where the id is told first."""
+        await self.ask_to_join()
+        told = await self.joined()
+        if told.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            assert self.instance is None
+            await self.ask_to_join()
+            told = await self.joined()
+        return told
+
+    async def sync(self, *assigned: str) -> Any:
+        cls = messages.SyncGroupRequest
+        assignments = [cls.SyncGroupRequestAssignment(member_id=m, assignment=m.encode()) for m in assigned]
+        request = cls(
+            **self._named(),
+            generation_id=self.generation,
+            assignments=assignments,
+            protocol_type="consumer",
+            protocol_name="range",
+        )
+        return await self.peer.ask(request, 5)
+
+    async def heartbeat(self) -> Any:
+        request = messages.HeartbeatRequest(**self._named(), generation_id=self.generation)
+        return (await self.peer.ask(request, 4)).error_code
 
 
 @asynccontextmanager
 async def faulty_groups() -> AsyncIterator[tuple[KafkaServed, RequestFaults]]:
     faults = RequestFaults()
-    async with kafka(AT_ONCE, serve=partial(serve_kafka, faults=faults)) as served:
+    async with kafka("group.initial.rebalance.delay.ms=0", serve=partial(serve_kafka, faults=faults)) as served:
         faults.begin(served.broker)
         yield served, faults
 

@@ -13,6 +13,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.serving import serve_kafka
+from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.kafka import messages, read_response, versions, write_request
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import CreateTopicRequest
@@ -86,6 +87,7 @@ class KafkaServed:
 
     def __init__(self, served: Listening, broker: Broker) -> None:
         self.broker = broker
+        self.port = int(served.address.rpartition(":")[2])
         self.stop = served.stop
         self.ended = served.ended
         self._served = served
@@ -110,10 +112,11 @@ async def kafka(
     folder: Path | None = None,
     topics: Mapping[str, Mapping[str, Any]] = TOPICS,
     serve: Callable[..., Awaitable[None]] = serve_kafka,
+    clock: Clock | None = None,
 ) -> AsyncIterator[KafkaServed]:
     """A broker with topics, on the forgetful disk or a real one, and a Kafka listener. No lease is left at the end."""
     made = [CreateTopicRequest(topic, PARTITIONS, dict(settings)) for topic, settings in topics.items()]
-    async with real_broker(*flags, topics=made, folder=folder) as broker, trio.open_nursery() as tasks:
+    async with real_broker(*flags, topics=made, folder=folder, clock=clock) as broker, trio.open_nursery() as tasks:
         tasks.start_soon(broker.groups.run)
         tasks.start_soon(broker.transactions.run)
         await wait_all_tasks_blocked()  # groups and transactions are loaded

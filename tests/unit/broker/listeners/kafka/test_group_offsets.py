@@ -24,7 +24,6 @@ COMMIT_VERSIONS = range(2, 11)
 FETCH_VERSIONS = range(1, 11)
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NO_GROUP = errors.UnknownGroupError("none")
-STALE = errors.StaleMemberEpochError("stale")
 
 
 # --- OffsetCommit -----------------------------------------------------------------------------------------------------
@@ -67,39 +66,6 @@ async def test_offsets_are_committed_each_with_its_own_result(version: int) -> N
     keys = list(ID_OF.values()) if version >= 10 else list(ID_OF)
     large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert committed_codes(told, version) == {keys[0]: [(0, 0), (1, large)], keys[1]: [(1, 0)]}
-
-
-@each_case("version", COMMIT_VERSIONS)
-async def test_offsets_of_what_does_not_exist_are_refused_and_others_are_not(version: int) -> None:
-    groups = FakeGroups()
-    gone: list[errors.SeglogError | None] = [errors.UnknownPartitionError("9"), None, errors.UnknownTopicError("lost")]
-    groups.results = gone[: 2 if version >= 10 else 3]
-    told = await serve(groups, commit_request(version, {"orders": [9, 0], "lost": [0]}), version)
-    asked = [place[:2] for place in groups.asked[0][3]]
-    assert asked == [("orders", 9), ("orders", 0), *([("lost", 0)] if version < 10 else [])]
-    codes = list(committed_codes(told, version).values())
-    assert codes == [[(9, UNKNOWN), (0, 0)], [(0, ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else UNKNOWN)]]
-
-
-@each_case("version", [8, 9])
-@each_case(
-    ("error", "code", "code_before_9"),
-    [
-        (errors.MessageTooLargeError("long"), *[ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 2),
-        (NO_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION),
-        (STALE, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-async def test_an_error_of_the_group_is_one_of_every_offset(
-    error: errors.SeglogError, code: ErrorCode, code_before_9: ErrorCode, version: int
-) -> None:
-    groups = FakeGroups()
-    groups.error = error
-    assert (await serve(groups, commit_request(version, {}), version)).topics == []
-    assert groups.asked == [], "a commit of nothing asks for nothing"
-    told = await serve(groups, commit_request(version, {"orders": [0, 1]}), version)
-    code = code if version >= 9 else code_before_9
-    assert next(iter(committed_codes(told, version).values())) == [(0, code), (1, code)]
 
 
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
@@ -226,26 +192,6 @@ async def test_several_groups_are_answered_each_with_its_own_error(groups: FakeG
         ("", ErrorCode.INVALID_GROUP_ID, 0),
         ("h", 0, 1),
     ]
-
-
-@pytest.mark.parametrize("version", [9, 10])
-@pytest.mark.parametrize(
-    ("member", "committer"),
-    [
-        ({"member_id": "m-1", "member_epoch": 4}, Committer("m-1", 4)),
-        ({"member_id": "", "member_epoch": -1}, Committer("", -1)),
-        ({"member_id": None, "member_epoch": 4}, Committer("", 4)),
-        ({"member_id": None, "member_epoch": -1}, None),
-    ],
-)
-async def test_a_member_that_names_itself_is_checked(
-    groups: FakeGroups, version: int, member: dict[str, Any], committer: Committer | None
-) -> None:
-    await serve(groups, fetch_request(version, {"orders": [0]}, **member), version)
-    assert groups.asked[0][3] == committer
-    groups.error = STALE
-    told = await serve(groups, fetch_request(version, None, **member), version)
-    assert group_code_of(told, version) == ErrorCode.STALE_MEMBER_EPOCH
 
 
 async def test_an_unknown_topic_id_is_named_as_such(groups: FakeGroups) -> None:

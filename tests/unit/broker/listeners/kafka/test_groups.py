@@ -11,7 +11,6 @@ from seglog_broker.coordinators.groups.consumer_description import (
     ConsumerMemberDescription,
     PartitionsOfTopic,
 )
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import (
     GroupDescription,
     JoinedMember,
@@ -126,12 +125,6 @@ async def test_a_join_without_a_generation_has_its_error_and_the_members_id(vers
     groups.error = UNKNOWN_MEMBER
     told = await serve(groups, join_request(), version)
     assert (told.error_code, told.generation_id, told.member_id) == (unknown, -1, "m-1")
-
-
-async def test_a_client_without_an_id_has_an_empty_one(groups: FakeGroups) -> None:
-    groups.joined = JoinResult("m-1", 1)
-    await serve(groups, join_request(), 9, client_id=None)
-    assert groups.asked[0][2].client_id == ""
 
 
 async def test_a_bug_is_logged_and_answered(groups: FakeGroups) -> None:
@@ -276,55 +269,6 @@ async def test_an_unknown_group_has_none_of_the_members(error: errors.SeglogErro
 ORDERS = ID_OF["orders"]
 
 
-async def test_all_that_a_member_says_arrives_and_it_learns_what_it_is_to_have(groups: FakeGroups) -> None:
-    groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000, {ORDERS: frozenset({1, 0})})
-    owned = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
-    said: dict[str, Any] = {"member_id": "m-1", "member_epoch": 3, "instance_id": "i-1", "rack_id": "r-1"}
-    said["rebalance_timeout_ms"] = 60_000
-    request = messages.ConsumerGroupHeartbeatRequest(
-        **said,
-        group_id="readers",
-        subscribed_topic_names=["orders"],
-        subscribed_topic_regex="o.*",
-        server_assignor="range",
-        topic_partitions=[owned(topic_id=ORDERS, partitions=[0]), owned(topic_id=ORDERS, partitions=[1])],
-    )
-    told = await serve(groups, request, 1)
-    heard = {"topics": ["orders"], "regex": "o.*", "assignor": "range", "owned": {ORDERS: frozenset({0, 1})}}
-    heartbeat = ConsumerHeartbeat(**said, **heard, client_id="app", client_host="/192.0.2.7")  # type: ignore[arg-type]
-    assert groups.asked == [("consumer_heartbeat", "readers", heartbeat)]
-    assert (told.error_code, told.member_id, told.member_epoch, told.heartbeat_interval_ms) == (0, "m-1", 4, 5_000)
-    assert [(bytes(t.topic_id), t.partitions) for t in told.assignment.topic_partitions] == [(ORDERS, [0, 1])]
-
-
-@pytest.mark.parametrize("version", [0, 1])
-async def test_what_a_member_leaves_out_is_left_out(groups: FakeGroups, version: int) -> None:
-    groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000)
-    request = messages.ConsumerGroupHeartbeatRequest(group_id="readers", member_id="m-1", member_epoch=4)
-    told = await serve(groups, request, version)
-    (_, _, heartbeat) = groups.asked[0]
-    assert heartbeat == ConsumerHeartbeat("m-1", 4, client_id="app", client_host="/192.0.2.7")
-    assert told.assignment is None
-
-
-async def test_since_version_1_members_make_their_ids(groups: FakeGroups) -> None:
-    groups.heartbeat_result = ConsumerHeartbeatResult("made", 1, 5_000, {})
-    request = messages.ConsumerGroupHeartbeatRequest(
-        group_id="readers", rebalance_timeout_ms=9, subscribed_topic_names=["t"], topic_partitions=[]
-    )
-    assert (await serve(groups, request, 0)).member_id == "made"
-    told = await serve(groups, request, 1)
-    assert told.error_code == ErrorCode.INVALID_REQUEST
-    assert "member_id" in told.error_message
-
-
-async def test_an_error_of_a_heartbeat_has_its_code_and_a_sentence(groups: FakeGroups) -> None:
-    groups.error = errors.FencedMemberEpochError("m")
-    told = await serve(groups, messages.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), 1)
-    fenced = ErrorCode.FENCED_MEMBER_EPOCH
-    assert (told.error_code, told.error_message, told.member_id, told.assignment) == (fenced, "m", None, None)
-
-
 def described() -> ConsumerGroupDescription:
     assigned = [PartitionsOfTopic(ORDERS, "orders", [0])]
     target = [PartitionsOfTopic(ORDERS, "orders", [0, 1])]
@@ -335,29 +279,6 @@ def described() -> ConsumerGroupDescription:
         ConsumerMemberDescription("m-2", None, None, 4, "app", "/192.0.2.8", [], "", [], [], True, 10_000, 5),
     ]
     return ConsumerGroupDescription("readers", "Reconciling", 5, 4, "uniform", members)
-
-
-@pytest.mark.parametrize("version", [0, 1])
-async def test_a_group_is_described_with_what_members_have_and_are_to_have(groups: FakeGroups, version: int) -> None:
-    groups.consumer_descriptions["readers"] = described()
-    request = messages.ConsumerGroupDescribeRequest(group_ids=["readers", "none"], include_authorized_operations=True)
-    told = await serve(groups, request, version)
-    found, missing = told.groups
-    none = ("none", ErrorCode.GROUP_ID_NOT_FOUND, "there is no group none")
-    assert (missing.group_id, missing.error_code, missing.error_message) == none
-    assert (found.group_id, found.group_state, found.assignor_name) == ("readers", "Reconciling", "uniform")
-    assert (found.group_epoch, found.assignment_epoch) == (5, 4)
-    assert found.authorized_operations == 0b1101_0100_1000
-    first, second = found.members
-    assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch) == ("m-1", "i-1", "r-1", 3)
-    assert (first.client_id, first.client_host) == ("app", "/192.0.2.7")
-    assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["orders"], "o.*")
-    assert second.subscribed_topic_regex == ""
-    (has,) = first.assignment.topic_partitions
-    (is_to_have,) = first.target_assignment.topic_partitions
-    assert (bytes(has.topic_id), has.topic_name) == (ORDERS, "orders")
-    assert (has.partitions, is_to_have.partitions) == ([0], [0, 1])
-    assert [member.member_type for member in found.members] == ([1, 0] if version else [-1, -1])
 
 
 async def test_groups_named_twice_and_groups_that_do_not_fit() -> None:
@@ -457,45 +378,6 @@ async def test_what_cannot_be_told_or_deleted_has_the_error_of_the_coordinator(g
     assert [result.error_code for result in told.results] == [loading] * 2
 
 
-# --- ListGroups -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", range(6))
-async def test_groups_are_listed(groups: FakeGroups, version: int) -> None:
-    told = await serve(groups, messages.ListGroupsRequest(), version)
-    assert told.error_code == 0
-    assert [(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in told.groups] == [
-        (name, "consumer", state if version >= 4 else "", kind if version >= 5 else "")
-        for name, state, kind in (
-            ("busy", "Stable", "classic"),
-            ("moving", "PreparingRebalance", "classic"),
-            ("new", "Assigning", "consumer"),
-            ("quiet", "Empty", "classic"),
-        )
-    ]
-
-
-@pytest.mark.parametrize(
-    ("states", "types", "names"),
-    [
-        (["Stable"], [], ["busy"]),
-        (["stable", " EMPTY "], [], ["busy", "quiet"]),
-        ([], ["Consumer"], ["new"]),
-        (["stable", "assigning"], ["consumer", "share"], ["new"]),
-        (["Dead"], [], []),
-        ([], ["unknown"], []),
-    ],
-)
-async def test_states_and_types_choose_groups(
-    groups: FakeGroups, states: list[str], types: list[str], names: list[str]
-) -> None:
-    told = await serve(groups, messages.ListGroupsRequest(states_filter=states, types_filter=types), 5)
-    assert [g.group_id for g in told.groups] == names
-    if not types:
-        told = await serve(groups, messages.ListGroupsRequest(states_filter=states), 4)
-        assert [g.group_id for g in told.groups] == names
-
-
 # --- DeleteGroups -----------------------------------------------------------------------------------------------------
 
 
@@ -564,13 +446,6 @@ async def found(groups: FakeGroups, version: int, kind: int, key: str = "readers
     return (answer.node_id, answer.host, answer.port), answer.error_code, answer.error_message
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_this_node_coordinates_every_group(groups: FakeGroups, version: int) -> None:
-    assert await found(groups, version, GROUP) == (HERE, 0, "" if version == 0 else None)
-    names = ["readers", "others"] if version >= 4 else ["readers"]
-    assert groups.asked == [("check", name) for name in names]
-
-
 @each_case("version", VERSIONS)
 @each_case(
     ("error", "key", "where", "code", "why"),
@@ -601,8 +476,3 @@ async def test_very_many_groups_are_looked_up_in_turns(groups: FakeGroups) -> No
     assert groups.asked == []
     response = await serve(groups, request, 6)
     assert [(each.key, each.port) for each in response.coordinators] == [(f"g-{n}", 9092) for n in range(1201)]
-
-
-async def test_version_0_is_offered_for_old_librdkafka() -> None:
-    """Its version 0 is offered without which old librdkafka do not compress with lz4."""
-    assert APIS[10].versions == range(7)

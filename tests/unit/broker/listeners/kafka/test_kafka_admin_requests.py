@@ -89,25 +89,6 @@ async def test_other_replication_factors_are_taken_for_1_where_that_is_set() -> 
     assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-async def test_a_topic_that_collides_is_not_created_by_asking_for_it(served: KafkaServed, peer: KafkaPeer) -> None:
-    await peer.ask(_create("a.b"))
-    asked = [messages.MetadataRequest.MetadataRequestTopic(name="a_b")]
-    [found] = (await peer.ask(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=True))).topics
-    assert "a_b" not in served.broker.directory.registry.topics
-    assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-@pytest.mark.parametrize(
-    ("pattern", "is_taken"),
-    [("orders-.*", True), ("", True), (r"\pL+", True), ("(", False), ("(?<=a)b", False), (r"\pL" * 600, False)],
-)
-async def test_transactions_are_listed_by_expressions_that_re2_takes(
-    peer: KafkaPeer, pattern: str, is_taken: bool
-) -> None:
-    listed = await peer.ask(messages.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
-    assert listed.error_code == (0 if is_taken else ErrorCode.INVALID_REGULAR_EXPRESSION)
-
-
 async def test_metadata_is_of_what_topics_are_when_their_turn_comes(served: KafkaServed) -> None:
     enlarged = budget.items_of(PARTITION_COST)  # to describe them all takes a turn of its own
     changes = [DeleteTopicRequest("small"), AlterTopicRequest("keyed", partitions=enlarged)]  # the last one first

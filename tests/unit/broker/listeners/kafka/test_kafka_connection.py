@@ -43,7 +43,6 @@ from tests.unit.broker.listeners.kafka.kafka_peer import (
 
 BATCH = batch(b"value")
 PRODUCED = messages.ProduceResponse
-LISTED = messages.ListOffsetsResponse
 
 
 def raw(api_key: int, version: int, body: bytes, *, correlation_id: int = 7, length: int | None = None) -> bytes:
@@ -68,9 +67,6 @@ async def wire_of(served: KafkaServed, peer: KafkaPeer) -> KafkaWire:
 
 def reasons(logged: list[Any], event: str = "connection_refused") -> list[str]:
     return [entry["reason"] for entry in logged if entry["event"] == event]
-
-
-# --- Order ------------------------------------------------------------------------------------------------------------
 
 
 # --- ApiVersions, and what is not known -------------------------------------------------------------------------------
@@ -384,23 +380,6 @@ async def test_a_failing_handler_ends_its_connection(error: Callable[[], Excepti
         assert entry["reason"].startswith(f"{api.name} failed: ")
         assert sum(served.broker.metrics.request_errors.values()) == 1
         await is_alive(served)
-
-
-@pytest.mark.parametrize("version", [10, 11])
-async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(version: int) -> None:
-    cls = messages.MetadataRequest.MetadataRequestTopic
-    async with kafka() as served:
-        peer = await served.connect()
-        for topic in (
-            cls(name=None, topic_id=served.id_of("plain")),
-            cls(name="plain", topic_id=served.id_of("plain")),
-        ):
-            response = await peer.ask(messages.MetadataRequest(topics=[topic, cls(name="keyed")]), version)
-            assert codes(response.topics) == [ErrorCode.INVALID_REQUEST] * 2
-            assert [item.name for item in response.topics] == [topic.name or "", "keyed"]
-        await peer.send(messages.MetadataRequest(topics=[cls(name=None, topic_id=served.id_of("plain"))]), 12)
-        [found_] = (await peer.receive(messages.MetadataResponse)).topics
-        assert (found_.name, found_.error_code) == ("plain", 0)
 
 
 @each_case("error", ERRORS)

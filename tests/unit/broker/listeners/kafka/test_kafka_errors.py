@@ -13,7 +13,7 @@ from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.handlers.produce import RECORDS_NAMED_MAX
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_protocol.batch_builder import BatchBuilder, encode_batch
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.definitions import definition, message_names
@@ -38,7 +38,6 @@ from tests.unit.protocol.kafka.instances import Instances
 
 BATCH = batch(b"value")
 PRODUCED = messages.ProduceResponse
-FETCHED = messages.FetchResponse
 
 PRODUCE_VERSIONS = [3, 5, 7, 8, 9, 12, 13]
 
@@ -78,23 +77,6 @@ async def test_a_batch_that_cannot_be_appended_has_an_error_and_those_beside_it_
     assert served.broker.directory.registry.topics.keys() == {"plain", "keyed", "small", "stamped"}
     await peer.send(produce(("plain", 0, BATCH)), 9)
     assert results(await peer.receive(PRODUCED)) == [(0, before + 1)], "the connection is as good as before"
-
-
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-async def test_records_without_keys_refuse_the_batch_on_a_compacted_topic_and_are_named(
-    served: KafkaServed, peer: KafkaPeer, version: int
-) -> None:
-    builder = BatchBuilder()
-    for key in (b"a", b"b", None, b"c", None):
-        builder.append(NOW, key, b"value")
-    await peer.send(produce(("keyed", 0, builder.build()), served=served), version)
-    [result] = (await peer.receive(PRODUCED)).responses[0].partition_responses
-    assert (result.error_code, result.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-    if version >= 8:
-        assert [named.batch_index for named in result.record_errors] == [2, 4]
-        assert "key" in (result.record_errors[0].batch_index_error_message or "")
-        assert result.record_errors[0].batch_index_error_message == result.error_message
-    assert (await peer.ask(latest("keyed", 0), 5)).topics[0].partitions[0].offset == 0
 
 
 async def test_a_response_names_no_more_bad_records_than_its_bound_over_all_partitions() -> None:
@@ -149,14 +131,6 @@ async def test_zstd_needs_version_7(served: KafkaServed, peer: KafkaPeer, versio
     assert results(await peer.ask(produce(("plain", 0, data), served=served), version)) == [(code, -1 if code else 0)]
 
 
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@pytest.mark.parametrize("acks", [2, -2, 32767])
-async def test_acks_are_minus_one_zero_or_one(served: KafkaServed, peer: KafkaPeer, acks: int, version: int) -> None:
-    await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), acks=acks, served=served), version)
-    assert results(await peer.receive(PRODUCED)) == [(ErrorCode.INVALID_REQUIRED_ACKS, -1)] * 2
-    assert results(await peer.ask(produce(("plain", 0, BATCH)), 9)) == [(0, 0)]
-
-
 @pytest.mark.parametrize("is_bad_first", [True, False])
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 async def test_with_acks_0_there_is_no_response(
@@ -182,31 +156,6 @@ async def test_the_time_of_an_append_is_told_only_where_it_is_stamped(peer: Kafk
 
 
 # --- Fetch ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [4, 7, 11, 12])
-async def test_a_fetch_of_what_is_not_there(peer: KafkaPeer, version: int) -> None:
-    await peer.ask(produce(("plain", 0, BATCH)), 9)
-    wanted = fetch(
-        ("missing", 0, 0), ("plain", 9, 0), ("plain", 0, 2), ("plain", 0, -5), ("plain", 0, 0), max_wait_ms=50
-    )
-    await peer.send(wanted, version)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert found(await peer.receive(FETCHED)) == [
-        (unknown, -1, 0),
-        (unknown, -1, 0),
-        (ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0),
-        (ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0),
-        (0, 1, len(BATCH)),
-    ]
-
-
-@pytest.mark.parametrize("version", [13, 17, 18])
-async def test_a_fetch_by_topic_id(served: KafkaServed, peer: KafkaPeer, version: int) -> None:
-    await peer.ask(produce(("plain", 0, BATCH)), 9)
-    wanted = fetch(("plain", 0, 0), ("plain", 0, 0))
-    wanted.topics[0].topic_id, wanted.topics[1].topic_id = served.id_of("plain"), bytes(15) + b"x"
-    assert found(await peer.ask(wanted, version)) == [(0, 1, len(BATCH)), (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)]
 
 
 @pytest.mark.parametrize("name", ["an unknown topic", "an unknown id", "an offset out of range"])
