@@ -9,7 +9,6 @@ import pytest
 
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, SourceSegment
-from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
 from seglog_broker.storage.compaction.source import PIECE_BYTES_MAX
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import read_file
@@ -91,20 +90,6 @@ def test_a_cleaned_batch_is_kafkas_byte_for_byte(
 # --- Which records stay -----------------------------------------------------------------------------------------------
 
 
-def test_a_batch_keeps_its_range_and_sequences_when_its_ends_go() -> None:
-    log = Log()
-    rows = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
-    batch = _batch(log, *rows, producer_id=1, producer_epoch=2, base_sequence=10, leader_epoch=3)
-    log.roll([batch, _batch(log, (b"a", b"4"), (b"c", b"5"), at=3)])
-    log.clean()
-    header = log.batches()[0][0]
-    original = parse_header(batch)
-    assert header._replace(batch_length=0, crc=0, base_timestamp=0, max_timestamp=0) == original._replace(
-        batch_length=0, crc=0, base_timestamp=0, max_timestamp=0, record_count=1
-    )
-    assert header.last_sequence == 12
-
-
 @each_case("codec", list(Codec))
 def test_a_rewritten_batch_is_what_the_reference_makes_of_its_records(codec: Codec) -> None:
     log = Log()
@@ -115,33 +100,6 @@ def test_a_rewritten_batch_is_what_the_reference_makes_of_its_records(codec: Cod
     header = parse_header(batch)
     kept = [record for record in decode_records(header, batch) if record.offset not in {0, 3, 4, 11}]
     assert log.batches()[0][1] == compacted_batch(header, kept)
-
-
-@pytest.mark.parametrize("horizon", [False, True])
-def test_records_with_the_time_of_their_append_keep_it(horizon: bool) -> None:
-    log = Log()
-    rows: list[NewRecord] = [(5, b"a", b"1", ()), (9, b"b", None if horizon else b"2", ())]
-    batch = encode_batch(rows, log_append_time=777)
-    log.roll([batch, _batch(log, (b"a", b"3"), at=2)])
-    log.clean()
-    header = parse_header(batch)
-    kept = decode_records(header, batch)[1:]
-    assert log.batches()[0][1] == compacted_batch(header, kept, delete_horizon=NOW + RETENTION if horizon else None)
-    assert log.records()[0].timestamp == 777
-
-
-def test_when_every_key_came_again_an_empty_batch_keeps_the_end() -> None:
-    log = Log()
-    _roll(log, b"a", b"a", b"b")
-    _roll(log, b"a", b"b")
-    log.clean(upper_bound=3)
-    assert _left(log)[:2] == [(1, 1, 1), (2, 2, 1)]
-    # The next round knows the newer ones too, and its own last batch tells where the log ends.
-    log.roll([_batch(log, (None, b"no key"))])
-    log.clean(first_dirty=3)
-    assert _left(log) == [(3, 3, 1), (4, 4, 1), (5, 5, 0)]
-    header = log.batches()[-1][0]
-    assert (header.size, header.next_offset, header.codec_id) == (HEADER_SIZE, log.end, 0)
 
 
 def test_a_key_equal_to_a_markers_key_does_not_remove_the_marker() -> None:
@@ -156,59 +114,17 @@ def test_a_key_equal_to_a_markers_key_does_not_remove_the_marker() -> None:
 # --- Tombstones -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("later", "stays"), [(0, True), (RETENTION - 1, True), (RETENTION, False)])
-def test_a_tombstone_stays_until_its_horizon(later: int, stays: bool) -> None:
+def test_tombstones_that_stay_until_their_horizon_and_then_go_are_counted() -> None:
     log = Log()
-    old, young = 0, NOW + 10**12
-    rows: list[NewRecord] = [(young, b"b", b"x", ()), (old, b"a", None, ()), (5, b"c", b"y", ())]
-    log.roll([encode_batch(rows)])
+    log.roll([_batch(log, (b"b", b"x"), (b"a", None))])
     _roll(log, b"end")
-    first = log.clean()
-    assert (first.tombstones_kept, first.tombstones_dropped) == (1, 0)
-    assert log.batches()[0][0].delete_horizon == NOW + RETENTION
-    assert [record.timestamp for record in log.records()][:3] == [young, old, 5]
-    second = log.clean(now_ms=NOW + later, first_dirty=first.first_dirty)
-    assert (second.tombstones_kept, second.tombstones_dropped) == ((1, 0) if stays else (0, 1))
-    assert [row[1] for row in _seen(log)] == ([b"b", b"a", b"c", b"end"] if stays else [b"b", b"c", b"end"])
-    assert [record.timestamp for record in log.records()][:2] == ([young, old] if stays else [young, 5])
-    assert log.batches()[0][0].delete_horizon == NOW + RETENTION
-
-
-def test_a_key_deleted_by_a_tombstone_leaves_the_files() -> None:
-    log = Log()
-    _roll(log, b"secret", b"other")
-    log.roll([_batch(log, (b"secret", None))])
-    _roll(log, b"end")
-    first_dirty = log.clean().first_dirty
-    log.clean(first_dirty=first_dirty, now_ms=NOW + RETENTION)
-    assert not any(b"secret" in read_file(log.fs, log.path(base)) for base in log.bases)
+    for now, counts in ((NOW, (1, 0)), (NOW + RETENTION - 1, (1, 0)), (NOW + RETENTION, (0, 1))):
+        result = log.clean(now_ms=now)
+        assert (result.tombstones_kept, result.tombstones_dropped) == counts
+        assert log.batches()[0][0].delete_horizon == NOW + RETENTION
 
 
 # --- The map ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_map_for_one_key_still_gets_somewhere() -> None:
-    log = Log()
-    _roll(log, b"a", b"a", b"b", b"a", b"b")
-    first_dirty, rounds = 0, 0
-    while first_dirty < log.end:
-        result = log.clean(first_dirty=first_dirty, map_bytes=1)
-        assert first_dirty < result.first_dirty
-        first_dirty, rounds = result.first_dirty, rounds + 1
-        log.verify()
-    assert rounds == 5
-    assert _seen(log) == [(3, b"a", b"at 3"), (4, b"b", b"at 4")]
-
-
-def test_a_round_may_end_inside_a_batch_and_leaves_the_rest_alone() -> None:
-    log = Log()
-    rows = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"a", None)]
-    log.roll([_batch(log, *rows, (b"a", b"4")), _batch(log, (b"a", None), (b"a", b"5"), at=5)])
-    untouched = log.batches()[1][1]
-    result = log.clean(map_bytes=2 * (ENTRY_BYTES + 1), map_load_factor=1.0)
-    assert result.first_dirty == 2
-    assert _seen(log)[:5] == [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"c", b"3"), (3, b"a", None), (4, b"a", b"4")]
-    assert log.batches()[1][1] == untouched
 
 
 def test_gaps_between_segments_are_stepped_over() -> None:

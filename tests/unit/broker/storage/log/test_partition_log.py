@@ -70,19 +70,6 @@ def _stamped(*timestamps: int) -> list[bytes]:
 # --- Appending and rolling --------------------------------------------------------------------------------------------
 
 
-def test_a_batch_gets_offsets_and_epoch() -> None:
-    """A batch gets the next offsets and the current epoch and nothing else changes."""
-    disk = logs.LogOnDisk()
-    sent = logs.batch(b"a", b"b", timestamp=5)
-    assert disk.append_batch(sent) == Appended(0, 1, None)
-    assert disk.append_batch(sent) == Appended(2, 3, None)
-    stored = logs.contents(disk.fs)[_log_path(0)]
-    first, second = stored[: len(sent)], stored[len(sent) :]
-    assert first == bytes(8) + sent[8:12] + bytes(4) + sent[16:]
-    assert second[:8] == (2).to_bytes(8, "big")
-    assert second[16:] == sent[16:]
-
-
 _FULL = TopicConfig(segment_bytes=300)
 _AGED = TopicConfig(segment_ms=1000)
 _LAGGING = TopicConfig(cleanup_policy=("compact",), segment_ms=1000, max_compaction_lag_ms=200)
@@ -168,18 +155,6 @@ def test_an_offset_that_no_index_entry_can_hold_rolls_and_the_gap_is_read_over()
     for log in _lives(disk):
         assert [record.offset for record in logs.read_all(log)] == [0, 1, INT32_MAX + 1]
         assert piece_at(log, 1000, 1)[0] == 1
-
-
-def test_a_roll_closes_the_old_segment_trimmed_and_begins_the_new_one_with_its_files() -> None:
-    disk = logs.LogOnDisk(TopicConfig(segment_bytes=300, index_interval_bytes=0))
-    for number in range(4):
-        disk.append_batch(logs.batch_of_size(100, timestamp=1000 - number))
-    disk.append_batch(logs.batch_of_size(100, timestamp=999))
-    found = logs.contents(disk.fs)
-    assert len(found[_log_path(0)]) == 300
-    assert found[f"{logs.DIRECTORY}/{0:020d}.index"].hex() == "000000010000006400000002000000c8"
-    assert found[f"{logs.DIRECTORY}/{0:020d}.timeindex"].hex() == "00000000000003e800000000"
-    assert {f"{logs.DIRECTORY}/{3:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= set(found)
 
 
 # --- A disk that fails ------------------------------------------------------------------------------------------------

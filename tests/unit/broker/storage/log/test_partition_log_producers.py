@@ -54,26 +54,6 @@ def test_a_failed_write_is_not_counted_so_that_its_retry_is_written() -> None:
     assert disk.append_batch(sent(1, 0)) == Appended(0, 0, None)
 
 
-def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
-    disk = log_on_disk(TopicConfig(segment_bytes=200))
-    for sequence in range(7):
-        disk.append_batch(sent(1, sequence))
-    disk.reopen()
-    assert disk.append_batch(sent(1, 6)).duplicate_of is not None
-    with pytest.raises(OutOfOrderSequenceError):
-        disk.append_batch(sent(1, 5))  # a snapshot has only the last batch
-    disk.append_batch(sent(1, 7))
-    disk.crash(PROCESS_KILL)
-    assert disk.append_batch(sent(1, 7)).duplicate_of is not None
-    assert disk.append_batch(sent(1, 3)).base_offset == 3, "read from the log, so it has the last five"
-    disk.append_batch(sent(1, 8))
-    disk.log.flusher.flush()
-    disk.append_batch(sent(1, 9))
-    disk.crash(POWER_LOSS)
-    assert disk.append_batch(sent(1, 8)).duplicate_of is not None
-    assert disk.append_batch(sent(1, 9)) == Appended(9, 9, None)
-
-
 def test_where_snapshots_stand() -> None:
     """Snapshots stand at the bases and at the end of a stopped log and an earlier end goes."""
     disk = log_on_disk(TopicConfig(segment_bytes=200))

@@ -6,10 +6,10 @@ import pytest
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import AgeSource, DeletionRule
+from seglog_broker.storage.log.retention import AgeSource
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
+from seglog_broker.testing.forgetful import RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OffsetOutOfRangeError, StorageError
 from tests.logs import DIRECTORY, LogOnDisk, bases_of, batch_of_size, contents, flip_bit, read_all, read_around, verify
 from tests.unit.broker.storage.steps import checkpoint, save_state, take_oldest
@@ -122,20 +122,6 @@ def test_age_without_timestamps() -> None:
     assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME)
 
 
-def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
-    disk = a_log(1, retention_ms=1000)
-    disk.restart_unclean()
-    for _ in range(10):
-        append(disk)
-    disk.restart_unclean()
-    append(disk, disk.clock.now + 2000)
-    before = [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries]
-    assert before == [(0, 0), (1, 5), (2, 15)]
-    disk.set_time(disk.clock.now + 1001)
-    disk.log.truncation.drop_oldest(2)
-    assert [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries] == [(1, 10), (2, 15)]
-
-
 # --- What a reader sees -----------------------------------------------------------------------------------------------
 
 
@@ -150,13 +136,6 @@ def test_dropped_offsets_are_out_of_range_at_once_with_what_can_be_read() -> Non
     found = disk.log.find_timestamp(0)
     assert found is not None
     assert found.offset == 10
-
-
-def test_a_log_start_inside_a_segment_stays_where_it_is_when_older_segments_go() -> None:
-    disk = a_log()
-    disk.log.truncate_before(7)
-    disk.log.truncation.drop_oldest(1)
-    assert (disk.log.log_start_offset, disk.log.state.log_start_reason) == (7, "truncated")
 
 
 # --- In the middle of other things ------------------------------------------------------------------------------------
@@ -282,43 +261,3 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
             log = disk._open(clean=False, log_start=log_start)
             assert (log.log_end_offset, log.log_start_offset >= log_start) == (15, True)
             log.release()
-
-
-def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over() -> None:
-    disk = a_log(4)
-    doomed = disk.log.truncation.drop_oldest(3)
-    disk.double.inject(Fault("rename", f"{10:020d}.index", error=errno.EIO))
-    with pytest.raises(OSError):
-        doomed.set_aside()
-    disk.crash(PROCESS_KILL, log_start=15)
-    assert bases_of(disk.log) == [15], "the orphaned index is gone"
-    assert disk.log.state.damaged == []
-    assert files(disk) == {
-        *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
-        *(f"{offset:020d}.snapshot" for offset in (15, 20)),
-    }
-
-
-def test_what_could_not_be_set_aside_is_taken_by_the_log_start_after_a_restart() -> None:
-    disk = a_log(4)
-    disk.log.truncation.drop_oldest(2)
-    disk.reopen(log_start=10)
-    assert disk.log.log_start_offset == 10
-    with pytest.raises(OffsetOutOfRangeError):
-        disk.log.read(9, 100)
-    verdicts = [verdict.rule for _, verdict in disk.log.retention.judge_segments()]
-    assert verdicts == [DeletionRule.LOG_START, DeletionRule.LOG_START, None, None]
-    assert expire(disk) == 2
-    assert bases_of(disk.log) == [10, 15]
-
-
-def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
-    disk = a_log(4)
-    disk.log.flusher.flush()
-    take_oldest(disk.log, 2)
-    disk.crash(POWER_LOSS, log_start=10)
-    assert offsets(disk.log) == list(range(10, 20))
-    assert files(disk) - {f"{10:020d}.checksum"} == {
-        *(f"{b:020d}{suffix}" for b in (10, 15) for suffix in (".log", ".index", ".timeindex")),
-        *(f"{offset:020d}.snapshot" for offset in (15, 20)),
-    }

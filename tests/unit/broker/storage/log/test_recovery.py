@@ -420,22 +420,6 @@ def test_where_there_is_no_room_for_an_index_that_is_made_anew_it_is_kept_in_mem
     assert not [path for path in contents(disk.fs) if path.endswith(".tmp")]
 
 
-@each_case("junk", [b"xy", b"", bytes(80), b"\xff" * 80, b"\0\0\0\x05\0\0\0\x05" * 3])
-def test_junk_as_index_is_made_anew_when_the_log_is_read(junk: bytes) -> None:
-    disk = _filled(30)
-    disk.log.close()
-    sound = contents(disk.fs)
-    for base in (0, 10, 20):
-        for suffix in (".index", ".timeindex"):
-            put(disk.double, _path(base, suffix), junk)
-    disk._open(clean=False)
-    verify(disk.fs, disk.log)
-    disk.log.close()
-    assert {p: d for p, d in contents(disk.fs).items() if "index" in p} == {
-        p: d for p, d in sound.items() if "index" in p
-    }
-
-
 def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
     disk = _filled(15)
     disk.log.close()
@@ -484,27 +468,6 @@ def _logs(disk: LogOnDisk) -> dict[str, bytes]:
     return {path: data for path, data in contents(disk.fs).items() if path.endswith(".log")}
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(
-    "position",
-    [0, 8, 9, 16, 22, 61, 99]
-    + [
-        pytest.param(at, marks=pytest.mark.soak)
-        for at in (*range(1, 8), 10, 11, *range(16, 70, 3))
-        if at not in (16, 22, 61)
-    ],
-)
-def test_a_bit_of_the_last_batch_below_the_recovery_point(position: int, clean: bool) -> None:
-    """A bit of the last batch below the recovery point costs that batch and cuts nothing."""
-    for bit in (0, 7) if position > 9 else range(8):
-        disk = _filled(25)
-        disk.log.close()
-        flip_bit(disk.fs, _path(20), 400 + position, bit)
-        kept = _logs(disk)
-        disk._open(clean=clean, recovery_point=25)
-        _expect_lost(disk, 24, 25, kept=kept)
-
-
 def _flip_the_last_three(disk: LogOnDisk) -> None:
     for number in (2, 3, 4):
         flip_bit(disk.fs, _path(20), number * 100 + 80)
@@ -519,6 +482,10 @@ def _zero_the_second_half(disk: LogOnDisk) -> None:
 @each_case(
     ("hurt", "start", "reason"),
     [
+        *(
+            (lambda disk, bit=bit: flip_bit(disk.fs, _path(20), 400 + bit // 8, bit % 8), 24, "damaged")
+            for bit in (*range(8), *range(64, 80), *(8 * at + of for at in (16, 22, 61, 99) for of in (0, 7)))
+        ),
         (_flip_the_last_three, 22, "damaged"),
         (_zero_the_second_half, 22, "damaged"),
         (lambda disk: cut_file(disk.fs, _path(20), 450), 24, "damaged"),
@@ -884,21 +851,6 @@ def test_a_swap_is_finished_from_whichever_step_a_crash_was_at() -> None:
 
 def _written_epochs(disk: LogOnDisk) -> bytes:
     return contents(disk.fs)[_EPOCHS]
-
-
-def test_only_an_unclean_start_takes_a_new_epoch() -> None:
-    """It is on disk before the first append."""
-    disk = _filled(5)
-    disk.reopen()
-    assert (disk.log.leader_epoch, _written_epochs(disk)) == (0, b"0\n1\n0 0\n")
-    for number in (1, 2, 3):
-        disk.restart_unclean()
-        assert disk.log.leader_epoch == number
-        entry = f"\n{number} {disk.log.log_end_offset}\n".encode()
-        assert entry in disk.double.found_after(POWER_LOSS).snapshot()[_EPOCHS]
-        disk.append(b"more")
-    disk.reopen()
-    assert _written_epochs(disk) == b"0\n4\n0 0\n1 5\n2 6\n3 7\n"
 
 
 @pytest.mark.parametrize("then", ["stops cleanly", "crashes without an append"])

@@ -64,9 +64,6 @@ def unknown(state: ProducerState) -> list[int]:
 Verdict = Duplicate | tuple[type[RequestError], dict[str, int]] | None
 
 _TWO = [data(1, 0), data(1, 1)]
-_SIX = [data(1, number) for number in range(6)]
-_OVER_THE_WRAP = data(1, INT32_MAX - 10, 21)
-_GAP: Verdict = (OutOfOrderSequenceError, {})
 _FENCED: Verdict = (InvalidProducerEpochError, {})
 _INVALID: Verdict = (InvalidRecordError, {})
 
@@ -77,30 +74,8 @@ _INVALID: Verdict = (InvalidRecordError, {})
         (_TWO, data(1, 1), Duplicate(1, 1, NOW)),
         (_TWO, data(1, 3), (OutOfOrderSequenceError, {"producer_id": 1, "sequence": 3, "expected": 2})),
         (_TWO, data(1, 2), None),
-        # The first batch of a producer may have any sequence.
-        ([], data(1, 777, 3), None),
-        ([data(1, 777, 3)], data(1, 780), None),
-        # A repetition has the offsets and the timestamp that the log gave it.
-        (
-            [plain(100), data(1, 0, 7, timestamp=5), data(1, 7, 2, timestamp=6)],
-            data(1, 0, 7, timestamp=999),
-            Duplicate(100, 106, 5),
-        ),
-        # A batch that overlaps another is out of order.
-        *(
-            ([data(1, 0, 3), data(1, 3, 4)], again, _GAP)
-            for again in (data(1, 2, 4), data(1, 3, 3), data(1, 4, 4), data(1, 2, 3), data(1, 4, 1))
-        ),
-        # Five batches are remembered.
-        *((_SIX, data(1, number), Duplicate(number, number, NOW)) for number in range(1, 6)),
-        (_SIX, data(1, 0), _GAP),
-        # Sequences wrap to zero and to nothing else, also amid a batch.
+        # Sequences wrap to zero and to nothing else.
         ([data(1, INT32_MAX)], data(1, 1), (OutOfOrderSequenceError, {"expected": 0})),
-        ([data(1, INT32_MAX)], data(1, 0), None),
-        ([data(1, INT32_MAX), data(1, 0)], data(1, 1), None),
-        ([_OVER_THE_WRAP], _OVER_THE_WRAP, Duplicate(0, 20, NOW)),
-        ([_OVER_THE_WRAP], data(1, 9), _GAP),
-        ([_OVER_THE_WRAP], data(1, 10), None),
         # A producer id needs a sequence.
         ([], data(1, -1), _INVALID),
         ([], data(1, -1, epoch=-1), _INVALID),
@@ -114,9 +89,6 @@ _INVALID: Verdict = (InvalidRecordError, {})
             (InvalidProducerEpochError, {"producer_id": 1, "producer_epoch": 3, "current_epoch": 4}),
         ),
         (_TWO, data(1, 2, epoch=1), (OutOfOrderSequenceError, {"expected": 0})),
-        (_TWO, data(1, 0, epoch=1), None),
-        ([*_TWO, data(1, 0, epoch=1)], data(1, 0, epoch=1), Duplicate(2, 2, NOW)),
-        ([*_TWO, data(1, 0, epoch=1)], data(1, 2, epoch=1), _GAP),
     ],
 )
 def test_what_an_append_is_to_the_batches_before_it(

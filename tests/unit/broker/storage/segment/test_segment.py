@@ -117,26 +117,6 @@ def test_every_offset_is_found_in_its_batch_and_gaps_lead_to_the_next() -> None:
         assert segment.find(_BASE + 295) is None
 
 
-@each_case("count", [0, 1, 2, 3, 4, 6, 7, 20])
-def test_a_stop_leaves_no_trace_in_the_indexes(count: int) -> None:
-    timestamps = [(number * 7919) % 100 for number in range(30)]
-    straight, stopped = OnDisk(), OnDisk()
-    straight.fill(30, timestamps=timestamps)
-    stopped.fill(count, timestamps=timestamps)
-    assert stopped.closed().activate() == _BASE + count
-    assert stopped.segment.last_leader_epoch == (3 if count else -1)
-    for number in range(count, 30):
-        stopped.append(batch_of_size(100, timestamps[number]))
-        if number % 3 == 0:
-            stopped.closed().activate()
-    assert stopped.segment.offset_index.read() == straight.segment.offset_index.read()
-    assert stopped.segment.time_index.read() == straight.segment.time_index.read()
-    assert stopped.segment.max_timestamp == straight.segment.max_timestamp
-    straight.segment.close()
-    stopped.segment.close()
-    assert stopped.fs.snapshot() == straight.fs.snapshot()
-
-
 def test_an_active_index_that_is_ahead_of_its_log_is_not_believed() -> None:
     """Kafka takes the segment's base as its end then, and repeats the offsets of every record in it."""
     disk = OnDisk()
@@ -404,26 +384,6 @@ def test_the_first_timestamp_is_the_largest_of_the_first_batch() -> None:
     disk.append(encode_batch([(70, None, b"a", ()), (90, None, b"b", ()), (80, None, b"c", ())]))
     disk.append(batch(b"d", timestamp=10))
     assert disk.segment.first_timestamp == disk.closed().first_timestamp == 90
-
-
-@each_case("size", [0, 100, 1900, 2000])
-def test_a_segment_that_is_cut_is_as_if_no_more_had_been_appended(size: int) -> None:
-    disk = OnDisk(interval=150)
-    for number in range(20):
-        disk.append(encode_batch([(number, None, b"." * 12, ()), (number, None, b"." * 13, ())]))
-    assert disk.segment.size == 2000
-    assert disk.segment.cut(size) == 2000 - size
-    disk.segment.indexes.rebuild()
-    assert disk.segment.size == size == len(disk.file(".log"))
-    disk.segment.release()
-    assert disk.segment.activate() == _BASE + size // 50
-    straight = OnDisk(interval=150)
-    for number in range(size // 100):
-        straight.append(encode_batch([(number, None, b"." * 12, ()), (number, None, b"." * 13, ())]))
-    assert disk.segment.offset_index.read() == straight.segment.offset_index.read()
-    assert disk.segment.time_index.read() == straight.segment.time_index.read()
-    assert disk.segment.max_timestamp == straight.segment.max_timestamp
-    assert disk.segment.first_timestamp == straight.segment.first_timestamp
 
 
 def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:
