@@ -132,14 +132,6 @@ def test_a_rename_between_directories_is_synced_by_either(synced: str) -> None:
     assert fs.found_after(forgetful.POWER_LOSS).snapshot() == {"/d/": b"", "/e/g": b"abc"}
 
 
-def test_the_same_seed_leaves_the_same() -> None:
-    fs = a_disk({"/d/f": b"...."})
-    for position in range(50):
-        written(fs, f"/d/{position}", bytes(range(50)), position)
-    for seed in range(10):
-        assert fs.found_after(forgetful.RANDOM(seed)).snapshot() == fs.found_after(forgetful.RANDOM(seed)).snapshot()
-
-
 # Names.
 
 
@@ -211,24 +203,6 @@ def test_every_change_has_a_number_and_reads_have_none() -> None:
     assert fs.open_files == []
 
 
-def test_reads_name_the_files_they_touch() -> None:
-    fs = a_disk({"/d/f": b"abc"})
-    assert read_file(fs, "/d/f") == b"abc"
-    fs.stat("/d/f")
-    fs.exists("/d/g")
-    fs.list_directory("/d")
-    fs.lock("/d/f").release()
-    assert [(read.name, read.path, read.size) for read in fs.reads] == [
-        ("open", "/d/f", 0),
-        ("pread", "/d/f", 3),
-        ("stat", "/d/f", 0),
-        ("exists", "/d/g", 0),
-        ("list_directory", "/d", 0),
-        ("lock", "/d/f", 0),
-    ]
-    assert fs.operations == []
-
-
 def test_the_operation_after_n_stops_the_machine_before_it_takes_effect() -> None:
     fs = a_disk()
     fs.crash_after(2)
@@ -251,33 +225,6 @@ def test_the_write_that_stops_the_machine_may_get_through_in_part() -> None:
         with pytest.raises(forgetful.SimulatedCrash):
             file.pwritev([b"def"], 3)
     assert fs.crash(forgetful.PROCESS_KILL).snapshot() == {"/d/f": b"abcde"}
-
-
-def test_no_handler_for_exceptions_catches_the_crash() -> None:
-    assert not issubclass(forgetful.SimulatedCrash, Exception)
-
-
-def test_handles_of_before_the_crash_are_dead_and_the_lock_is_free() -> None:
-    fs = a_disk()
-    fs.lock("/d/.lock")
-    file = written(fs, "/d/f", b"abc")
-    after = fs.crash(forgetful.PROCESS_KILL)
-    with pytest.raises(forgetful.SimulatedCrash):
-        file.pwritev([b"X"], 0)
-    after.lock("/d/.lock")
-    assert after.open_files == ["/d/.lock"]
-    assert read_file(after, "/d/f") == b"abc"
-
-
-def test_one_run_can_be_asked_at_each_operation_what_a_crash_would_leave() -> None:
-    fs = a_disk()
-    found: list[dict[str, bytes]] = []
-    fs.on_operation = lambda _: found.append(fs.found_after(forgetful.POWER_LOSS).snapshot())
-    file = written(fs, "/d/f", b"abc")
-    fs.sync_directory("/d")
-    file.fdatasync()
-    fs.unlink("/d/f")
-    assert found == [{"/d/": b""}] * 3 + [{"/d/f": b""}, {"/d/f": b"abc"}]
 
 
 # Failing.
@@ -306,26 +253,6 @@ def test_a_sticky_fault_strikes_until_it_is_healed() -> None:
     fs.open("/d/f").close()
 
 
-@each_case("name", ["stat", "set_mtime", "exists", "list_directory", "map", "lock", "unlink", "sync_directory"])
-def test_any_operation_can_fail_with_any_errno(name: str) -> None:
-    fs = a_disk({"/d/f": b"abc"})
-    fs.inject(forgetful.Fault(name, error=errno.EACCES))
-    attempts: dict[str, Callable[[], object]] = {
-        "stat": lambda: fs.stat("/d/f"),
-        "set_mtime": lambda: fs.set_mtime("/d/f", 1),
-        "exists": lambda: fs.exists("/d/f"),
-        "list_directory": lambda: fs.list_directory("/d"),
-        "map": lambda: fs.map("/d/f", 1),
-        "lock": lambda: fs.lock("/d/f"),
-        "unlink": lambda: fs.unlink("/d/f"),
-        "sync_directory": lambda: fs.sync_directory("/d"),
-    }
-    with pytest.raises(PermissionError):
-        attempts[name]()
-    assert fs.snapshot() == {"/d/f": b"abc"}
-    attempts[name]()
-
-
 def test_a_fault_without_a_consequence_is_refused() -> None:
     with pytest.raises(ValueError):
         forgetful.Fault("pwritev")
@@ -333,14 +260,6 @@ def test_a_fault_without_a_consequence_is_refused() -> None:
         forgetful.Fault("pwritev", error=errno.EIO, short=1)
     with pytest.raises(ValueError):
         forgetful.Fault("pread", short=1)
-
-
-def test_a_short_write_writes_what_it_says() -> None:
-    fs = a_disk()
-    fs.inject(forgetful.Fault("pwritev", short=2))
-    file = fs.open("/d/f", create=True)
-    assert file.pwritev([b"a", b"bc"], 0) == 2
-    assert fs.snapshot() == {"/d/f": b"ab"}
 
 
 def test_what_a_failed_fdatasync_covered_is_readable_and_lost_even_after_a_later_one() -> None:
@@ -402,32 +321,6 @@ def test_a_map_over_bytes_that_were_cut_off_kills_the_process() -> None:
     fs.open("/d/f", writable=True).truncate(2)
     with pytest.raises(forgetful.SimulatedCrash, match="SIGBUS"):
         _ = mapped.data
-
-
-def test_an_evicted_file_is_uncached_until_it_is_read() -> None:
-    fs = a_disk({"/d/f": b"abc"})
-    file = fs.open("/d/f")
-    assert file.is_cached(0, 3)
-    fs.evict("/d/f")
-    assert not file.is_cached(0, 3)
-    file.pread(1, 0)
-    assert file.is_cached(0, 3)
-    fs.cached = False
-    assert not file.is_cached(0, 3)
-
-
-def test_a_file_changes_when_it_is_written_at_the_time_the_test_says() -> None:
-    fs = a_disk({"/d/f": b"abc"})
-    fs.now_ms = 1000
-    file = fs.open("/d/f", writable=True)
-    assert fs.stat("/d/f").mtime_ms == 0
-    file.pwritev([b"x"], 0)
-    fs.now_ms = 2000
-    fs.rename("/d/f", "/d/g")
-    assert (fs.stat("/d/g").mtime_ms, fs.stat("/d").mtime_ms) == (1000, 2000)
-    fs.set_mtime("/d/g", 50)
-    assert (fs.stat("/d/g").mtime_ms, fs.stat("/d").mtime_ms) == (50, 2000)
-    assert fs.crash(forgetful.POWER_LOSS).stat("/d/f").mtime_ms == 50
 
 
 def test_there_is_no_descriptor_to_send_from() -> None:
