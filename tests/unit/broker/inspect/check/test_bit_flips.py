@@ -5,26 +5,23 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from seglog_broker.config.dynamic_config import DynamicConfig
-from seglog_broker.inspect.check.directory import RefusedError
+from seglog_broker.config import TopicConfig
+from seglog_broker.inspect.check.indexes import ExpectedIndexes, IndexBytes, interval_of
 from seglog_broker.inspect.findings import Code, Severity
-from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
-from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
-from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.steps import finished
 from seglog_protocol.transaction_files import ProducerEntry, encode_snapshot
-from tests.logs import add_bytes, flip_bit
+from tests.logs import LogOnDisk, add_bytes, batches_of, flip_bit
 from tests.support import REPOSITORY, SOME_OR_ALL
 from tests.unit.broker.inspect.check.support import (
     DATA,
     PARTITION,
-    append,
     check,
     codes,
-    faults,
     findings,
     opened,
     path_of,
@@ -184,78 +181,51 @@ def test_every_bit_of_a_transaction_index_is_watched_by_the_log(step: int) -> No
         assert findings(check(fs)) == []
 
 
-# --- Small files ------------------------------------------------------------------------------------------------------
-
-_SMALL_FILES = (
-    "commits-0/partition.metadata",
-    "commits-0/leader-epoch-checkpoint",
-    "commits-0/seglog-partition.json",
-    "seglog-topics.json",
-    "seglog-producer-ids.json",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-    "seglog-format",
-    "seglog-configs.json",
-    "seglog-accounts.json",
-)
-"""All but ``meta.properties``, of which nothing else speaks, and the clean marker, of which only the name counts."""
+# --- The expected bytes of indexes equal those that a segment writes, live and rebuilt, with any interval -------------
 
 
-def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
-    """A directory with epochs 0 to 2, a log start within a segment, a block of producer ids, and a setting."""
-    fs = written(3, clean=False)
-    dynamic = DynamicConfig({"1": {"num.partitions": "3"}})
-    write_file_atomically(fs, "/data/seglog-configs.json", encode_dynamic_configs(dynamic))
-    made = Credential("SCRAM-SHA-256", 4096, b"salty", b"S" * 32, b"V" * 32)
-    accounts = AccountStore(fs, "/data/seglog-accounts.json")
-    accounts.write(finished(accounts.planned([Change("alice", made.mechanism, made)])))
-    for number in range(2):
-        logs = opened(fs)
-        log = logs.logs["commits", 0]
-        for count in range(5):
-            append(log, 10 * number + count)
-        log.flusher.flush()
-        if number:
-            assert log.truncate_before(2) == 2
-            logs.producer_ids.next_block().run()
-            for path, content in logs.partitions.encoded_checkpoints():
-                write_file_atomically(fs, path, content)
-            if clean:
-                assert logs.close() == []
-                return fs
-        logs.abandon()
-    return fs
+_BATCHES = st.lists(st.tuples(st.integers(0, 230), st.sampled_from([-1, 0, 5, 7, 7, 1000, 2000])), max_size=30)
 
 
-@pytest.mark.parametrize("name", _SMALL_FILES)
-@SOME_OR_ALL
-def test_every_bit_of_a_small_file_is_watched_after_a_stop_in_order(name: str, step: int) -> None:
-    fs = _with_small_files(clean=True)
-    assert findings(check(fs)) == []
-    unseen = {(position, bit) for position, bit in _some_flips(fs, name, step) if _passes(fs)}
-    assert unseen == set()
+@given(_BATCHES, st.integers(0, 900), st.sampled_from([24, 60, 1 << 20]))
+def test_expected_indexes_equal_those_of_a_segment(
+    batches: list[tuple[int, int]], interval: int, bytes_max: int
+) -> None:
+    disk = LogOnDisk(TopicConfig(segment_bytes=4096, index_interval_bytes=interval, segment_index_bytes=bytes_max))
+    for size, timestamp in batches:
+        disk.append(b"." * size, timestamp=timestamp)
+    models = []
+    for segment in disk.log.segments:
+        model = ExpectedIndexes(segment.base_offset, interval, bytes_max)
+        for position, header in batches_of(disk.fs, segment):
+            model.add(position, header)
+        models.append(model)
+        found = IndexBytes(segment.offset_index.read(), segment.time_index.read())
+        assert found == (model.live() if segment.log.is_active else model.closed())
+    active = disk.log.active
+    disk.log.close()
+    assert IndexBytes(active.offset_index.read(), active.time_index.read()) == models[-1].closed()
 
 
-@pytest.mark.parametrize("name", _SMALL_FILES[:5:2] + _SMALL_FILES[3:5])
-@SOME_OR_ALL
-def test_every_bit_of_a_small_file_is_watched_after_a_kill(name: str, step: int) -> None:
-    """Of those that follow from others or have a checksum."""
-    fs = _with_small_files(clean=False)
-    assert faults(check(fs)) == []
-    unseen = {(position, bit) for position, bit in _some_flips(fs, name, step) if _passes(fs)}
-    assert unseen == set()
+@given(_BATCHES, st.integers(0, 900))
+def test_the_interval_is_derived_from_the_entries(batches: list[tuple[int, int]], interval: int) -> None:
+    """It may be another interval, but one that gives the same bytes."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=1 << 20, index_interval_bytes=interval))
+    for size, timestamp in batches:
+        disk.append(b"." * size, timestamp=timestamp)
+    data = disk.log.active.offset_index.read()
+    found = interval_of(data)
+    if not data:
+        assert found is None
+        return
+    assert found is not None
+    assert found >= interval
+    again = ExpectedIndexes(0, found, 1 << 20)
+    for position, header in batches_of(disk.fs, disk.log.active):
+        again.add(position, header)
+    assert again.live() == IndexBytes(data, disk.log.active.time_index.read())
 
 
-def _some_flips(fs: ForgetfulFileSystem, name: str, step: int) -> Iterator[tuple[int, int]]:
-    """Every bit, but of JSON one in each byte: its checksum is tested for every bit by itself."""
-    for position, bit in _flips(fs, f"{DATA}/{name}", step):
-        if not name.endswith(".json") or bit == position % 8:
-            yield position, bit
-
-
-def _passes(fs: ForgetfulFileSystem) -> bool:
-    try:
-        return totals(check(fs)).is_sound
-    except RefusedError:
-        return False
+def test_entries_that_do_not_rise_give_no_interval() -> None:
+    assert interval_of(bytes(8)) is None
+    assert interval_of(b"") is None
