@@ -391,17 +391,3 @@ def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
         promises.durable[key] = log.log_end_offset  # what is served is on the disk
     check(fs.found_after(forgetful.POWER_LOSS), promises, kept=False, opened=_opened_behind)
     directory.abandon()
-
-
-def test_a_disk_ack_after_a_recovery_includes_the_recovered_records() -> None:
-    fs, promises = _left_by(Scenario, 190)
-    directory = _opened_behind(fs)
-    ends = {}
-    for key, log in directory.logs.items():
-        append_one(log, batch(b"after the recovery"))
-        log.flusher.flush()
-        ends[key] = log.log_end_offset
-    found = _opened_behind(fs.found_after(forgetful.POWER_LOSS))
-    assert {key: log.log_end_offset for key, log in found.logs.items()} == ends
-    assert all(log.state.damaged == [] for log in found.logs.values())
-    assert promises.topics

@@ -20,18 +20,17 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.messages import CreateTopicRequest
-from seglog_protocol.record_batch import HEADER_SIZE
 from tests.appends import append_batch
 from tests.logs import ManualClock, contents, flip_bit
 from tests.support import soak_scaled
 
-DIRECTORY: Final = "/data/t-0"
 COUNTS: Final = (1, 3, 1, 8, 2, 1, 5, 1, 1, 4, 2, 3)
 """Records of each batch: four to a segment, the last four in the one that is appended to."""
 BATCH_READS: Final = 1
 """A limit that lets one batch into an answer."""
 
-Found = list[tuple[int, bytes | None]]
+Found = list[tuple[int, int, bytes | None]]
+"""Offset, timestamp and value."""
 
 
 def open_broker(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
@@ -53,7 +52,7 @@ async def _written(*, index_interval: int = 100) -> Written:
     broker = open_broker(fs, clock)
     topic = {"segment.ms": 1000, "index.interval.bytes": index_interval}
     await broker.create_topic(CreateTopicRequest("t", 1, dict(topic)))
-    places, records, offset = [], list[tuple[int, bytes | None]](), 0
+    places, records, offset = [], Found(), 0
     log = broker.partitions["t", 0].log
     for number, count in enumerate(COUNTS):
         if number and number % 4 == 0:
@@ -62,7 +61,7 @@ async def _written(*, index_interval: int = 100) -> Written:
         data = encode_batch([(clock.now, None, value, ()) for value in values])
         await append_batch(broker, data, ack="disk").wait()
         places.append((log.active.log_path, log.active.size - len(data), offset, offset + count))
-        records += [(offset + part, value) for part, value in enumerate(values)]
+        records += [(offset + part, clock.now, value) for part, value in enumerate(values)]
         offset += count
     assert len(log.segments) == 3
     broker.close()
@@ -104,7 +103,7 @@ class Reader:
             if batch is None:
                 return
             for record in batch.records():
-                self.found.append((record.offset, record.value))
+                self.found.append((record.offset, record.timestamp, record.value))
             self.fetcher.finish(batch)
 
     @property
@@ -123,34 +122,6 @@ async def _sweep(broker: Broker, written: Written, broken: set[int], what: str, 
             due = [record for record in written.records[start:] if record[0] not in broken]
             assert reader.found == due, f"{what}, from {start} in pieces of {size}"
             assert reader.told == {offset for offset in broken if offset >= start}, f"{what}, from {start}"
-
-
-def _flips(position: int) -> Iterator[tuple[int, int]]:
-    for byte in range(HEADER_SIZE):
-        if not 12 <= byte < 16:  # the leader epoch: no checksum covers it, and no reader needs it
-            for bit in range(8):
-                yield position + byte, bit
-    yield position + HEADER_SIZE + 3, 2
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("number", [1, 3, 6, 9])
-async def test_a_flipped_bit_costs_readers_that_batch_and_no_other(number: int) -> None:
-    """Within a segment, at its end, and in the one that is appended to; flipped under a broker that serves it."""
-    written = await _written()
-    path, position, first, behind = written.places[number]
-    count = 0
-    for place, bit in _flips(position):
-        fs = ForgetfulFileSystem()
-        fs.load(written.files)
-        broker = open_broker(fs)
-        flip_bit(fs, path, place, bit)
-        starts = iter([(0, first, behind - 1, min(behind, len(written.records) - 1))[count % 4]])
-        what = f"byte {place - position}, bit {bit} of the batch at {first}"
-        await _sweep(broker, written, set(range(first, behind)), what, starts)
-        count += 1
-        broker.close()
-    assert count == (HEADER_SIZE - 4) * 8 + 1
 
 
 async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:

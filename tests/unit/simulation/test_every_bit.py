@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from seglog.core.fetcher import Fetcher, FetchOptions, PartitionPosition
+from seglog.core.fetcher import FetchOptions
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
@@ -41,14 +41,14 @@ from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
-from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
+from seglog_protocol.errors import LogDirectoryError, SeglogError
 from seglog_protocol.messages import AppendResult, CreateTopicRequest
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
 from tests.appends import append_batch
 from tests.logs import ManualClock, contents, flip_bit
 from tests.support import SOME_OR_ALL, soak_seed, soak_step
-from tests.unit.simulation.test_damage_met_by_readers import open_broker
+from tests.unit.simulation.test_damage_met_by_readers import Reader, open_broker
 
 _EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY") or soak_step())
 _SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED") or soak_seed() % _EVERY)
@@ -164,33 +164,13 @@ async def _written(*, clean: bool, truncated: bool = True) -> Written:
 
 async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]]:
     """The records that a consumer gets if it continues after every error, and the offsets in these errors."""
-    found: Records = {}
-    told: set[int] = set()
-    fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], FetchOptions())
-    while not fetcher.is_finished:
-        position = fetcher.states[0].position
-        try:
-            request, generations = fetcher.request(0.0), fetcher.generations()
-            assert request is not None
-            with await broker.fetch(request) as answer:
-                payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
-                fetcher.take(answer.reply, memoryview(payload), request, generations, 0.0)
-            while (batch := fetcher.next_batch()) is not None:
-                for record in batch.records():
-                    found[record.offset] = (record.timestamp, record.value)
-                fetcher.finish(batch)
-        except CorruptRecordError as error:
-            position = fetcher.states[0].position
-            onward = max(error.next_offset, position + 1)
-            told |= set(range(position, onward))
-            told |= {
-                offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)
-            }
-            fetcher = Fetcher("t", [PartitionPosition(0, onward, end=end)], FetchOptions())
-        except SeglogError:
-            return found, told | set(range(position, end))
-    told |= {offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)}
-    return found, told
+    reader, stopped_at = Reader(start, end, FetchOptions().partition_bytes), end
+    try:
+        await reader.read(broker)
+    except SeglogError:
+        stopped_at = reader.fetcher.states[0].position
+    found = {offset: (timestamp, value) for offset, timestamp, value in reader.found}
+    return found, reader.told | set(range(stopped_at, end))
 
 
 def _sought(log: PartitionLog, offset: int) -> Records | None:

@@ -432,15 +432,6 @@ def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
     assert found >= set(others)
 
 
-def test_an_empty_active_segment_without_indexes_gets_them() -> None:
-    disk = LogOnDisk()
-    disk.log.close()
-    _remove(disk, 0, suffixes=(".index", ".timeindex"))
-    disk._open(clean=True)
-    assert {_path(0, ".index"), _path(0, ".timeindex")} <= set(contents(disk.fs))
-    assert disk.append(b"first").base_offset == 0
-
-
 # --- Damage at the end of what was on the disk ------------------------------------------------------------------------
 
 
