@@ -50,6 +50,15 @@ class Disk:
         assert directory.close() == []
         self.records += count
 
+    def expire(self) -> None:
+        """Retention takes the oldest segment of each partition."""
+        directory = self.opened()
+        for log in directory.logs.values():
+            doomed = log.truncation.drop_oldest(1)
+            doomed.set_aside()
+            doomed.remove()
+        assert directory.close() == []
+
     def opened(self, path: str = "/data") -> LogDirectory:
         return opened_directory(self.fs, path, clock=self.clock)
 
@@ -121,8 +130,10 @@ def test_a_log_that_has_grown_is_copied_anew_where_its_beginning_is_another() ->
 def test_older_backups_are_removed_with_what_they_alone_need() -> None:
     disk = Disk()
     manifests = []
-    for _ in range(6):
+    for number in range(6):
         disk.append(60)
+        if number == 4:
+            disk.expire()
         manifests.append(disk.take(keep=2))
     assert disk.store.ids() == [manifests[-1].id, manifests[-2].id]
     kept = {file.name for file in disk.destination.names("files/")}

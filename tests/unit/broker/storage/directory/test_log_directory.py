@@ -24,7 +24,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fa
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
-from tests.logs import add_bytes, append_one, batch, cut_file, read_all
+from tests.logs import append_one, batch, cut_file, read_all
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, findings
 from tests.unit.broker.storage.directory.directories import opened, put
@@ -824,16 +824,6 @@ def test_a_start_that_is_stopped_between_two_partitions_loses_nothing(loaded: in
     assert again.report.clean == is_clean
     assert (again.report.offline, again.report.problems) == ({}, [])
     assert {log.log_end_offset for log in again.logs.values()} == {5}
-
-
-@pytest.mark.parametrize("content", [b"", b'{"version":0,"brokerEpoch":14}', b"nonsense"])
-def test_only_the_existence_of_the_marker_matters(content: bytes) -> None:
-    fs = _stopped()
-    cut_file(fs, _MARKER, 0)
-    add_bytes(fs, _MARKER, content)
-    directory = opened(fs)
-    assert directory.report.clean
-    assert all(report.recovery is None for report in directory.report.opened.values())
 
 
 def test_without_the_marker_every_log_is_read_from_its_recovery_point_on() -> None:

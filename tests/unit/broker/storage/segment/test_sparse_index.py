@@ -60,22 +60,10 @@ class Indexes(Generic[IndexT]):
 
 
 _PATH = "/p-0/00000000000000000000.index"
-_SIZES = [1, 2, 511, 512, 513, 1023, 1024, 1025, 1026, 8191, 8192, 8193, 8704]
-"""Entries around what is written at a time (512), around Kafka's warm section, and around what memory holds (8192)."""
 
 
 def indexes_of(base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> Indexes[OffsetIndex]:
     return Indexes(OffsetIndex, _PATH, base, bytes_max=bytes_max, handles_max=handles_max)
-
-
-def test_an_empty_index_answers_the_beginning_of_the_segment() -> None:
-    index = indexes_of(base=70).new()
-    assert index.lookup(70) == (70, 0)
-    assert index.lookup(1000) == (70, 0)
-    assert index.last is None
-    assert index.lookup_position(10) is None
-    assert index.read() == b""
-    assert index.problem(0) is None
 
 
 def test_a_position_gives_the_entry_whose_batch_begins_at_or_below() -> None:
@@ -162,29 +150,6 @@ def test_an_index_is_judged_by_both_its_ends() -> None:
     reads = len(indexes.fs.reads)
     assert index.problem(10_000) is None
     assert len(indexes.fs.reads) - reads <= 2, "a stat and a map, however large it is"
-
-
-@each_case("count", _SIZES)
-def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
-    indexes = indexes_of()
-    index = indexes.new()
-    for number in range(count):
-        index.append(2 * number + 1, 10 * number)
-    assert index.count == count
-    expected = index.read()
-    assert len(expected) == 8 * count
-    targets = [0, 1, 2, count // 2, count, 2 * count - 2, 2 * count - 1, 2 * count, 5 * count]
-    answers = [index.lookup(target) for target in targets]
-    for target, answer in zip(targets, answers, strict=True):
-        number = (target + 1) // 2 - 1
-        number = min(number, count - 1)
-        assert answer == ((2 * number + 1, 10 * number) if number >= 0 else (0, 0))
-    assert len(indexes.file) == count * 8 // 4096 * 4096, "written by steps"
-    index.trim()
-    assert indexes.file == expected == index.read()
-    reopened = indexes.reopened()
-    assert reopened.count == count
-    assert [reopened.lookup(target) for target in targets] == answers
 
 
 def test_what_memory_holds_is_bounded() -> None:
