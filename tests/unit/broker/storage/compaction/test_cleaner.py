@@ -106,6 +106,19 @@ def test_a_rewritten_batch_is_what_the_reference_makes_of_its_records(codec: Cod
     assert log.batches()[0][1] == compacted_batch(header, kept)
 
 
+@pytest.mark.parametrize("horizon", [False, True])
+def test_records_with_the_time_of_their_append_keep_it(horizon: bool) -> None:
+    log = Log()
+    rows: list[NewRecord] = [(5, b"a", b"1", ()), (9, b"b", None if horizon else b"2", ())]
+    batch = encode_batch(rows, log_append_time=777)
+    log.roll([batch, _batch(log, (b"a", b"3"), at=2)])
+    log.clean()
+    header = parse_header(batch)
+    kept = decode_records(header, batch)[1:]
+    assert log.batches()[0][1] == compacted_batch(header, kept, delete_horizon=NOW + RETENTION if horizon else None)
+    assert log.records()[0].timestamp == 777
+
+
 def test_a_key_equal_to_a_markers_key_does_not_remove_the_marker() -> None:
     log = Log()
     log.roll([_batch(log, (b"k", b"v"), producer_id=_PRODUCER, producer_epoch=1, transactional=True)])
