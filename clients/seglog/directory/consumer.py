@@ -6,10 +6,10 @@ the same as with a broker.
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Any, Final, Self
 
 from msgspec import structs
 
@@ -21,16 +21,9 @@ from seglog.core.records import FetchedBatch
 from seglog.directory.partition import PartitionFiles
 from seglog_protocol import messages
 from seglog_protocol.errors import LogDirectoryError, SeglogError, UnknownTopicError
-from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted, Isolation
+from seglog_protocol.isolation import READ_COMMITTED, Aborted
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from seglog.core.fetcher import OutOfRange
-    from seglog.core.offsets import Place
-    from seglog.core.records import ConsumerGap
 
 
 class DirectoryConsumer(ConsumerBase):
@@ -204,28 +197,6 @@ class LogDirectory:
         """One partition; its methods raise if it does not exist."""
         return PartitionFiles(self.path, topic, number)
 
-    def consumer(
-        self,
-        topic: str,
-        *,
-        partitions: Sequence[int] | None = None,
-        start: "Place | None" = None,
-        until: "Place | None" = None,
-        durable_only: bool = False,
-        isolation: Isolation = READ_UNCOMMITTED,
-        on_out_of_range: "OutOfRange" = "error",
-        on_gap: "Callable[[ConsumerGap], None] | None" = None,
-        partition_bytes: int,
-    ) -> "DirectoryConsumer":
-        """As ``Client.consumer`` without ``follow``. ``durable_only``: up to the recovery point on disk."""
-        options = ConsumerOptions(
-            partitions=partitions,
-            start=start,
-            until=until,
-            durable_only=durable_only,
-            isolation=isolation,
-            on_out_of_range=on_out_of_range,
-            on_gap=on_gap,
-            partition_bytes=partition_bytes,
-        )
-        return DirectoryConsumer(self, topic, options)
+    def consumer(self, topic: str, **options: Any) -> "DirectoryConsumer":
+        """As ``Client.consumer`` without a group and ``follow``. ``durable_only``: up to the recovery point on disk."""
+        return DirectoryConsumer(self, topic, ConsumerOptions(**options))
