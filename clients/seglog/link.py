@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from seglog.access import DialerBase
-from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
-from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
+from seglog.access import DialerBase, Handler, LinkBase
+from seglog.core.authentication import Authentication, lasting
+from seglog.core.connection import STALLED_SECONDS, Reply, Unsent
 from seglog.core.conversations import Conversation, converse
 from seglog.core.dialing import broken, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
@@ -46,9 +46,6 @@ ResultT = TypeVar("ResultT")
 
 SLICE_SECONDS: Final = 0.25
 """How often a wait for a reply looks whether it is to end early."""
-
-Handler = Callable[[Reply], None]
-"""Called by the reading thread, without a lock; must not block and must not raise."""
 
 
 class OwnerProcess:
@@ -76,32 +73,19 @@ class OwnerProcess:
             )
 
 
-class Link:
-    """Owns a connected socket; ``close`` closes it.
-
-    ``hello`` is the broker's reply when the link was opened. ``tls`` is established, or None without TLS. ``session``
-    is None without an account.
-    """
-
-    hello: HelloReply
+class Link(LinkBase):
+    """Owns a connected socket; ``close`` closes it."""
 
     def __init__(self, connected: socket.socket, server: str, tls: "TlsSession | None" = None) -> None:
+        super().__init__(server, tls)
         connected.setblocking(False)
-        self.server = server
-        self.tls = tls
-        self.session: Session | None = None
-        self._authentication: Authentication | None = None
         self._renewing = threading.Lock()
-        self._renewer: int | None = None  # the thread that renews the session
-        self._renewed_from: float | None = None  # when the session is to be renewed; None: never
         self._socket = connected
-        self._connection = Connection(server)
         self.owner = OwnerProcess("connection")
         self._write_lock = threading.Lock()
         # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
-        self._lock = threading.Lock()  # guards the following fields
+        self._lock = threading.Lock()  # guards the connection, the handlers, and the following fields
         self._changed = threading.Condition(self._lock)
-        self._handlers: dict[int, Handler] = {}
         self._is_reading = False
         self._failure: SeglogError | None = None
 
@@ -111,19 +95,18 @@ class Link:
         """Prove who the client is, now, and again before the session ends. Raises AuthenticationError."""
         began = lasting()
         try:
-            self.session = session = self.converse(authentication.exchange(), timeout=timeout)
+            session = self.converse(authentication.exchange(), timeout=timeout)
         except SeglogError as error:
             error.__traceback__ = error.__context__ = None  # the frames that sent what is secret
             raise
-        self._authentication = authentication
-        self._renewed_from = None if session.seconds is None else began + session.seconds * RENEWED_AFTER
+        self._authenticated(authentication, session, began)
 
     def _renew(self, timeout: float) -> None:
         """Renew the session if it ends soon; other threads that are about to send wait for that."""
         if self._renewer == threading.get_ident():
             return  # its requests are the renewal
         with self._renewing:
-            if self._renewed_from is None or lasting() < self._renewed_from:
+            if not self._is_session_over():
                 return
             assert self._authentication is not None
             self._renewer = threading.get_ident()
@@ -193,7 +176,7 @@ class Link:
         when it returns False, the write times out.
         """
         self.owner.check()
-        if self._renewed_from is not None and lasting() >= self._renewed_from:
+        if self._is_session_over():
             self._renew(timeout)
         with self._write_lock:
             with self._lock:
@@ -385,7 +368,7 @@ class Link:
         if size == 0:
             raise self._connection.receive_end()
         with self._lock:  # send and abandon change the ids that the connection expects
-            return self._received(size)
+            return list(self._received(size))
 
     def _open(self, tls: "TlsSession") -> list[tuple[Handler, Reply]]:
         """As ``_receive``, with all that has come: ``poll`` does not see what is decrypted."""
@@ -396,18 +379,6 @@ class Link:
         while size := tls.open_into(self._connection.get_buffer()):
             with self._lock:
                 replies += self._received(size)
-        return replies
-
-    def _received(self, size: int) -> list[tuple[Handler, Reply]]:
-        """With the lock, the whole replies after another ``size`` bytes, and who takes them."""
-        self._connection.received(size)
-        replies: list[tuple[Handler, Reply]] = []
-        while (reply := self._connection.next_reply()) is not None:
-            if self._renewed_from is not None:
-                check_session(reply.header, self.server)
-            handler = self._handlers.pop(reply.request_id, None)
-            if handler is not None:
-                replies.append((handler, reply))
         return replies
 
 

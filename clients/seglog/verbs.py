@@ -14,7 +14,7 @@ from seglog_protocol import messages
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from seglog.access import DialerBase, Greeted
+    from seglog.access import DialerBase, LinkBase
     from seglog.core.consumer_options import ConsumerOptions, GroupOptions
     from seglog.core.explaining import PartitionExplanation
     from seglog.core.fetcher import OutOfRange
@@ -118,7 +118,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
     def __init__(self) -> None:
         self._timestamps: dict[str, TimestampWatch] = {}
 
-    def _greeted(self) -> "Greeted":
+    def _greeted(self) -> "LinkBase":
         """The link of the client's own calls."""
         raise NotImplementedError
 

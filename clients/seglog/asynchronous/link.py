@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from seglog.access import DialerBase
+from seglog.access import DialerBase, Handler, LinkBase
 from seglog.asynchronous.loop import Loop, Opener, Transport
-from seglog.core.authentication import RENEWED_AFTER, Authentication, Session, check_session, lasting
-from seglog.core.connection import STALLED_SECONDS, Connection, Reply, Unsent
+from seglog.core.authentication import Authentication, lasting
+from seglog.core.connection import STALLED_SECONDS, Reply, Unsent
 from seglog.core.conversations import Conversation, ask, converse_async
 from seglog.core.dialing import broken, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
@@ -38,35 +38,22 @@ ResultT = TypeVar("ResultT")
 _ALERT_SECONDS: Final = 0.5
 """Patience for telling a peer why TLS with it did not begin."""
 
-Handler = Callable[[Reply], None]
-"""Called by the reading task; must not block and must not raise."""
 
-
-class Link:
+class Link(LinkBase):
     """Owns a connected transport; ``close`` closes it. Its reading task is one of the client's.
 
-    ``hello`` is the broker's reply when the link was opened; ``on_failed`` is called when the link breaks or is closed.
-    ``tls`` is established, or None without TLS. ``session`` is None without an account.
+    ``on_failed`` is called when the link breaks or is closed.
     """
 
-    hello: HelloReply
-
     def __init__(self, transport: Transport, server: str, loop: Loop, tls: "TlsSession | None" = None) -> None:
+        super().__init__(server, tls)
         self._loop = loop
-        self.server = server
-        self.tls = tls
-        self.session: Session | None = None
-        self._authentication: Authentication | None = None
         self._renewing = loop.lock()
-        self._renewer: object | None = None  # the task that renews the session
-        self._renewed_from: float | None = None  # when the session is to be renewed; None: never
         self.on_failed: Callable[[], None] | None = None
         self.failure: SeglogError | None = None
         """Why the link is broken or closed; None while it is usable."""
         self._transport = transport
-        self._connection = Connection(server)
         self._writing = loop.lock()
-        self._handlers: dict[int, Handler] = {}
         self._answers: set[Answer] = set()
         self._reading = loop.start(self._read, f"seglog link to {server}")
 
@@ -76,19 +63,18 @@ class Link:
         """As the blocking ``Link.authenticate``."""
         began = lasting()
         try:
-            self.session = session = await self.converse(authentication.exchange(), seconds=seconds)
+            session = await self.converse(authentication.exchange(), seconds=seconds)
         except SeglogError as error:
             error.__traceback__ = error.__context__ = None  # the frames that sent what is secret
             raise
-        self._authentication = authentication
-        self._renewed_from = None if session.seconds is None else began + session.seconds * RENEWED_AFTER
+        self._authenticated(authentication, session, began)
 
     async def _renew(self, seconds: float) -> None:
         """Renew the session if it ends soon; other tasks that are about to send wait for that."""
         if self._renewer is self._loop.current_task():
             return  # its requests are the renewal
         async with self._renewing:
-            if self._renewed_from is None or lasting() < self._renewed_from:
+            if not self._is_session_over():
                 return
             assert self._authentication is not None
             self._renewer = self._loop.current_task()
@@ -151,7 +137,7 @@ class Link:
         on_stalled: Callable[[], bool] | None = None,
     ) -> int:
         """Write a request and return its id without waiting for a reply, as the blocking ``Link.send``."""
-        if self._renewed_from is not None and lasting() >= self._renewed_from:
+        if self._is_session_over():
             await self._renew(seconds)
         with self._loop.until(self._loop.now() + seconds):
             async with self._writing:
@@ -240,7 +226,7 @@ class Link:
 
     async def _receive(self) -> None:
         while size := await self._transport.receive_into(self._connection.get_buffer()):
-            self._received(size)
+            self._pass_on(size)
         raise self._connection.receive_end()
 
     async def _open(self, tls: "TlsSession") -> None:
@@ -249,18 +235,12 @@ class Link:
         while not tls.is_ended:
             tls.received(sealed[: await self._transport.receive_into(sealed)])
             while size := tls.open_into(self._connection.get_buffer()):
-                self._received(size)
+                self._pass_on(size)
         raise self._connection.receive_end()
 
-    def _received(self, size: int) -> None:
-        """Pass on the whole replies after another ``size`` bytes."""
-        self._connection.received(size)
-        while (reply := self._connection.next_reply()) is not None:
-            if self._renewed_from is not None:
-                check_session(reply.header, self.server)
-            handler = self._handlers.pop(reply.request_id, None)
-            if handler is not None:
-                handler(reply)
+    def _pass_on(self, size: int) -> None:
+        for handler, reply in self._received(size):
+            handler(reply)
 
 
 class Answer:

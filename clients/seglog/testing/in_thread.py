@@ -4,7 +4,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final, Self
 
-from seglog.access import Access, Greeted
+from seglog.access import Access, LinkBase
 from seglog.client import Client
 from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.link import Dialer
@@ -98,7 +98,7 @@ class _ExemptDialer(Dialer):
         super().__init__(access, CLIENT_ID)
         self._faults = faults
 
-    def bound_to(self, link: Greeted) -> Self:
+    def bound_to(self, link: LinkBase) -> Self:
         """See Dialer. A broker that comes back after a power cut may have another identity."""
         del link
         return self
