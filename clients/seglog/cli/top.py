@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
@@ -55,15 +56,14 @@ class Watched:
 
     def __init__(self, client: "Client", interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Reads once. Raises SeglogError, where the broker is not there from the beginning."""
-        from seglog.cli.overview.page import View
+        from seglog.cli.overview.page import View, families
         from seglog.cli.overview.readings import read
 
-        self._client = client
         self._interval = interval
         self._clock = clock
-        self._read = read
+        self._read = partial(read, client, families())
         self._told = self._began = clock()
-        self.view: View = View(client.server, read(client))
+        self.view: View = View(client.server, self._read())
         self._next = self._after(self._began)
 
     @property
@@ -78,7 +78,7 @@ class Watched:
                 self.view = self.view._replace(age=begun - self._told)
             return self.view
         try:
-            now = self._read(self._client, self.view.now)
+            now = self._read(self.view.now)
         except AuthenticationError:
             raise
         except SeglogError as error:

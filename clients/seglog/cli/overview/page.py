@@ -17,6 +17,7 @@ from rich.text import Text
 from seglog.cli.figures import NONE, bytes_text, count_text, percent_text, rate_text, seconds_text
 from seglog.cli.overview.readings import GroupRow, Numbers, Reading, TopicRow, group_rows, topic_rows
 from seglog.core.errors import count_of
+from seglog_protocol.messages import HelloReply, MetricFamily
 from seglog_protocol.texts import printable, shortened
 
 PROBLEMS_SHOWN_MAX: Final = 5
@@ -75,6 +76,25 @@ def lines_of(view: View, width: int, height: int | None, *, colours: bool) -> li
     console.print(page_of(view, width, height))
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return lines if height is None else lines[:height]
+
+
+def families() -> Sequence[str]:
+    """The names of all families that the page shows: it looks them up, also where there are none."""
+    asked = _Asked()
+    page_of(View("", Reading(0.0, 0.0, HelloReply("", "", {}, {}), asked)), SIDE_BY_SIDE_WIDTH, None)
+    return list(asked.names)
+
+
+class _Asked(dict[str, MetricFamily]):
+    """No families, and the names that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[str, None] = {}
+
+    def get(self, name: str, *_: object) -> None:  # type: ignore[override]
+        """Note the name."""
+        self.names[name] = None
 
 
 def page_of(view: View, width: int, height: int | None) -> RenderableType:
@@ -179,13 +199,11 @@ def _figures(n: Numbers) -> list[Figure]:
 def _transactions(n: Numbers) -> list[Figure]:
     """Nothing where none is open."""
     hanging, held_up = n.value("seglog_transactions_hanging"), n.value("seglog_transactions_held_up")
+    count, oldest = n.value("seglog_transactions_open"), n.value("seglog_transaction_oldest_seconds")
     if hanging or held_up:
         stuck = ((hanging, "hanging"), (held_up, "held up"))
         return [Figure("transactions", ", ".join(f"{count_text(count)} {how}" for count, how in stuck if count), _RED)]
-    if not n.value("seglog_transactions_open"):
-        return []
-    oldest = seconds_text(n.value("seglog_transaction_oldest_seconds"))
-    return [Figure("transactions", f"{count_text(n.value('seglog_transactions_open'))} open, oldest {oldest}")]
+    return [Figure("transactions", f"{count_text(count)} open, oldest {seconds_text(oldest)}")] if count else []
 
 
 def _durations(n: Numbers, name: str, apis: set[str] | None = None) -> str:

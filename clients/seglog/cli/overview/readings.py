@@ -3,62 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog_protocol.messages import MetricBuckets, MetricFamily, MetricSample
 
 if TYPE_CHECKING:
     from seglog.client import Client
     from seglog_protocol.messages import HelloReply
-
-
-FAMILIES: Final = (
-    "seglog_start_time_seconds",
-    "seglog_uptime_seconds",
-    "seglog_problems",
-    "seglog_requests_total",
-    "seglog_request_errors_total",
-    "seglog_request_duration_seconds",
-    "seglog_append_batches_total",
-    "seglog_append_bytes_total",
-    "seglog_fetch_bytes_total",
-    "seglog_fetches_waiting",
-    "seglog_not_durable_bytes",
-    "seglog_not_durable_seconds",
-    "seglog_fsync_duration_seconds",
-    "seglog_loop_busy_seconds_total",
-    "seglog_loop_longest_turn_seconds",
-    "seglog_connections",
-    "seglog_connections_limit",
-    "seglog_request_memory_bytes",
-    "seglog_request_memory_limit_bytes",
-    "seglog_open_files",
-    "seglog_open_files_limit",
-    "seglog_topics",
-    "seglog_partitions",
-    "seglog_recovery_ratio",
-    "seglog_disk_size_bytes",
-    "seglog_disk_free_bytes",
-    "seglog_disk_full",
-    "seglog_disk_full_in_seconds",
-    "seglog_retention_next_loss_seconds",
-    "seglog_damaged_ranges",
-    "seglog_transactions_open",
-    "seglog_transaction_oldest_seconds",
-    "seglog_transactions_held_up",
-    "seglog_transactions_hanging",
-    "seglog_partition_size_bytes",
-    "seglog_partition_log_end_offset",
-    "seglog_partition_durable_offset",
-    "seglog_topics_left_out",
-    "seglog_group_members",
-    "seglog_group_state",
-    "seglog_group_lag",
-    "seglog_group_lag_seconds",
-    "seglog_group_time_to_loss_seconds",
-    "seglog_groups_left_out",
-)
-"""Those that the page shows."""
 
 
 class Reading(NamedTuple):
@@ -72,9 +23,13 @@ class Reading(NamedTuple):
     families: Mapping[str, MetricFamily]
 
 
-def read(client: "Client", last: Reading | None = None) -> Reading:
-    """Ask the broker. What its problems are is asked where there are some, or were: that takes a connection."""
-    families = {family.name: family for family in client.samples(FAMILIES)}
+def read(client: "Client", names: Sequence[str], last: Reading | None = None) -> Reading:
+    """Ask the broker for families of these names, and those of its problems and its start.
+
+    What the problems are is asked where there are some, or were: that takes a connection.
+    """
+    wanted = ("seglog_start_time_seconds", "seglog_problems", *names)
+    families = {family.name: family for family in client.samples(wanted)}
     hello = client.broker if last is None else last.hello
     reading = Reading(time.monotonic(), time.time(), hello, families)
     before, now = Numbers(last).value("seglog_start_time_seconds"), Numbers(reading)
