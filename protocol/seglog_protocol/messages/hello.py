@@ -3,32 +3,18 @@
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from seglog_protocol.messages.append import AppendRequest, FlushRequest, InitProducerRequest
+from seglog_protocol.messages import (  # noqa: F401 - for their requests
+    append,
+    explain,
+    fetch,
+    groups,
+    offsets,
+    samples,
+    security,
+    topics,
+    transactions,
+)
 from seglog_protocol.messages.base import Int64, Message, Request, default
-from seglog_protocol.messages.explain import ExplainRequest, ExplainSegmentsRequest
-from seglog_protocol.messages.fetch import CancelRequest, FetchRequest
-from seglog_protocol.messages.groups import (
-    CommitOffsetsRequest,
-    CommittedOffsetsRequest,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    DescribeGroupRequest,
-    GroupHeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    ListGroupsRequest,
-    SyncGroupRequest,
-)
-from seglog_protocol.messages.offsets import LagRequest, OffsetsRequest, TruncateRequest
-from seglog_protocol.messages.samples import DescribeBrokerRequest, SamplesRequest
-from seglog_protocol.messages.security import AlterUsersRequest, AuthenticateRequest, UsersRequest
-from seglog_protocol.messages.topics import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest, TopicsRequest
-from seglog_protocol.messages.transactions import (
-    AbortTransactionRequest,
-    EndTransactionRequest,
-    ExtendTransactionRequest,
-    TransactionsRequest,
-)
 
 
 class HelloRequest(Request):
@@ -81,44 +67,7 @@ class MetricsReply(Message):
 
 
 REQUESTS: Final[Mapping[str, type[Request]]] = {
-    request.api: request
-    for request in (
-        HelloRequest,
-        AppendRequest,
-        FetchRequest,
-        OffsetsRequest,
-        TopicsRequest,
-        CreateTopicRequest,
-        AlterTopicRequest,
-        DeleteTopicRequest,
-        TruncateRequest,
-        CancelRequest,
-        ExplainRequest,
-        ExplainSegmentsRequest,
-        LagRequest,
-        MetricsRequest,
-        InitProducerRequest,
-        FlushRequest,
-        JoinGroupRequest,
-        SyncGroupRequest,
-        GroupHeartbeatRequest,
-        LeaveGroupRequest,
-        CommitOffsetsRequest,
-        CommittedOffsetsRequest,
-        ListGroupsRequest,
-        DescribeGroupRequest,
-        DeleteGroupsRequest,
-        DeleteOffsetsRequest,
-        AuthenticateRequest,
-        UsersRequest,
-        AlterUsersRequest,
-        DescribeBrokerRequest,
-        SamplesRequest,
-        ExtendTransactionRequest,
-        EndTransactionRequest,
-        TransactionsRequest,
-        AbortTransactionRequest,
-    )
+    request.api: request for request in sorted(Request.__subclasses__(), key=lambda request: request.api)
 }
 
 API_VERSIONS: Final = {api: [1, request.version] for api, request in REQUESTS.items()}
