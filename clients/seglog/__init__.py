@@ -9,6 +9,7 @@
 
 Names are imported on first use, so that a short command does not load modules it does not need.
 """
+# ruff: noqa: F403, F405 - of what type checkers see, __all__ says which names are the client's
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -27,41 +28,7 @@ if TYPE_CHECKING:
     from seglog.groups import GroupDescription, GroupOffset, OffsetReset
     from seglog.producer import Delivery, Producer
     from seglog.transaction import Transaction
-    from seglog_protocol.errors import (
-        AuthenticationError,
-        AuthorizationError,
-        ClientClosedError,
-        ClientError,
-        ClientTimeoutError,
-        ConnectionLostError,
-        CorruptRecordError,
-        DeliveryFailed,
-        FencedInstanceError,
-        GroupError,
-        InconsistentClusterIdError,
-        InconsistentTopicIdError,
-        InvalidConfigError,
-        MessageTooLargeError,
-        NonEmptyGroupError,
-        NotReachableError,
-        OffsetOutOfRangeError,
-        ProtocolError,
-        RemoteProtocolError,
-        RequestError,
-        SeglogError,
-        StorageError,
-        TlsError,
-        TopicExistsError,
-        TransactionAborted,
-        TransactionFailed,
-        TransactionFenced,
-        TransactionUnanswered,
-        UnknownGroupError,
-        UnknownPartitionError,
-        UnknownTopicError,
-        UnknownUserError,
-        UserExistsError,
-    )
+    from seglog_protocol.errors import *
     from seglog_protocol.messages import (
         ConfigEntry,
         CreateTopicReply,
