@@ -1,4 +1,4 @@
-"""The broker's metrics: each changes when it should, and each plain name of the last release is there."""
+"""The broker's metrics: each changes when it should; turns of the loop; and what a power cut would take."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -7,10 +7,12 @@ from typing import TypeVar, TypeVarTuple, get_args
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.request_errors import count_errors
-from seglog_broker.runtime.metrics import LoopMetrics
+from seglog_broker.runtime.metrics import SLOT_SECONDS, SLOTS, LoopMetrics, NotDurable, NotDurablePart, RecentMax
 from seglog_broker.runtime.stall_watch import StallWatch, watch_stalls
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
@@ -19,6 +21,7 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, messages
 from tests.appends import append_batch
 from tests.logs import ManualClock, batch
+from tests.support import examples
 from tests.unit.broker.api.scene import append
 from tests.unit.broker.brokers import Stopwatch, open_broker
 
@@ -216,3 +219,92 @@ def test_the_time_between_two_turns_is_no_stall() -> None:
     watch.after_io_wait(0)
     watch.before_io_wait(0)
     assert counted.stall_seconds_max == 0.5
+
+
+# --- Turns of the loop: the longest of the last minute, against a list of all -----------------------------------------
+
+
+MINUTE = SLOT_SECONDS * SLOTS
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(st.tuples(st.floats(0, 200), st.integers(0, 1000)), max_size=60), st.floats(0, 200))
+def test_the_largest_of_the_last_minute_is_told(noted: list[tuple[float, int]], wait: float) -> None:
+    """All of a minute count, and none that is older than a minute and a slot."""
+    recent, now, all_noted = RecentMax(), 0.0, [(0.0, 0.0)]
+    for pause, value in noted:
+        now += pause
+        recent.add(value, now)
+        all_noted.append((now, value))
+    now += wait
+    least = max((value for moment, value in all_noted if now - moment < MINUTE), default=0)
+    most = max((value for moment, value in all_noted if now - moment <= MINUTE + SLOT_SECONDS), default=0)
+    assert least <= recent.at(now) <= most
+
+
+def test_turns_are_counted_with_what_they_cost() -> None:
+    loop = LoopMetrics()
+    loop.add_turn(0.25, 0.5, 1000.0)
+    loop.add_turn(0.125, 1.0, 1001.0)
+    assert (loop.turns, loop.busy_seconds) == (2, 0.375)
+    assert (loop.longest_turn.at(1010), loop.longest_stall.at(1010)) == (0.25, 1.0)
+    assert (loop.longest_turn.at(1100), loop.longest_stall.at(1100)) == (0.0, 0.0), "of the last minute"
+    assert (loop.busy_seconds_max, loop.stall_seconds_max) == (0.25, 1.0), "of all"
+
+
+# --- What a power cut would take, as it is counted, against what the log says of itself -------------------------------
+
+
+def test_what_is_appended_while_a_flush_is_under_way_stays() -> None:
+    clock = Stopwatch()
+    every = NotDurable(clock)
+    first, second = NotDurablePart(every), NotDurablePart(every)
+    assert (every.size, every.age_seconds()) == (0, 0)
+    first.add(10)
+    clock.now += 2
+    second.add(5)
+    assert (every.size, every.age_seconds()) == (15, 2)
+    first.begin_flush()
+    first.add(3)
+    clock.now += 1
+    assert (every.size, every.age_seconds(), first.size) == (18, 3, 13), "not on the disk before the flush has ended"
+    first.end_flush(is_durable=True)
+    assert (every.size, every.age_seconds(), first.size) == (8, 1, 3)
+    first.begin_flush()
+    clock.now += 1
+    first.add(1)
+    first.end_flush(is_durable=False)
+    assert (every.size, every.age_seconds(), first.size) == (9, 2, 4), "a flush that failed proves nothing"
+    second.clear()
+    first.begin_flush()
+    first.end_flush(is_durable=True)
+    first.end_flush(is_durable=True)
+    assert (every.size, every.since) == (0, {})
+
+
+async def test_bytes_are_counted_until_they_are_on_the_disk_or_deleted(autojump_clock: object) -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("t", 2))
+    encoded = batch(b"v")
+    counted = broker.metrics.not_durable
+    for _ in range(3):
+        await append(broker, encoded, ack="os")
+    await append(broker, encoded, partition=1, ack="os")
+    assert (counted.size, len(counted.since)) == (4 * len(encoded), 2)
+    await append(broker, encoded, ack="disk")
+    assert (counted.size, broker.partitions["t", 1].not_durable.size) == (len(encoded), len(encoded))
+    await append(broker, encoded, ack="os")
+    await broker.delete_topic(messages.DeleteTopicRequest("t"))
+    assert (counted.size, counted.since) == (0, {})
+    broker.close()
+
+
+async def test_records_that_retention_deletes_next_are_counted_by_their_partition(autojump_clock: object) -> None:
+    broker = open_broker()
+    await broker.create_topic(messages.CreateTopicRequest("t", 2, {"retention.ms": 1000}))
+    now = broker.clock.now_ms()
+    await append(broker, batch(b"a", b"b", timestamp=now - 1001), ack="os")
+    await append(broker, batch(b"c", timestamp=now), ack="os")
+    await append(broker, batch(b"d", timestamp=now), partition=1, ack="os")
+    assert [broker.partitions["t", number].expired_on_arrival for number in range(2)] == [2, 0]
+    broker.close()
