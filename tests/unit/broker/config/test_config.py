@@ -113,12 +113,6 @@ def test_no_two_keys_share_an_environment_variable() -> None:
     assert not set(variables) & OTHER_VARIABLES
 
 
-def test_a_configuration_cannot_be_changed_after_it_was_made() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        TopicConfig().segment_bytes = 1  # type: ignore[misc]
-    assert hash(TopicConfig()) == hash(TopicConfig())
-
-
 # --- Values and ranges ------------------------------------------------------------------------------------------------
 
 
@@ -586,23 +580,6 @@ def test_every_broker_wide_name_reaches_its_topic_key(name: str) -> None:
     topic = config.topic_config({})
     assert topic.origin(key.name) == config.origin(name) == Origin(OriginKind.FLAG, f"--set {name}")
     assert key.text(getattr(topic, key.attribute)) == ("true" if text == "true" else key.text(key.default))
-
-
-def test_a_topics_own_value_comes_before_the_brokers_which_comes_before_the_default() -> None:
-    config, _ = load('"log.segment.bytes" = 2097152')
-    assert config.topic_config({}).segment_bytes == 2_097_152
-    assert str(config.topic_config({}).origin("segment.bytes")) == 'file seglogd.toml: "log.segment.bytes"'
-    topic = config.topic_config({"segment.bytes": "3145728"})
-    assert topic.segment_bytes == 3_145_728
-    assert topic.origin("segment.bytes") == Origin(OriginKind.TOPIC, "segment.bytes")
-    assert topic.origin("segment.ms") == Origin(OriginKind.DEFAULT)
-
-
-def test_an_origin_is_asked_for_by_a_name_there_is() -> None:
-    with pytest.raises(KeyError):
-        TopicConfig().origin("log.dir")
-    with pytest.raises(KeyError):
-        BrokerConfig().origin("segment.bytes")
 
 
 def test_the_description_of_a_topic_names_every_key_with_value_and_origin() -> None:

@@ -150,6 +150,29 @@ async def test_a_second_failure_counts_for_what_was_queued_before_it(second_fail
     assert [await outcome(answer) for answer in answers] == ["failed", "failed", third, "done"]
 
 
+async def test_a_reply_without_records_waits_for_those_that_were_decided_before() -> None:
+    held = Held()
+    held.add()
+    answer: Waiting[None] = Waiting()
+    held.runtime.outbox.replies.append((answer, None))
+    held.runtime.carry_out("r")
+    held.topic.end(FAILED)
+    while held.topic.writes:
+        held.topic.end()
+    assert await outcome(answer) == "failed"
+
+
+async def test_a_tombstone_is_owed_until_that_of_the_last_removal_is_durable() -> None:
+    held = Held()
+    held.runtime.remove("r")
+    held.register = held.runtime.machines["r"] = Register("r", held.runtime.outbox)
+    held.add()
+    held.runtime.remove("r")
+    for error in (None, None, FAILED):
+        held.topic.end(error)
+    assert list(held.runtime.owed) == ["r"]
+
+
 # --- The topic of a coordinator: what becomes of each write, and in what order its callbacks come ---------------------
 
 

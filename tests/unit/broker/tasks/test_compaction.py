@@ -17,13 +17,12 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
 from seglog_broker.workers.messages import DIED, WorkerError
-from seglog_protocol import messages, segment_files
+from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from tests.appends import append_batch
 from tests.logs import flip_bit, read_around, verify
 from tests.unit.broker.tasks.living_broker import (
-    START_MS,
     HeldOffload,
     LoopClock,
     TimedDisk,
@@ -678,24 +677,6 @@ async def test_results_of_compaction_survive_restarts(
             assert again.cleaning.first_dirty_offset == log.cleaning.first_dirty_offset
             await trio.sleep(100)
             assert len(offload.jobs) == 1, "nothing is done again"
-
-
-async def test_readers_are_told_what_was_compacted_and_find_their_way_around_it(
-    offload: CleaningOffload, broker: Broker
-) -> None:
-    offload.hold_cleaners()
-    for number in range(17):
-        put(broker, b"key %d" % (number % 3), b"%d" % number, timestamp=START_MS + 10 * number)
-    offload.let_cleaners_go()
-    await trio.sleep(5)
-    assert offsets_found(broker) == [12, 13, 14, 15, 16]
-    result = await fetch(broker, 0)
-    assert result.gaps == [messages.Gap(0, 12, "compacted")]
-    assert (result.earliest, result.latest) == (0, 17)
-    assert (await fetch(broker, 13)).gaps is None
-    [found] = (await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("t", 0, START_MS)]))).partitions
-    assert (found.offset, found.timestamp) == (12, START_MS + 120)
-    assert broker.explain(messages.ExplainRequest("t", 0, offset=2)).base_offset == 12
 
 
 async def test_a_round_that_finds_nothing_to_drop_still_moves_the_checkpoint(

@@ -56,16 +56,3 @@ async def test_a_roll_on_a_full_disk(fs: TimedDisk, broker: Broker) -> None:
     await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
     assert bases(broker) == [0, 1]
     assert broker.hello().problems == []
-
-
-async def test_a_clock_that_is_set_back_delays_a_roll_by_its_segment_ms_at_most(
-    clock: LoopClock, broker: Broker
-) -> None:
-    await with_topic(broker, segment_ms=10_000)
-    append(broker)
-    await trio.sleep(4.5)
-    clock.jump_ms = -365 * 86_400_000
-    await trio.sleep(10)
-    assert bases(broker) == [0]
-    await trio.sleep(1 + ROLL_CHECK_SECONDS)
-    assert bases(broker) == [0, 1]

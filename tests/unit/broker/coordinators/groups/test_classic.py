@@ -73,32 +73,6 @@ def test_when_a_generation_is_written(run: Coordinator) -> None:
     assert run.group.empty_since_ms == emptied.current_state_timestamp == WALL_MS + 50
 
 
-def test_a_new_member_has_the_others_join_again_and_the_last_to_join_ends_the_wait(single: Coordinator) -> None:
-    second = single.join()
-    assert second.is_waiting
-    assert single.group.state == "PreparingRebalance"
-    with pytest.raises(RebalanceInProgressError):
-        single.heartbeat("app-1")
-
-    first = single.join("app-1")
-    assert first.result.generation == second.result.generation == 2
-    assert first.result.leader == second.result.leader == "app-1"
-    assert [member.member_id for member in first.result.members] == ["app-1", "app-2"]
-    assert second.result.members == ()
-
-
-def test_followers_wait_for_the_assignments_of_the_leader(single: Coordinator) -> None:
-    single.join()
-    single.join("app-1")
-    follower = single.sync("app-2")
-    assert follower.is_waiting
-    single.heartbeat("app-2")
-    leader = single.sync("app-1", assignments={"app-2": b"mine"})
-    assert leader.result.assignment == b""
-    assert follower.result.assignment == b"mine"
-    assert single.sync("app-2").result.assignment == b"mine"  # once more, if the answer was lost
-
-
 def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeout(run: Coordinator) -> None:
     run.stable(None, None, rebalance_ms=5_000)
     third = run.join(rebalance_ms=2_000)
@@ -110,27 +84,6 @@ def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeou
     assert list(run.group.members) == ["app-2", "app-3"]
     with pytest.raises(UnknownMemberError):
         run.heartbeat("app-1")
-
-
-def test_members_that_never_sync_are_removed(single: Coordinator) -> None:
-    """Members that never sync are removed after the rebalance timeout and the others join again."""
-    single.join(rebalance_ms=20_000)
-    single.join("app-1", rebalance_ms=20_000)
-    assert single.sync("app-1", assignments={"app-1": b"all"}).result.assignment == b"all"
-    single.live_for(19_000, "app-1", "app-2")
-    single.pass_time(1_000)
-    assert (single.group.state, list(single.group.members)) == ("PreparingRebalance", ["app-1"])
-
-
-def test_followers_of_a_leader_that_never_syncs_are_told_to_join_again(single: Coordinator) -> None:
-    single.join(rebalance_ms=20_000)
-    single.join("app-1", rebalance_ms=20_000)
-    follower = single.sync("app-2")
-    single.live_for(19_000, "app-1")
-    assert follower.is_waiting  # and its session does not end, because it waits
-    single.pass_time(1_000)
-    assert isinstance(follower.error, RebalanceInProgressError)
-    assert single.join("app-2").result.leader == "app-2"
 
 
 def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout(single: Coordinator) -> None:
@@ -238,20 +191,6 @@ def test_while_members_join_the_older_request_is_fenced(run: Coordinator) -> Non
     assert list(run.group.members) == ["blue-1", "green-3"]
 
 
-def test_an_absent_static_member_keeps_its_place(run: Coordinator) -> None:
-    """A static member that does not join again keeps its place until its session ends."""
-    run.stable("blue", "green", rebalance_ms=5_000)
-    run.pass_time(1_000)
-    run.join("blue-1", instance_id="blue", rebalance_ms=5_000)
-    run.pass_time(5_000)
-    assert (run.group.state, list(run.group.members)) == ("CompletingRebalance", ["blue-1", "green-2"])
-    run.sync("blue-1", instance_id="blue")
-    run.pass_time(SESSION_MS - 6_001)
-    run.heartbeat("blue-1")
-    run.pass_time(1)
-    assert (run.group.state, list(run.group.members)) == ("PreparingRebalance", ["blue-1"])
-
-
 @pytest.mark.parametrize("syncs", [True, False])
 def test_a_static_member_restarts_before_its_sync(syncs: bool, run: Coordinator) -> None:
     """One that had not synced may be started again and is removed unless it syncs in time."""
@@ -285,17 +224,6 @@ def test_an_instance_that_nobody_is_does_not_join_with_a_member_id(single: Coord
 
 
 # --- Living and leaving -----------------------------------------------------------------------------------------------
-
-
-def test_a_member_that_dies_has_the_others_join_again(pair: Coordinator) -> None:
-    pair.live_for(SESSION_MS - 1_000, "app-2")
-    pair.pass_time(999)
-    pair.heartbeat("app-2")
-    pair.pass_time(1)
-    with pytest.raises(RebalanceInProgressError):
-        pair.heartbeat("app-2")
-    joined = pair.join("app-2").result
-    assert (joined.leader, joined.generation, len(joined.members)) == ("app-2", 3, 1)
 
 
 def test_a_heartbeat_that_comes_before_the_group_is_called_is_in_time(single: Coordinator) -> None:
@@ -435,19 +363,6 @@ def test_topics_are_unknown_where_metadata_are_malformed_or_of_another_protocol_
 
 
 # --- Restarts and failed writes ---------------------------------------------------------------------------------------
-
-
-def test_a_stable_group_goes_on_after_a_restart() -> None:
-    before = Coordinator()
-    before.stable("blue", None)
-    run = Coordinator(before.records[-1])
-    assert (run.group.state, run.group.generation, run.group.leader) == ("Stable", 2, "blue-1")
-    assert run.group.subscribed_topics == frozenset({"orders"})
-    assert run.sync("app-2", protocol="range").result.assignment == b"app-2 has it"
-    run.heartbeat("blue-1", instance_id="blue")
-    assert run.join("app-2").result.generation == 2
-    run.pass_time(SESSION_MS)
-    assert (run.group.state, run.group.generation) == ("Empty", 3)
 
 
 def test_a_restart_between_join_and_sync() -> None:

@@ -90,16 +90,6 @@ def test_an_id_that_the_group_does_not_know_is_refused_whatever_its_state(run: C
 # --- The first generation ---------------------------------------------------------------------------------------------
 
 
-def test_the_first_generation_waits_for_the_initial_delay() -> None:
-    run = Coordinator(initial_rebalance_delay_ms=3_000)
-    asked = run.join()
-    run.pass_time(2_999)
-    assert asked.is_waiting
-    assert run.group.state == "PreparingRebalance"
-    run.pass_time(1)
-    assert asked.result.generation == 1
-
-
 def test_new_members_prolong_the_initial_delay_up_to_the_rebalance_timeout() -> None:
     run = Coordinator(initial_rebalance_delay_ms=3_000)
     first = run.join()

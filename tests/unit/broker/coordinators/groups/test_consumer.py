@@ -244,37 +244,6 @@ def test_a_static_member_that_leaves_for_good_leaves_no_place(run: ConsumerCoord
 # --- Subscriptions ----------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_not_read_any_more_is_given_up_and_another_one_got() -> None:
-    run = ConsumerCoordinator(Topics(orders=2, fruit=2))
-    run.beat("a")
-    told = run.beat("a", 1, topics=["fruit"])
-    assert_told(run, told.assignment, {})
-    assert run.settled("a") == {"a": 2}
-    assert run.has("a") == {"fruit": [0, 1]}
-
-
-def test_a_member_may_read_a_topic_that_is_made_later() -> None:
-    run = ConsumerCoordinator(Topics())
-    assert_told(run, run.beat("a").assignment, {})
-    run.topics.make("orders", 2)
-    told = run.beat("a", 1)
-    assert_told(run, told.assignment, {"orders": [0, 1]})
-    assert told.member_epoch == 2
-
-
-def test_partitions_that_are_added_are_assigned_and_those_of_a_deleted_topic_taken() -> None:
-    run = ConsumerCoordinator(Topics(orders=1, fruit=1))
-    run.beat("a", topics=["orders", "fruit"])
-    run.topics.enlarge("orders", 3)
-    assert_told(run, run.beat("a", 1).assignment, {"orders": [0, 1, 2], "fruit": [0]})
-    run.topics.delete("fruit")
-    run.settled("a")
-    assert run.has("a") == {"orders": [0, 1, 2]}
-    run.topics.make("fruit", 1)
-    run.settled("a")
-    assert run.has("a") == {"orders": [0, 1, 2], "fruit": [0]}
-
-
 def test_other_topics_change_nothing(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.topics.make("other", 3)
@@ -330,14 +299,6 @@ def test_an_expression_that_is_refused_changes_nothing(regex: str) -> None:
     assert len(run.log) == written
     assert len(run.group.members) == 1
     assert run.beat("a", 1).member_epoch == 1
-
-
-def test_an_expression_finds_its_topics_again_after_a_restart() -> None:
-    run = ConsumerCoordinator(Topics(**{"fruit-1": 1}))
-    run.beat("a", topics=None, regex="fruit-.*")
-    run.topics.make("fruit-2", 1)
-    run.restart()
-    assert_told(run, run.beat("a", 1).assignment, {"fruit-1": [0], "fruit-2": [0]})
 
 
 # --- Assignors --------------------------------------------------------------------------------------------------------
@@ -438,20 +399,6 @@ def test_a_member_with_an_older_epoch_may_commit() -> None:
     assert run.commit("a", 3) is None
 
 
-def test_what_a_member_has_to_give_up_it_may_commit_until_it_has(run: ConsumerCoordinator) -> None:
-    run.beat("a")
-    run.beat("b")
-    run.beat("a", 1)
-    assert run.commit("a", 1) is None
-    epochs = run.settled("a", "b")
-    check = run.commit("a", 1)
-    assert check is not None
-    check(ORDERS, 0)
-    with pytest.raises(errors.StaleMemberEpochError):
-        check(ORDERS, 3)
-    assert run.commit("b", epochs["b"]) is None
-
-
 # --- Deleting ---------------------------------------------------------------------------------------------------------
 
 
@@ -510,18 +457,6 @@ def test_members_that_were_to_give_up_have_their_timeout_again_after_a_restart(r
     assert len(run.group.members) == 2
     run.pass_time(1_000)
     assert [member.member_id for member in run.group.members] == ["b"]
-
-
-def test_what_could_not_be_written_is_written_with_what_comes_next(run: ConsumerCoordinator) -> None:
-    run.beat("a")
-    request = ConsumerHeartbeat("b", 0, rebalance_timeout_ms=1, topics=["orders"], owned={})
-    finished(run.group.heartbeat(request, run.now))
-    run.fail_to_write()
-    run.beat("a", 1)
-    before = run.describe()
-    run.restart()
-    assert run.describe() == before
-    assert {member.member_id for member in before.members} == {"a", "b"}
 
 
 def test_members_are_described_with_what_they_have_and_are_to_have(run: ConsumerCoordinator) -> None:

@@ -252,19 +252,6 @@ async def test_a_member_is_dead_after_the_session_timeout_of_its_group() -> None
         assert (members(broker, "own"), members(broker, "other")) == (0, 0)
 
 
-async def test_a_longer_session_counts_from_the_next_heartbeat() -> None:
-    async with running(ForgetfulFileSystem(), TogetherClock(), *FLAGS) as broker:
-        await with_topic(broker)
-        await interval_of(broker, "own")
-        await alter(broker, "own", consumer_session_timeout_ms="60000")
-        epoch = broker.groups.describe_consumer("own").members[0].epoch
-        await interval_of(broker, "own", epoch)
-        await trio.sleep(50)
-        assert members(broker, "own") == 1
-        await trio.sleep(11)
-        assert members(broker, "own") == 0
-
-
 # --- Expressions of members against topics that come and go, in a broker: what is read, and in how many turns ---------
 
 

@@ -70,33 +70,6 @@ async def test_a_partition_takes_no_batch_before_it_is_part_of_the_transaction(b
     assert (await append(broker, producer, b"v", partition=1)).error is None
 
 
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_decided_commit_is_completed_after_a_power_cut_and_one_that_is_not_goes_on(
-    version: int, fs: ForgetfulFileSystem
-) -> None:
-    async with coordinating(fs, closes=False) as broker:
-        await with_orders(broker)
-        decided = await begun(broker, 0, 1, version=version, key="decided")
-        opened = await begun(broker, 0, version=version, key="open")
-        await append(broker, decided, b"v")
-        await append(broker, opened, b"w")
-        with trio.CancelScope() as scope:  # the broker stops before a marker is written
-            broker.transactions.markers.add = lambda *_: scope.cancel()  # type: ignore[method-assign]
-            await end(broker, decided, version=version, key="decided")
-            await trio.sleep_forever()
-    async with coordinating(fs := fs.crash(POWER_LOSS), closes=False) as broker:
-        assert await ended(broker, "decided") is S.COMPLETE_COMMIT
-        assert ends(broker, 1) == (1, 1)
-        assert ends(broker, 0) == (3, 1)  # the open one is the second record
-        assert (await append(broker, opened, b"x", sequence=1)).error is None
-        await end(broker, opened, version=version, key="open")
-        assert await ended(broker, "open") is S.COMPLETE_COMMIT
-        assert ends(broker, 0) == (5, 5)
-    async with coordinating(fs.crash(POWER_LOSS)) as broker:
-        assert broker.transactions.describe("decided").facts.state is S.COMPLETE_COMMIT
-        assert ends(broker, 0) == (5, 5)
-
-
 async def test_a_transaction_that_nobody_ends_is_aborted_at_its_timeout(broker: Broker) -> None:
     producer = await begun(broker, 0, timeout_ms=5_000)
     await append(broker, producer, b"v")
