@@ -14,7 +14,7 @@ held back for ever.
 ``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
@@ -24,19 +24,11 @@ import trio
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
 from seglog_broker.coordinators.groups.service.offsets import OffsetService
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
-from seglog_broker.coordinators.state_machine import Now
 from seglog_broker.coordinators.topic import StateTopic
-from seglog_broker.coordinators.transactions.facts import (
-    Partition,
-    TransactionState,
-)
-from seglog_broker.coordinators.transactions.machine import Ending, TransactionalId
+from seglog_broker.coordinators.transactions.machine import Ending
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.producers.producer_state import ProducerState
-from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.messages import AppendRequest
 from tests.support import ON_SOURCES, each_case, some_seeds
 from tests.unit.simulation.transactions.simulation import simulate
@@ -88,32 +80,9 @@ def state_before_fsync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("seglog_broker.coordinators.topic.AppendRequest", request)
 
 
-def fence_not_checked(patch: pytest.MonkeyPatch) -> None:
-    """Any producer may go on, whatever its epoch."""
-
-    def check(machine: TransactionalId, producer: ProducerIdAndEpoch) -> None:
-        del machine, producer
-
-    patch.setattr(TransactionalId, "check_producer", check)
-
-
-def commit_of_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    """A commit is decided before what it covers is on the disk."""
-
-    async def do_not(markers: MarkerWriter, partitions: Iterable[Partition]) -> None:
-        del markers, partitions
-
-    patch.setattr(MarkerWriter, "make_durable", do_not)
-
-
 def last_stable_offset_too_high(patch: pytest.MonkeyPatch) -> None:
     """Readers at read_committed get all that there is."""
     patch.setattr(PartitionLog, "last_stable_offset", property(lambda log: log.log_end_offset))
-
-
-def aborted_not_entered(patch: pytest.MonkeyPatch) -> None:
-    """An aborted transaction is not entered in the index, so that readers take it for committed."""
-    patch.setattr(ProducerState, "aborted_by", lambda _state, _producer_id, _offset: None)
 
 
 def offsets_applied_before_the_marker(patch: pytest.MonkeyPatch) -> None:
@@ -124,16 +93,6 @@ def offsets_applied_before_the_marker(patch: pytest.MonkeyPatch) -> None:
         offsets.put(group, key, pending.committed)
 
     patch.setattr(CommittedOffsets, "hold", hold)
-
-
-def not_followed_after_a_start(patch: pytest.MonkeyPatch) -> None:
-    """What was decided before a crash is not completed after it, and partitions expect nothing."""
-
-    def restored(machine: TransactionalId, now: Now) -> None:
-        if machine.facts.state is TransactionState.ONGOING:
-            machine._deadline_ms = now.monotonic_ms + machine.facts.timeout_ms
-
-    patch.setattr(TransactionalId, "restored", restored)
 
 
 def complete_before_all_markers(patch: pytest.MonkeyPatch) -> None:
@@ -147,16 +106,6 @@ def complete_before_all_markers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MarkerWriter, "add", add_one)
 
 
-def groups_not_told(patch: pytest.MonkeyPatch) -> None:
-    """Groups learn of no marker."""
-
-    async def tell(markers: MarkerWriter, work: object, key: Sequence[object]) -> bool:
-        del markers, work, key
-        return True
-
-    patch.setattr(MarkerWriter, "_tell", tell)
-
-
 def commits_while_a_snapshot_is_made(patch: pytest.MonkeyPatch) -> None:
     """A backup has partitions from before a commit, and others from after it."""
     patch.setattr(TransactionService, "commits_held", lambda _service: nullcontext())
@@ -167,39 +116,18 @@ def generation_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OffsetService, "_check_committer", lambda *_: None)
 
 
-def full_disk_taken_for_written(patch: pytest.MonkeyPatch) -> None:
-    """What is decided takes effect, though the disk had no room for it."""
-    call_back_each = StateTopic._call_back
-
-    def call_back(topic: StateTopic, error: SeglogError | None = None) -> None:
-        for write in topic._writes:
-            if write.batch is not None and isinstance(write.batch.error, CoordinatorNotAvailableError):
-                write.batch.error = None
-        call_back_each(topic, error)
-
-    patch.setattr(StateTopic, "_call_back", call_back)
-
-
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
-    fence_not_checked,
-    commit_of_what_is_not_durable,
     last_stable_offset_too_high,
-    aborted_not_entered,
     offsets_applied_before_the_marker,
-    not_followed_after_a_start,
     complete_before_all_markers,
-    groups_not_told,
     commits_while_a_snapshot_is_made,
     generation_not_checked,
-    full_disk_taken_for_written,
 )
 
 CAUGHT_SOON: Final = {
-    fence_not_checked,
     last_stable_offset_too_high,
-    aborted_not_entered,
     offsets_applied_before_the_marker,
     complete_before_all_markers,
 }
