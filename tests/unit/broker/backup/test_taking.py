@@ -182,15 +182,6 @@ def names_and_sizes(disk: Disk) -> list[StoredFile]:
     return list(disk.destination.names())
 
 
-def test_the_root_directory_is_a_place_like_others() -> None:
-    disk = Disk(10)
-    with (
-        open_source(disk.fs, disk.clock, "/data", config()) as source,
-        pytest.raises(BackupError, match=r"/ is not empty, and has no backup of seglog \(data/"),
-    ):
-        take_backup(disk.fs, source, BackupStore(DirectoryDestination(disk.fs, "/")), disk.clock.now)
-
-
 def test_a_damaged_manifest_is_named_and_nothing_is_removed_or_added_until_it_is_moved_away() -> None:
     disk, first = backed_up(100)
     disk.append(100)

@@ -167,42 +167,6 @@ def test_a_tree_half_removed_is_removed_by_the_next_call() -> None:
 # Stopping.
 
 
-def test_every_change_has_a_number_and_reads_have_none() -> None:
-    fs = a_disk()
-    lock = fs.lock("/d/.lock")
-    fs.make_directory("/d/t")
-    file = fs.open("/d/t/f", create=True)
-    file.pwritev([b"abc", b"de"], 7)
-    file.pread(99, 8)
-    file.truncate(3)
-    file.fdatasync()
-    fs.set_mtime("/d/t/f", 5)
-    mapped = fs.map("/d/t/f", 2)
-    fs.rename("/d/t/f", "/d/t/g")
-    fs.sync_directory("/d/t")
-    fs.unlink("/d/t/g")
-    fs.remove_tree("/d/t")
-    assert fs.operations == [
-        forgetful.Operation(1, "lock", "/d/.lock", ()),
-        forgetful.Operation(2, "make_directory", "/d/t", ()),
-        forgetful.Operation(3, "open", "/d/t/f", ()),
-        forgetful.Operation(4, "pwritev", "/d/t/f", (7, 5)),
-        forgetful.Operation(5, "truncate", "/d/t/f", (3,)),
-        forgetful.Operation(6, "fdatasync", "/d/t/f", ()),
-        forgetful.Operation(7, "set_mtime", "/d/t/f", (5,)),
-        forgetful.Operation(8, "rename", "/d/t/f", ("/d/t/g",)),
-        forgetful.Operation(9, "sync_directory", "/d/t", ()),
-        forgetful.Operation(10, "unlink", "/d/t/g", ()),
-        forgetful.Operation(11, "remove_tree", "/d/t", ()),
-    ]
-    assert fs.reads == [forgetful.Read("pread", "/d/t/f", 8, 4), forgetful.Read("map", "/d/t/f", 0, 2)]
-    assert fs.open_files == ["/d/.lock", "/d/t/f", "/d/t/f"]
-    for handle in (mapped, file):
-        handle.close()
-    lock.release()
-    assert fs.open_files == []
-
-
 def test_the_operation_after_n_stops_the_machine_before_it_takes_effect() -> None:
     fs = a_disk()
     fs.crash_after(2)
@@ -228,38 +192,6 @@ def test_the_write_that_stops_the_machine_may_get_through_in_part() -> None:
 
 
 # Failing.
-
-
-def test_a_fault_strikes_the_nth_match_once() -> None:
-    fs = a_disk()
-    fs.inject(forgetful.Fault("pwritev", ".log", error=errno.EIO, nth=2))
-    other, file = fs.open("/d/f.index", create=True), fs.open("/d/f.log", create=True)
-    other.pwritev([b"x"], 0)
-    other.pwritev([b"x"], 1)
-    assert file.pwritev([b"a"], 0) == 1
-    assert code_of(lambda: file.pwritev([b"b"], 1)) == errno.EIO
-    assert file.pwritev([b"c"], 1) == 1
-    assert fs.snapshot() == {"/d/f.index": b"xx", "/d/f.log": b"ac"}
-
-
-def test_a_sticky_fault_strikes_until_it_is_healed() -> None:
-    fs = a_disk({"/d/f": b"abc"})
-    fs.inject(forgetful.Fault("open", lambda path: "f" in path, error=errno.EMFILE, sticky=True))
-    for attempt in (lambda: fs.open("/d/f"), lambda: fs.open("/d/f", create=True), lambda: fs.open("/d/f")):
-        assert code_of(attempt) == errno.EMFILE
-    assert code_of(lambda: fs.open("/d/ff", create=True)) == errno.EMFILE
-    assert fs.snapshot() == {"/d/f": b"abc"}
-    fs.heal()
-    fs.open("/d/f").close()
-
-
-def test_a_fault_without_a_consequence_is_refused() -> None:
-    with pytest.raises(ValueError):
-        forgetful.Fault("pwritev")
-    with pytest.raises(ValueError):
-        forgetful.Fault("pwritev", error=errno.EIO, short=1)
-    with pytest.raises(ValueError):
-        forgetful.Fault("pread", short=1)
 
 
 def test_what_a_failed_fdatasync_covered_is_readable_and_lost_even_after_a_later_one() -> None:
@@ -298,23 +230,6 @@ def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
     assert fs.crash(forgetful.PROCESS_KILL).free_bytes("/d") == 0
 
 
-def test_room_comes_back_with_a_cut_and_with_the_last_name_and_handle_of_a_file() -> None:
-    fs = a_disk({"/d/f": b"abc", "/d/g": b"0123456789", "/d/h": b"12"})
-    fs.limit_free_bytes(0)
-    file = fs.open("/d/f", writable=True)
-    file.truncate(1)
-    assert fs.free_bytes("/d") == 2
-    reader = fs.open("/d/g")
-    fs.unlink("/d/g")
-    assert fs.free_bytes("/d") == 2
-    reader.close()
-    assert fs.free_bytes("/d") == 12
-    fs.rename("/d/f", "/d/h")
-    assert fs.free_bytes("/d") == 14
-    fs.limit_free_bytes(None)
-    assert fs.free_bytes("/d") > 1 << 30
-
-
 def test_a_map_over_bytes_that_were_cut_off_kills_the_process() -> None:
     fs = a_disk({"/d/f": b"abc"})
     mapped = fs.map("/d/f", 3)
@@ -326,14 +241,6 @@ def test_a_map_over_bytes_that_were_cut_off_kills_the_process() -> None:
 def test_there_is_no_descriptor_to_send_from() -> None:
     fs = a_disk({"/d/f": b"abc"})
     assert code_of(fs.open("/d/f").fileno) == errno.EBADF
-
-
-def test_loading_a_snapshot_gives_the_same_disk_with_everything_synced() -> None:
-    content = {"/a/b/f": b"abc", "/a/empty/": b"", "/g": b""}
-    fs = forgetful.ForgetfulFileSystem()
-    fs.load(content)
-    assert fs.snapshot() == fs.found_after(forgetful.POWER_LOSS).snapshot() == content
-    assert fs.operations == []
 
 
 # All together, against a model: dictionaries for what a reader sees and for what the disk has.

@@ -206,15 +206,3 @@ async def test_unknown_groups_and_members_are_answered_with_those_that_there_are
         assert follower.id in str(unknown.value)
         with pytest.raises(UnknownMemberError, match="has 2 members 'test'"):
             faults.expire_session("workers", "test")
-        await leader.peer.send(
-            messages.LeaveGroupRequest(
-                group_id="workers",
-                members=[
-                    messages.LeaveGroupRequest.MemberIdentity(member_id=leader.id),
-                    messages.LeaveGroupRequest.MemberIdentity(member_id=follower.id, group_instance_id="static-2"),
-                ],
-            )
-        )
-        await leader.peer.receive(messages.LeaveGroupResponse)
-        with pytest.raises(UnknownGroupError, match="there are none"):
-            faults.rebalance("workers")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.inspect.check.directory import RefusedError
-from seglog_broker.inspect.facts import json_lines
 from seglog_broker.inspect.findings import Code, PartitionCounts, Remaining, Severity
 from seglog_broker.inspect.readable import readable
 from seglog_broker.storage.directory.topic_admin import PendingCreation
@@ -405,14 +404,6 @@ def test_each_line_has_the_place_the_finding_and_the_advice() -> None:
         "1 partition, 3 segments, 22 batches, 22 records, 2.2 KiB read",
         "/data is not sound: damaged in 1 place, 1 file to rebuild.",
     ]
-    assert list(json_lines(told))[1] == (
-        f'{{"kind": "finding", "severity": "damage", "code": "batch-damaged", "path": "{path_of(10)}", '
-        '"what": "its checksum does not match", "position": 400, "end_position": 500, "start_offset": 14, '
-        f'"end_offset": 15, "remedy": "{Code.BATCH_DAMAGED.remedy}"}}'
-    )
-    lines = list(readable(check(fs, repair=True)))
-    assert lines[-1] == "/data is sound (2 notes)."
-    assert f"repaired: {path_of(10)}.damaged-400: has the damaged bytes 400 to 499 of the segment" in lines
 
 
 def test_findings_that_a_repair_could_not_remove_are_reported_again() -> None:

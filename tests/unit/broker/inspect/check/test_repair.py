@@ -161,19 +161,6 @@ def test_without_repair_a_check_changes_nothing() -> None:
 # --- Damage -----------------------------------------------------------------------------------------------------------
 
 
-def test_damage_is_recorded_as_by_recovery_and_skipped_by_readers() -> None:
-    fs = written()
-    flip_bit(fs, path_of(10), 480)
-    (finding,) = faults(check(fs))
-    assert (finding.code, finding.path) == (Code.BATCH_DAMAGED, path_of(10))
-    assert (finding.position, finding.end_position) == (400, 500)
-    assert (finding.start_offset, finding.end_offset) == (14, 15)
-    check(fs, repair=True)
-    assert PartitionState.load(fs, PARTITION).damaged == [DamagedRange(14, 15, 10, 400, 500)]
-    assert _offsets(fs) == [*range(14), *range(15, 23)]
-    assert faults(check(fs)) == []
-
-
 def test_a_damaged_end_is_kept_by_the_next_start_instead_of_cut() -> None:
     fs = written()
     flip_bit(fs, path_of(20), 280)
@@ -196,19 +183,6 @@ def test_a_lost_end_makes_the_next_start_begin_another_epoch() -> None:
     logs = opened(fs)
     assert not logs.report.clean
     assert logs.logs["commits", 0].leader_epoch == 1
-    logs.close()
-
-
-def test_a_hole_between_two_segments_is_noted_for_readers() -> None:
-    fs = written()
-    for suffix in (".log", ".index", ".timeindex"):
-        fs.unlink(path_of(10, suffix))
-    (finding,) = faults(check(fs))
-    assert (finding.code, finding.start_offset, finding.end_offset) == (Code.OFFSETS_MISSING, 10, 20)
-    check(fs, repair=True)
-    assert faults(check(fs)) == []
-    logs = opened(fs)
-    assert logs.logs["commits", 0].state.damaged == [DamagedRange(10, 20, 20, 0, 0, "missing")]
     logs.close()
 
 
@@ -321,18 +295,6 @@ def test_closed_segments_without_a_checksum_get_one_and_the_active_one_does_not(
     assert totals(check(fs)).covered == 2
     flip_bit(fs, path_of(10), 3)
     assert not totals(check(fs)).is_sound
-
-
-def test_a_checksum_file_is_deleted_with_its_segment() -> None:
-    fs = written(covered=True)
-    logs = opened(fs)
-    deleted = logs.logs["commits", 0].truncation.drop_oldest(1)
-    logs.close()
-    deleted.set_aside()
-    assert not fs.exists(path_of(0, ".checksum"))
-    create(fs, path_of(99, ".checksum"))
-    opened(fs).close()
-    assert not fs.exists(path_of(99, ".checksum")), "without its log it is a left-over"
 
 
 def test_a_checksum_file_of_a_segment_that_is_appended_to_again_is_removed() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.inspect.facts import (
-    CheckpointFound,
     Fact,
     LogDirectoryFound,
     PartitionFound,
@@ -17,7 +16,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
-from tests.logs import DIRECTORY, TOPIC_ID, add_bytes, append_one, batch_of_size, cut_file, flip_bit, opened_directory
+from tests.logs import DIRECTORY, add_bytes, append_one, batch_of_size, cut_file, opened_directory
 from tests.support import each_case
 from tests.unit.broker.inspect.dump.support import LOG, create, damage, facts, notes, only, overwrite, small_log
 
@@ -31,25 +30,6 @@ def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     return logs
 
 
-def test_a_partition_is_shown_segment_by_segment() -> None:
-    disk = small_log(25, segment_bytes=1000)
-    partition, *segments = facts(disk.fs, DIRECTORY, verify=True)
-    assert isinstance(partition, PartitionFound)
-    assert (partition.topic, partition.partition, partition.topic_id) == ("topic", 0, TOPIC_ID)
-    assert (partition.segments, partition.size, partition.epochs) == (3, 2500, [(0, 0)])
-    rows = only(segments, SegmentFound)
-    assert [(row.base_offset, row.next_offset, row.records, row.batches, row.size) for row in rows] == [
-        (0, 10, 10, 10, 1000),
-        (10, 20, 10, 10, 1000),
-        (20, 25, 5, 5, 500),
-    ]
-    assert [(row.offset_index_entries, row.time_index_entries) for row in rows] == [(4, 5), (4, 5), (2, 2)]
-    assert rows[1].first_timestamp == 1_700_000_010_000
-    assert rows[1].max_timestamp == 1_700_000_019_000
-    assert rows[1].codecs == ["none"]
-    assert damage(segments) == []
-
-
 def test_without_counting_no_log_is_read() -> None:
     disk = small_log()
     overwrite(disk.fs, LOG, 0, b"\xab" * 1000)
@@ -61,31 +41,6 @@ def test_without_counting_no_log_is_read() -> None:
         None,
         4,
     )
-
-
-def test_a_sound_log_directory_is_shown_from_identity_to_segments() -> None:
-    fs = ForgetfulFileSystem()
-    logs = log_directory(fs)
-    logs.close()
-    found = facts(fs, "/data", verify=True)
-    (directory,) = only(found, LogDirectoryFound)
-    assert (directory.format, directory.clean, directory.identity["cluster.id"]) == ("1", True, logs.cluster_id)
-    (topic,) = only(found, TopicFound)
-    assert (topic.name, topic.partitions, topic.config) == ("commits", 2, {"retention.ms": "-1"})
-    assert [(c.name, c.entries) for c in only(found, CheckpointFound)] == [
-        ("recovery-point-offset-checkpoint", 2),
-        ("log-start-offset-checkpoint", 0),
-        ("replication-offset-checkpoint", 2),
-    ]
-    partitions = only(found, PartitionFound)
-    assert [(p.partition, p.recovery_point, p.high_watermark, p.log_start) for p in partitions] == [
-        (0, 10, 10, None),
-        (1, 0, 0, None),
-    ]
-    assert all(p.topic_id == topic.id for p in partitions)
-    assert [row.records for row in only(found, SegmentFound)] == [10, 0]
-    assert damage(found) == []
-    assert notes(found) == []
 
 
 def test_a_dump_changes_nothing_and_leaves_no_file_open() -> None:
@@ -155,13 +110,6 @@ def test_damage_in_files_is_shown_once_with_and_without_verify() -> None:
     overwrite(disk.fs, LOG, 300, b"\xab" * 100)
     assert damage(facts(disk.fs, DIRECTORY)) == [(300, 400, "no batch begins here: its magic is -85, not 2")]
     assert damage(facts(disk.fs, DIRECTORY, verify=True)) == damage(facts(disk.fs, DIRECTORY))
-
-
-def test_only_verify_finds_a_wrong_checksum() -> None:
-    disk = small_log()
-    flip_bit(disk.fs, LOG, 380)
-    assert damage(facts(disk.fs, DIRECTORY)) == []
-    assert damage(facts(disk.fs, DIRECTORY, verify=True)) == [(300, 400, "its checksum does not match")]
 
 
 @each_case(

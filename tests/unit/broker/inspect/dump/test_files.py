@@ -201,22 +201,6 @@ def test_every_byte_of_a_damaged_log_is_shown_exactly_once(data: st.DataObject) 
 T0 = 1_700_000_000_000
 
 
-def test_entries_of_our_own_indexes_lead_where_they_should() -> None:
-    disk = small_log()
-    found = facts(disk.fs, OFFSET_INDEX, verify=True)
-    assert found == [
-        FileFound(OFFSET_INDEX, "offset index", 32),
-        *(OffsetEntryFound(n, 2 + 2 * n, 200 + 200 * n) for n in range(4)),
-        IndexTotals(OFFSET_INDEX, 4, 0, verified=True),
-    ]
-    found = facts(disk.fs, TIME_INDEX, verify=True)
-    assert found == [
-        FileFound(TIME_INDEX, "time index", 60),
-        *(TimeEntryFound(n, T0 + offset * 1000, offset) for n, offset in enumerate((2, 4, 6, 8, 9))),
-        IndexTotals(TIME_INDEX, 5, 0, verified=True),
-    ]
-
-
 def test_without_verification_the_log_is_not_opened() -> None:
     disk = small_log()
     disk.fs.unlink(LOG)

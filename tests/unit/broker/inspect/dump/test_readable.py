@@ -12,7 +12,7 @@ from seglog_broker.inspect.readable import readable
 from seglog_protocol.tables import ROWS_BEFORE_WIDTHS
 from tests.logs import LogOnDisk
 from tests.support import each_case
-from tests.unit.broker.inspect.dump.support import LOG, OFFSET_INDEX, facts, small_log
+from tests.unit.broker.inspect.dump.support import LOG, facts
 
 
 def test_records_are_indented_below_their_batch() -> None:
@@ -22,17 +22,6 @@ def test_records_are_indented_below_their_batch() -> None:
     assert lines[3:5] == [
         "            0  1970-01-01T00:00:01.000Z  'gr\u00fcn'  '{\"a\": \"b\"}'",
         "            1  1970-01-01T00:00:01.000Z  'gr\u00fcn'  base64:/wA=",
-    ]
-
-
-def test_an_index_reads_as_a_table() -> None:
-    lines = list(readable(facts(small_log(5).fs, OFFSET_INDEX)))
-    assert lines == [
-        "/topic-0/00000000000000000000.index: offset index, 16 B",
-        "entry  offset  position",
-        "    0       2       200",
-        "    1       4       400",
-        "2 entries, not compared with the log (--verify does)",
     ]
 
 

@@ -864,15 +864,6 @@ def test_the_marker_is_written_only_when_every_log_and_the_checkpoints_are_on_th
     assert _append(directory.logs["orders", 0]).base_offset == 5
 
 
-def test_abandoning_writes_nothing_and_lets_go_of_everything() -> None:
-    fs, directory = _with_topic()
-    fs.operations.clear()
-    directory.abandon()
-    assert fs.operations == []
-    assert fs.open_files == []
-    assert not opened(fs).report.clean
-
-
 def test_missing_and_empty_checkpoints_are_no_problem() -> None:
     fs = _stopped()
     fs.unlink("/data/recovery-point-offset-checkpoint")

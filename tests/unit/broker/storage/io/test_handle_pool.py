@@ -69,21 +69,6 @@ def test_files_and_maps_share_the_limit_and_the_longest_unused_goes() -> None:
     assert fs.reads == [], "the file was still open, its map was not"
 
 
-def test_a_file_forgotten_while_leased_stays_usable_until_the_last_lease_ends() -> None:
-    fs = _disk()
-    pool = HandlePool(fs)
-    first, second = pool.lease("/d/a"), pool.lease("/d/a")
-    pool.forget("/d/a")
-    assert (pool.open_count, first.is_forgotten) == (1, True)
-    for _ in range(2):  # releasing twice gives back once
-        first.release()
-    assert second.resource.pread(1, 0) == b"a"
-    second.release()
-    assert (fs.open_files, pool.open_count) == ([], 0)
-    with pytest.raises(OSError, match="EBADF"):
-        second.resource.pread(1, 0)
-
-
 def test_after_forgetting_the_next_lease_finds_the_file_that_is_there_now() -> None:
     fs = _disk()
     pool = HandlePool(fs)

@@ -4,9 +4,8 @@ from collections import Counter
 
 import pytest
 
-from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
 from tests.unit.broker.storage.directory.directories import opened
@@ -83,23 +82,6 @@ def test_a_clean_start_makes_the_active_segment_alone_and_knows_the_size_of_the_
     assert log.size == 101 * 400
 
 
-def test_retention_makes_the_segments_it_takes_and_the_first_that_stays() -> None:
-    disk = with_segments(50)
-    disk.config = TopicConfig(segment_bytes=1024, retention_ms=-1, retention_bytes=47 * 800)
-    disk.log.close()
-    log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
-    taken = []
-    for segment, verdict in log.retention.judge_segments():
-        if verdict.rule is not DeletionRule.SIZE:
-            break
-        taken.append(segment.base_offset)
-    assert taken == [0, 2, 4]
-    assert made(log) == [0, 2, 4, 6, 98]
-    log.truncation.drop_oldest(3).set_aside()
-    assert log.size == 47 * 800
-    assert log.log_start_offset == 6
-
-
 def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
     fs = ForgetfulFileSystem()
     directory = opened(fs, "seglog.disk.ballast.bytes=0")
@@ -115,13 +97,3 @@ def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
     looked_at = {read.path.rpartition("/")[2].partition(".")[0] for read in fs.reads if "/data/t-0/000" in read.path}
     assert looked_at == {f"{38:020d}", f"{40:020d}"}, "the active segment, and the producers' snapshot at the log's end"
     assert not again.close()
-
-
-def test_a_round_of_compaction_is_planned_without_making_the_segments_it_reads() -> None:
-    disk = with_segments(20)
-    log = disk.reopen()
-    config, _ = load_config(None, "", {}, [])
-    before = made(log)
-    job = log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), config)
-    assert [source.base_offset for source in job.segments] == log.segments.bases[:-1]
-    assert made(log) == before

@@ -307,17 +307,6 @@ def test_when_a_writer_gives_its_file_back() -> None:
     assert len(logs.read_all(disk.log)) == 4
 
 
-def test_what_is_appended_during_a_flush_is_left_to_the_next() -> None:
-    disk = _filled(3)
-    flush = disk.log.prepare_flush()
-    disk.append(b"meanwhile")
-    flush.run()
-    disk.log.finish_flush(flush, None)
-    assert disk.log.durable_end_offset == 3
-    disk.log.flusher.flush()
-    assert disk.log.durable_end_offset == 4
-
-
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_a_roll_that_fails_hands_out_no_offset_twice(suffix: str) -> None:
     disk = _filled(10)

@@ -16,7 +16,6 @@ from seglog_broker.storage.segment.segment_indexes import VERIFIED_TIMES_MAX
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, SparseIndex
 from seglog_broker.storage.segment.time_index import TimeIndex
 from seglog_broker.storage.segment.traced_steps import POSITIONS_MAX, IndexLookup, SeekTrace
-from seglog_broker.texts import time_text
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
 from tests.logs import DIRECTORY, LogOnDisk, batch, batch_of_size, cut_file, flip_bit, read_all, verify
@@ -119,20 +118,6 @@ def test_a_seek_out_of_range_or_at_the_end_touches_nothing() -> None:
     assert seam.is_untouched
     assert (trace.segment, trace.files, trace.lookups, trace.position) == (None, [], [], None)
     assert "end of the log" in trace.why_segment
-
-
-def test_which_segment_and_why() -> None:
-    disk = full_log(200, segment_bytes=4096)
-    second = disk.log.segments[1]
-    trace, _ = traced(disk, second.base_offset + 1)
-    assert (trace.segments, trace.segment, trace.passed_over) == (len(disk.log.segments), second.base_offset, 0)
-    assert trace.why_segment == (
-        f"number 2 of {trace.segments}, the last with a base offset at or below {second.base_offset + 1}"
-    )
-    moment = SeekTrace()
-    disk.log.traced(moment).find_timestamp(1000 + second.base_offset)
-    assert (moment.segment, moment.passed_over) == (second.base_offset, 1)
-    assert f"is at or after {time_text(1000 + second.base_offset)}" in moment.why_segment
 
 
 def test_a_gap_at_the_end_of_a_segment_leads_to_the_next_and_says_so() -> None:

@@ -172,18 +172,6 @@ def test_a_lookup_in_recent_entries_does_not_touch_the_disk() -> None:
     assert [read.name for read in indexes.fs.reads] == ["map"]
 
 
-def test_reset_empties_file_and_memory() -> None:
-    indexes = indexes_of()
-    index = indexes.new()
-    for number in range(1, 600):
-        index.append(number, number)
-    index.reset()
-    assert (index.count, index.last, indexes.file) == (0, None, b"")
-    index.append(1, 7)
-    index.trim()
-    assert indexes.reopened().lookup(1) == (1, 7)
-
-
 def test_a_write_that_fails_loses_no_entry() -> None:
     indexes = indexes_of()
     indexes.write_bytes, indexes.tail_bytes_max = 16, 64
