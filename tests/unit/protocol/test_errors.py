@@ -1,7 +1,6 @@
 """The error table: what it promises to whoever catches, pickles or receives one of its errors."""
 
 import copy
-import inspect
 import pickle
 from typing import Any, Final
 
@@ -219,11 +218,3 @@ def test_kafkas_numbers_are_kafkas() -> None:
     assert len(named) > 40
     assert {kind("").kafka_code for kind in (errors.UnknownTopicError, errors.UnknownPartitionError)} == {3}
     assert errors.BY_CODE["UNKNOWN_SERVER_ERROR"] is errors.UnknownServerError
-
-
-def test_errors_are_raised_with_a_message_and_facts_by_keyword_only() -> None:
-    parameters = list(inspect.signature(errors.SeglogError).parameters.values())
-    assert [parameter.kind for parameter in parameters] == [
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.VAR_KEYWORD,
-    ]

@@ -92,21 +92,6 @@ def test_a_frame_is_its_two_lengths_its_header_and_its_payload(what: str) -> Non
     assert read(by_receive_data, [data]) == [(header, payload)]
 
 
-@EVERY_FRAME
-@FEEDS
-def test_a_frame_may_be_cut_anywhere(what: str, feed: Feed) -> None:
-    data = encoded(what)
-    cuts: Iterable[int] = range(1, len(data))
-    if len(data) > 1000:  # every byte near the edges, and some between
-        cuts = {*range(1, 60), *range(RECEIVE_BYTES - 8, RECEIVE_BYTES + 8), *range(len(data) - 60, len(data))}
-        cuts = sorted(cut for cut in cuts if cut < len(data))
-    for cut in cuts:
-        reader = FrameReader()
-        halves = (part for half in (data[:cut], data[cut:]) for part in pieces_of(half, 1000))
-        assert read(feed, halves, reader) == [FRAMES[what]], cut
-        assert reader.is_idle
-
-
 def test_the_buffer_to_receive_into_is_never_empty() -> None:
     """The buffer to receive into is never empty even before a finished large frame is taken."""
     large = encoded("a large one")
@@ -142,19 +127,6 @@ def test_however_they_are_cut_the_same_frames_come_out_of_both_ways_in(order: li
             rest = rest[len(part) :]
     assert received == expected
     assert reader.is_idle
-
-
-def test_a_payload_belongs_to_its_frame_alone_and_may_be_written_to() -> None:
-    reader = FrameReader()
-    data = encoded("a payload")
-    reader.receive_data(data + data)
-    first, second = reader.next_frame(), reader.next_frame()
-    assert first is not None
-    assert second is not None
-    first.payload[:] = b"\xff" * len(first.payload)
-    reader.receive_data(encoded("a large one"))
-    assert second.payload == FRAMES["a payload"][1]
-    assert first.payload == b"\xff" * 256
 
 
 def test_a_large_frame_is_received_in_place_and_not_copied() -> None:

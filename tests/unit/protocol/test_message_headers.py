@@ -147,12 +147,6 @@ def test_a_field_that_holds_its_default_travels_all_the_same() -> None:
     }
 
 
-def test_a_list_that_a_field_begins_with_is_its_own() -> None:
-    first, second = messages.TopicsReply(), messages.TopicsReply()
-    first.unknown.append(UnknownTopicError("no topic t"))
-    assert (len(first.unknown), second.unknown, messages.TopicsReply().unknown) == (1, [], [])
-
-
 def test_facts_of_types_made_of_plain_ones_travel_as_these() -> None:
     refused = UnknownTopicError("no", topic=Name("t"), seen=OwnList([b"raw", bytearray(b"raw"), Numbers.TWO]))
     reply = messages.AppendReply([messages.AppendResult("t", 0, error=refused)])
@@ -334,17 +328,6 @@ def test_any_bytes_are_a_request_or_an_error_and_a_page_or_an_error(data: bytes)
     outcome(lambda: messages.decode_descriptions(data))
 
 
-def test_of_entries_with_one_name_the_last_counts_and_no_other_is_held_against_it() -> None:
-    entries = [
-        *[("api", "flush"), ("id", "none"), ("v", 9), ("partitions", 5)],
-        *[("id", 3), ("api", "append"), ("v", 1), ("partitions", [])],
-    ]
-    data = b"\x88" + b"".join(packed(name) + packed(value) for name, value in entries)
-    opened = messages.open_request(data)
-    assert (opened.request_id, opened.api) == (3, "append")
-    assert comparable_request(opened.request) == comparable_request(messages.AppendRequest([]))
-
-
 # --- What it costs ----------------------------------------------------------------------------------------------------
 
 ENVELOPE: Final = b"\xa2id\x01\xa3api\xa6append\xa1v\x01"
@@ -461,9 +444,3 @@ def test_a_refusal_does_not_hold_the_frames_that_hold_it(header: dict[str, Any],
     refused = messages.open_request(packed({"id": 1, "v": 1} | header | more)).request
     assert isinstance(refused, SeglogError)
     assert (refused.__traceback__, refused.__context__, refused.__cause__) == (None, None, None)
-
-
-def test_what_was_opened_is_the_request_and_can_be_told_from_others() -> None:
-    hello = messages.open_request(messages.pack_request(1, messages.HelloRequest("seglog", "me"))).accepted()
-    assert isinstance(hello, messages.HelloRequest)
-    assert (hello.protocol, hello.client, hello.api, hello.version) == ("seglog", "me", "hello", 1)

@@ -29,13 +29,6 @@ def test_a_file_name_is_the_base_offset_in_twenty_digits(base: int, name: str) -
     assert files.parse_segment_file_name(name) == (base, ".log")
 
 
-def test_names_sort_as_their_offsets_do() -> None:
-    offsets = [0, 9, 10, 99, 2**31, 2**32 + 1, 2**63 - 1]
-    assert sorted(files.segment_file_name(offset, ".log") for offset in reversed(offsets)) == [
-        files.segment_file_name(offset, ".log") for offset in offsets
-    ]
-
-
 @given(st.integers(0, files.OFFSET_MAX), st.sampled_from(files.SEGMENT_SUFFIXES), st.sampled_from(["", ".swap"]))
 def test_every_name_is_parsed_back(base: int, suffix: str, marker: str) -> None:
     name = files.segment_file_name(base, suffix) + marker

@@ -1,20 +1,17 @@
 """Frames: headers, sizes, chunks, versions."""
 
-import importlib
 import struct
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.api_message import ApiMessage
 
 from seglog_protocol.kafka import (
     Malformed,
     Request,
     RequestHeader,
     RequestHeaderReader,
-    Response,
     UnsupportedVersion,
     is_flexible,
     messages,
@@ -28,12 +25,7 @@ from seglog_protocol.kafka import (
 )
 from seglog_protocol.kafka.definitions import apis
 from tests.support import each_case
-from tests.unit.protocol.kafka.instances import NEWEST, SEEDS, VERSIONS, Instances
-
-for _module in ("admin", "consumer", "metadata", "producer", "sasl"):
-    importlib.import_module(f"kafka.protocol.{_module}")
-
-KAFKA_PYTHON: Final = {each.__name__: each for each in ApiMessage.__subclasses__()}
+from tests.unit.protocol.kafka.instances import SEEDS, VERSIONS, Instances
 
 
 def frame_of(chunks: list[Any]) -> memoryview:
@@ -62,23 +54,6 @@ def test_every_message_comes_back_as_it_was_written() -> None:
             written = write_message(message, version)
             assert read_message(type(message), version, written) == message
             assert write_message(read_message(type(message), version, written), version) == written
-
-
-@each_case("key", [key for key in versions() if apis()[key].request in KAFKA_PYTHON])
-def test_frames_are_those_of_kafka_python(key: int) -> None:
-    for version in versions()[key]:
-        if (apis()[key].request, version) in NEWEST:
-            continue
-        message = Instances(version).message(apis()[key].request, version)
-        assert isinstance(message, Request)
-        peer = ApiMessage.decode.__func__(KAFKA_PYTHON[apis()[key].request], write_message(message, version), version)
-        peer.with_header(correlation_id=5, client_id="me")
-        assert ApiMessage.encode(peer, header=True, framed=True) == b"".join(write_request(5, "me", message, version))
-        answer = Instances(version).message(apis()[key].response, version)
-        assert isinstance(answer, Response)
-        peer = ApiMessage.decode.__func__(KAFKA_PYTHON[apis()[key].response], write_message(answer, version), version)
-        peer.with_header(correlation_id=5)
-        assert ApiMessage.encode(peer, header=True, framed=True) == b"".join(write_response(5, answer, version))
 
 
 def test_a_request_as_librdkafka_sends_it() -> None:

@@ -60,13 +60,6 @@ def test_a_message_shows_its_fields_and_not_its_records() -> None:
     assert "records=b'abc'" in repr(Partition(records=memoryview(b"abc")))
 
 
-def test_there_are_no_fields_but_kafkas() -> None:
-    with pytest.raises(TypeError, match="topic_name"):
-        Topic(topic_name="t")  # type: ignore[call-arg]
-    with pytest.raises(AttributeError):
-        Topic().topic_name = "t"  # type: ignore[attr-defined]
-
-
 # --- The table is derived from Kafka's own definitions, and the stub has all of it; error codes are Kafka's -----------
 
 
