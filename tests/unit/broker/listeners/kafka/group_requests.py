@@ -1,6 +1,6 @@
 """Requests about groups, served as if they had come over the wire, by handlers in front of FakeGroups."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -164,29 +164,7 @@ class FakeGroups:
 TOPIC_IDS: Final = {"orders": "A" * 21 + "Q", "events": "B" * 21 + "A"}
 PARTITIONS: Final = 2
 
-Places = Mapping[str, Sequence[int]]
-"""Partitions by topic."""
-
 ID_OF: Final = {name: id_bytes(topic_id) for name, topic_id in TOPIC_IDS.items()}
-
-
-def places_to_commit(
-    topic: Callable[..., Any], partition: Callable[..., Any], places: Places, *, by_id: bool, has_epoch: bool
-) -> list[Any]:
-    """Topics of a commit; partition n has the offset 10 + n."""
-    epoch = {"committed_leader_epoch": 4} if has_epoch else {}
-
-    def place(number: int) -> Any:
-        note = "note" if number == 0 else None
-        return partition(partition_index=number, committed_offset=10 + number, committed_metadata=note, **epoch)
-
-    return [
-        topic(
-            **({"topic_id": ID_OF.get(name, b"?" * 16)} if by_id else {"name": name}),
-            partitions=list(map(place, numbers)),
-        )
-        for name, numbers in places.items()
-    ]
 
 
 async def _added(*_: object, **__: object) -> None:

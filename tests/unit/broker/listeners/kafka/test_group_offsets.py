@@ -1,5 +1,6 @@
 """OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit in all versions: what is asked, and what answered."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +15,6 @@ from tests.support import each_case
 from tests.unit.broker.listeners.kafka.group_requests import (
     ID_OF,
     FakeGroups,
-    Places,
-    places_to_commit,
     serve,
     served_now,
 )
@@ -29,18 +28,26 @@ NO_GROUP = errors.UnknownGroupError("none")
 # --- OffsetCommit -----------------------------------------------------------------------------------------------------
 
 
-def commit_request(version: int, places: Places) -> messages.OffsetCommitRequest:
-    """A commit of a member."""
-    cls = messages.OffsetCommitRequest
-    topic, partition = cls.OffsetCommitRequestTopic, cls.OffsetCommitRequestPartition
-    more: dict[str, Any] = {"group_instance_id": "i-1"} if version >= 7 else {}
-    topics = places_to_commit(topic, partition, places, by_id=version >= 10, has_epoch=version >= 6)
-    return cls(group_id="g", generation_id_or_member_epoch=3, member_id="m-1", topics=topics, **more)
+def commit_request(places: Mapping[str, Sequence[int]], cls: Any = messages.OffsetCommitRequest, **more: Any) -> Any:
+    """A commit of a member; partition n has the offset 10 + n."""
+    topic, partition = (getattr(cls, f"{cls.__name__}{kind}") for kind in ("Topic", "Partition"))
+
+    def place(number: int) -> Any:
+        offset = {"committed_offset": 10 + number, "committed_leader_epoch": 4}
+        return partition(partition_index=number, committed_metadata="note" if number == 0 else None, **offset)
+
+    topics = [
+        topic(name=name, topic_id=ID_OF.get(name, b"?" * 16), partitions=list(map(place, numbers)))
+        for name, numbers in places.items()
+    ]
+    member = {"generation_id_or_member_epoch": 3, "member_id": "m-1", "group_instance_id": "i-1"}
+    return cls(**{"group_id": "g", "topics": topics, **member, **more})
 
 
-def committed_codes(told: Any, version: int) -> dict[Any, list[tuple[int, int]]]:
+def codes(told: Any) -> dict[str, list[tuple[int, int]]]:
+    names = {id_: name for name, id_ in ID_OF.items()}
     return {
-        (topic.topic_id if version >= 10 else topic.name): [(p.partition_index, p.error_code) for p in topic.partitions]
+        topic.name or names.get(topic.topic_id, "lost"): [(p.partition_index, p.error_code) for p in topic.partitions]
         for topic in told.topics
     }
 
@@ -49,7 +56,7 @@ def committed_codes(told: Any, version: int) -> dict[Any, list[tuple[int, int]]]
 async def test_offsets_are_committed_each_with_its_own_result(version: int) -> None:
     groups = FakeGroups()
     groups.results = [None, errors.MetadataTooLargeError("long"), None]
-    told = await serve(groups, commit_request(version, {"orders": [0, 1], "events": [1]}), version)
+    told = await serve(groups, commit_request({"orders": [0, 1], "events": [1]}), version)
     epoch = 4 if version >= 6 else -1
     assert groups.asked == [
         (
@@ -63,38 +70,24 @@ async def test_offsets_are_committed_each_with_its_own_result(version: int) -> N
             ],
         )
     ]
-    keys = list(ID_OF.values()) if version >= 10 else list(ID_OF)
-    large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert committed_codes(told, version) == {keys[0]: [(0, 0), (1, large)], keys[1]: [(1, 0)]}
+    assert codes(told) == {"orders": [(0, 0), (1, ErrorCode.OFFSET_METADATA_TOO_LARGE)], "events": [(1, 0)]}
 
 
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
 
 
-def fetch_request(
-    version: int, places: dict[str, list[int]] | None, *names: str, **more: Any
-) -> messages.OffsetFetchRequest:
+def fetch_request(places: dict[str, list[int]] | None, *names: str) -> messages.OffsetFetchRequest:
     """What groups (``g``, if none are named) have committed."""
     cls = messages.OffsetFetchRequest
-    if version < 8:
-        named = [cls.OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in (places or {}).items()]
-        return cls(group_id="g", topics=None if places is None else named, **more)
-
-    def of_group(name: str) -> messages.OffsetFetchRequest.OffsetFetchRequestGroup:
-        return cls.OffsetFetchRequestGroup(
-            group_id=name,
-            topics=None
-            if places is None
-            else [
-                cls.OffsetFetchRequestTopics(
-                    **({"topic_id": ID_OF.get(t, b"?" * 16)} if version >= 10 else {"name": t}), partition_indexes=p
-                )
-                for t, p in places.items()
-            ],
-            **more,
-        )
-
-    return cls(groups=[of_group(name) for name in names or ("g",)])
+    old = [cls.OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in (places or {}).items()]
+    topics = [
+        cls.OffsetFetchRequestTopics(name=t, topic_id=ID_OF.get(t, b"?" * 16), partition_indexes=p)
+        for t, p in (places or {}).items()
+    ]
+    if places is None:
+        old = topics = None  # type: ignore[assignment]
+    groups = [cls.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in names or ("g",)]
+    return cls(group_id="g", topics=old, groups=groups)
 
 
 def places_of(topics: Any, version: int) -> dict[str, list[tuple[Any, ...]]]:
@@ -127,7 +120,7 @@ def groups() -> FakeGroups:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 async def test_named_offsets_are_found_or_there_is_none(groups: FakeGroups, version: int) -> None:
-    told = await serve(groups, fetch_request(version, {"orders": [0, 1], "events": [1]}), version)
+    told = await serve(groups, fetch_request({"orders": [0, 1], "events": [1]}), version)
     assert group_code_of(told, version) == 0
     epoch = 2 if version >= 5 else -1
     assert fetched(told, version) == {
@@ -139,7 +132,7 @@ async def test_named_offsets_are_found_or_there_is_none(groups: FakeGroups, vers
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS[1:])
 async def test_all_offsets_are_found(groups: FakeGroups, version: int) -> None:
-    told = await serve(groups, fetch_request(version, None), version)
+    told = await serve(groups, fetch_request(None), version)
     found = fetched(told, version)
     assert found.pop("gone", None) == ([(0, 5, -1, "", 0)] if version < 10 else None), "it has no id any more"
     epoch = 2 if version >= 5 else -1
@@ -149,7 +142,7 @@ async def test_all_offsets_are_found(groups: FakeGroups, version: int) -> None:
 
 async def test_an_offset_below_0_is_among_all_that_was_committed(groups: FakeGroups) -> None:
     groups.offsets = {("orders", n): Committed("orders", n, ~n, committed_ms=1) for n in range(2)}
-    told = await serve(groups, fetch_request(8, None), 8)
+    told = await serve(groups, fetch_request(None), 8)
     assert fetched(told, 8) == {"orders": [(0, -1, -1, "", 0), (1, -2, -1, "", 0)]}
 
 
@@ -160,7 +153,7 @@ async def test_where_a_transaction_is_open_stable_offsets_are_not_to_be_had_yet(
     groups: FakeGroups, version: int, places: dict[str, list[int]] | None, is_stable_wanted: bool
 ) -> None:
     groups.offsets["orders", 0] = groups.offsets["orders", 0]._replace(is_unstable=True)
-    request = fetch_request(version, places)
+    request = fetch_request(places)
     request.require_stable = is_stable_wanted
     told = await serve(groups, request, version)
     assert group_code_of(told, version) == 0
@@ -172,10 +165,10 @@ async def test_where_a_transaction_is_open_stable_offsets_are_not_to_be_had_yet(
 
 @pytest.mark.parametrize("version", [1, 2, 8])
 async def test_an_error_of_the_group_stands_where_clients_look_for_it(groups: FakeGroups, version: int) -> None:
-    assert fetched(await serve(groups, fetch_request(version, {}), version), version) == {}
+    assert fetched(await serve(groups, fetch_request({}), version), version) == {}
     assert groups.asked == [("committed", "g", [], None)], "no partitions are named, but the group is looked at"
     groups.error = errors.CoordinatorLoadingError("loading")
-    told = await serve(groups, fetch_request(version, {"orders": [0, 1]}), version)
+    told = await serve(groups, fetch_request({"orders": [0, 1]}), version)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if version == 1:
         assert fetched(told, version) == {"orders": [(0, -1, -1, "", loading), (1, -1, -1, "", loading)]}
@@ -186,7 +179,7 @@ async def test_an_error_of_the_group_stands_where_clients_look_for_it(groups: Fa
 
 @pytest.mark.parametrize("version", [8, 9, 10])
 async def test_several_groups_are_answered_each_with_its_own_error(groups: FakeGroups, version: int) -> None:
-    told = await serve(groups, fetch_request(version, {"orders": [0]}, "g", "", "h"), version)
+    told = await serve(groups, fetch_request({"orders": [0]}, "g", "", "h"), version)
     assert [(group.group_id, group.error_code, len(group.topics)) for group in told.groups] == [
         ("g", 0, 1),
         ("", ErrorCode.INVALID_GROUP_ID, 0),
@@ -195,7 +188,7 @@ async def test_several_groups_are_answered_each_with_its_own_error(groups: FakeG
 
 
 async def test_an_unknown_topic_id_is_named_as_such(groups: FakeGroups) -> None:
-    told = await serve(groups, fetch_request(10, {"lost": [0, 3], "orders": [0]}), 10)
+    told = await serve(groups, fetch_request({"lost": [0, 3], "orders": [0]}), 10)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     assert fetched(told, 10) == {
         "?": [(0, -1, -1, "", unknown), (3, -1, -1, "", unknown)],
@@ -206,7 +199,7 @@ async def test_an_unknown_topic_id_is_named_as_such(groups: FakeGroups) -> None:
 
 @pytest.mark.parametrize("version", [1, 7, 8, 9])
 async def test_very_many_partitions_are_looked_up_in_turns(groups: FakeGroups, version: int) -> None:
-    request = fetch_request(version, {"orders": list(range(1201))})
+    request = fetch_request({"orders": list(range(1201))})
     assert served_now(groups, request, version) is None
     assert groups.asked == []
     told = await serve(groups, request, version)
@@ -253,7 +246,7 @@ async def test_a_group_that_cannot_forget_has_one_error(places: dict[str, list[i
 
 
 def groups_request(*asked: tuple[str, dict[str, list[int]] | None]) -> messages.OffsetFetchRequest:
-    groups = [fetch_request(8, places, group).groups[0] for group, places in asked]
+    groups = [fetch_request(places, group).groups[0] for group, places in asked]
     return messages.OffsetFetchRequest(groups=groups)
 
 
@@ -296,23 +289,11 @@ async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(gro
 VERSIONS = range(7)
 
 
-def request_of(version: int, places: Places, group: str = "g") -> messages.TxnOffsetCommitRequest:
+def request_of(places: Mapping[str, Sequence[int]], group: str = "g") -> messages.TxnOffsetCommitRequest:
     """A commit in a transaction."""
-    cls = messages.TxnOffsetCommitRequest
-    topic, partition = cls.TxnOffsetCommitRequestTopic, cls.TxnOffsetCommitRequestPartition
-    member: dict[str, Any] = {}
-    if version >= 3:
-        member = {"member_id": "m-1", "generation_id_or_member_epoch": 3, "group_instance_id": "i-1"}
-    topics = places_to_commit(topic, partition, places, by_id=version >= 6, has_epoch=version >= 2)
-    return cls(transactional_id="app", group_id=group, producer_id=7, producer_epoch=2, topics=topics, **member)
-
-
-def codes(told: Any) -> dict[str, list[tuple[int, int]]]:
-    names = {id_: name for name, id_ in ID_OF.items()}
-    return {
-        topic.name or names.get(topic.topic_id, "lost"): [(p.partition_index, p.error_code) for p in topic.partitions]
-        for topic in told.topics
-    }
+    transaction = {"transactional_id": "app", "producer_id": 7, "producer_epoch": 2, "group_id": group}
+    request: messages.TxnOffsetCommitRequest = commit_request(places, messages.TxnOffsetCommitRequest, **transaction)
+    return request
 
 
 @each_case("version", VERSIONS)
@@ -321,7 +302,7 @@ async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result
     is_named = version < 6
     lost = [OffsetToCommit("lost", 1, 11, 4 if version >= 2 else -1, "")] if is_named else []
     groups.results = [None, errors.MetadataTooLargeError("long"), *[errors.UnknownTopicError("lost") for _ in lost]]
-    told = await serve(groups, request_of(version, {"orders": [0, 1], "lost": [1]}), version)
+    told = await serve(groups, request_of({"orders": [0, 1], "lost": [1]}), version)
     epoch = 4 if version >= 2 else -1
     assert groups.asked == [
         (
@@ -342,9 +323,9 @@ async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result
 
 
 async def test_a_commit_of_nothing_asks_for_nothing_and_a_group_without_a_name_is_refused(groups: FakeGroups) -> None:
-    assert (await serve(groups, request_of(6, {}), 6)).topics == []
+    assert (await serve(groups, request_of({}), 6)).topics == []
     assert groups.asked == []
-    told = await serve(groups, request_of(6, {"orders": [0]}, ""), 6)
+    told = await serve(groups, request_of({"orders": [0]}, ""), 6)
     assert codes(told) == {"orders": [(0, ErrorCode.INVALID_GROUP_ID)]}
 
 
@@ -369,7 +350,7 @@ async def test_an_error_is_one_of_every_offset_with_a_code_that_the_version_know
 ) -> None:
     groups = FakeGroups()
     groups.error = error
-    told = await serve(groups, request_of(version, {"orders": [0, 1]}), version)
+    told = await serve(groups, request_of({"orders": [0, 1]}), version)
     if version < since and code_before is not None:
         code = code_before
     assert codes(told) == {"orders": [(0, code), (1, code)]}

@@ -44,7 +44,7 @@ from tests.logs import batch
 from tests.process.faults.hostile_kafka_peer import change
 from tests.support import each_case, examples
 from tests.unit.broker.listeners.kafka.kafka_peer import NOW, KafkaPeer, KafkaServed, fetch, kafka, latest, produce
-from tests.unit.broker.listeners.kafka.test_group_offsets import request_of
+from tests.unit.broker.listeners.kafka.test_group_offsets import commit_request
 from tests.unit.broker.listeners.kafka.test_kafka_served_together import TOPIC_IDS, replaced
 from tests.unit.broker.listeners.real_broker import open_session
 from tests.unit.broker.listeners.test_served_together import SEEDS, files_of
@@ -312,7 +312,8 @@ def a_request(api: str, dice: random.Random, known: Known) -> Any:
     if api in MAKERS:
         return MAKERS[api](IDS, dice.randrange(COUNT))
     if api == "TxnOffsetCommit":
-        asked = request_of(2, {"plain": [0, 1, 7]}, "group")
+        nobody = {"member_id": "", "generation_id_or_member_epoch": -1, "group_instance_id": None}
+        asked = commit_request({"plain": [0, 1, 7]}, messages.TxnOffsetCommitRequest, group_id="group", **nobody)
         asked.transactional_id, (asked.producer_id, asked.producer_epoch) = "one", known["one"]
         asked.topics[0].partitions[0].committed_offset = dice.randrange(9)
         return asked
