@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.state_machine import Record
 from seglog_protocol.kafka import Message, messages, read_message, write_message, write_message_in_pieces
-from seglog_protocol.kafka.compiler import message_reader_in_pieces
+from seglog_protocol.kafka.compiler import message_reader
 from seglog_protocol.kafka.errors import WireError
 from seglog_protocol.kafka.source import PIECE_BYTES
 from seglog_protocol.record_batch import BatchHeader
@@ -81,7 +81,7 @@ def decode_record(
         if len(value) <= PIECE_BYTES:
             cls = getattr(messages, names.value)
             return Record(read_key, kind, read_message(cls, version, memoryview(value)[VERSION.size :]), version)
-        reading = message_reader_in_pieces(names.value, version)
+        reading = message_reader(names.value, version, in_pieces=True)
         return Record(read_key, kind, (yield from steps_of(reading(memoryview(value), VERSION.size)))[0], version)
     except StructError:
         raise UnknownRecordError("it does not begin with a type and a version") from None

@@ -18,9 +18,7 @@ from seglog_protocol.kafka.compiler import (
     Writer,
     WriterInPieces,
     message_reader,
-    message_reader_in_pieces,
     message_writer,
-    message_writer_in_pieces,
 )
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.errors import Malformed, UnsupportedVersion
@@ -168,7 +166,8 @@ def write_message(message: Message, version: int) -> bytes:
 def write_message_in_pieces(message: Message, version: int) -> Generator[int, None, bytes]:
     """As ``write_message``, for a large message: yields before each piece how many bytes are written."""
     chunks: Chunks = []
-    chunks.append((yield from message_writer_in_pieces(type(message).__name__, version)(message, bytearray(), chunks)))
+    write: WriterInPieces = message_writer(type(message).__name__, version, in_pieces=True)
+    chunks.append((yield from write(message, bytearray(), chunks)))
     return b"".join(chunks)
 
 
@@ -186,7 +185,7 @@ class _ApiVersion:
     read_request_header = cached_property[Reader](lambda self: message_reader("RequestHeader", self._request_header))
     read_request = cached_property[Reader](lambda self: message_reader(self._api.request, self._version))
     read_request_in_pieces = cached_property[ReaderInPieces](
-        lambda self: message_reader_in_pieces(self._api.request, self._version)
+        lambda self: message_reader(self._api.request, self._version, in_pieces=True)
     )
     read_response_header = cached_property[Reader](lambda self: message_reader("ResponseHeader", self._response_header))
     read_response = cached_property[Reader](lambda self: message_reader(self._api.response, self._version))
@@ -194,7 +193,7 @@ class _ApiVersion:
     write_request = cached_property[Writer](lambda self: message_writer(self._api.request, self._version))
     write_response = cached_property[Writer](lambda self: message_writer(self._api.response, self._version))
     write_response_in_pieces = cached_property[WriterInPieces](
-        lambda self: message_writer_in_pieces(self._api.response, self._version)
+        lambda self: message_writer(self._api.response, self._version, in_pieces=True)
     )
 
 

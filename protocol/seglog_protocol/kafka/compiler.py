@@ -42,20 +42,12 @@ _REFUSALS: Final = (Refused, IndexError, StructError, UnicodeDecodeError)
 
 
 @cache
-def message_reader(name: str, version: int) -> Reader:
-    """The function that reads the message ``name`` in ``version``, which its definition has."""
-    made: Reader = _reader(ReaderSource(), name, version)
-    return made
+def message_reader(name: str, version: int, *, in_pieces: bool = False) -> Any:
+    """The function that reads the message ``name`` in ``version``, which its definition has: a ``Reader``.
 
-
-@cache
-def message_reader_in_pieces(name: str, version: int) -> ReaderInPieces:
-    """The same for a large message, a piece at a time."""
-    made: ReaderInPieces = _reader(ReaderSource(in_pieces=True), name, version)
-    return made
-
-
-def _reader(out: ReaderSource, name: str, version: int) -> Any:
+    With ``in_pieces``, for a large message, a ``ReaderInPieces``.
+    """
+    out = ReaderSource(in_pieces=in_pieces)
     out.is_bounded = not definition(name).is_of_a_record
     out.names.update(HELPERS, refusals=_REFUSALS, malformed=_Blame(name, version, out.fields), **struct_classes(name))
     with out.block("def generated(frame, p):"):
@@ -72,20 +64,9 @@ def _reader(out: ReaderSource, name: str, version: int) -> Any:
 
 
 @cache
-def message_writer(name: str, version: int) -> Writer:
-    """The function that writes the message ``name`` in ``version``, which its definition has."""
-    made: Writer = _writer(WriterSource(), name, version)
-    return made
-
-
-@cache
-def message_writer_in_pieces(name: str, version: int) -> WriterInPieces:
-    """The same for a message that may be large, a piece at a time."""
-    made: WriterInPieces = _writer(WriterSource(in_pieces=True), name, version)
-    return made
-
-
-def _writer(out: WriterSource, name: str, version: int) -> Any:
+def message_writer(name: str, version: int, *, in_pieces: bool = False) -> Any:
+    """The ``Writer``, or ``WriterInPieces``, of a message, likewise."""
+    out = WriterSource(in_pieces=in_pieces)
     out.names.update(HELPERS)
     with out.block("def generated(message, w, chunks):"):
         out.begin_pieces()

@@ -10,7 +10,7 @@ from struct import error as StructError  # noqa: N812 - an exception
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka import messages, write_message, write_message_in_pieces
-from seglog_protocol.kafka.compiler import message_reader, message_reader_in_pieces
+from seglog_protocol.kafka.compiler import message_reader
 from seglog_protocol.kafka.errors import Malformed
 from seglog_protocol.steps import Pace, Steps, finished, steps_of
 
@@ -24,7 +24,7 @@ def _read(name: str, newest: int, data: bytes) -> Steps[Any]:
         (version,) = _VERSION.unpack_from(data)
         if version < 0:
             return None
-        read = message_reader_in_pieces(name, min(version, newest))
+        read = message_reader(name, min(version, newest), in_pieces=True)
         return (yield from steps_of(read(memoryview(data), _VERSION.size)))[0]
     except (StructError, Malformed):
         return None

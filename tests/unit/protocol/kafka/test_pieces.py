@@ -22,7 +22,7 @@ from seglog_protocol.kafka import (
     write_response,
     write_response_in_pieces,
 )
-from seglog_protocol.kafka.compiler import message_reader_in_pieces
+from seglog_protocol.kafka.compiler import message_reader
 from seglog_protocol.kafka.definitions import Definition, Field, StructDefinition, apis, definition
 from seglog_protocol.kafka.source import PIECE_BYTES
 from seglog_protocol.kafka.varints import DECODED_ELEMENT_BYTES, ELEMENTS_IN_ALL_MAX, ELEMENTS_MAX, TAGS_MAX, varint
@@ -155,7 +155,7 @@ def test_a_record_of_the_broker_has_as_many_elements_as_it_was_written_with() ->
     topics = [cls.TopicPartition(topic_id=bytes(16), partitions=[0]) for _ in range(ELEMENTS_IN_ALL_MAX + 1)]
     written = write_message(cls(topic_partitions=topics), 0)
     assert len(read_message(cls, 0, written).topic_partitions) == len(topics)
-    read = run(message_reader_in_pieces(cls.__name__, 0)(memoryview(written), 0))[0][0]
+    read = run(message_reader(cls.__name__, 0, in_pieces=True)(memoryview(written), 0))[0][0]
     assert len(read.topic_partitions) == len(topics)
     of_a_member = messages.ConsumerProtocolSubscription
     with pytest.raises(Malformed, match=f"which may be {ELEMENTS_MAX}"):
