@@ -194,16 +194,22 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         In effect when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
         """
-        return topics.alter_topic(name, config, reset, partitions)
+        request = messages.AlterTopicRequest(name, dict(config or {}), list(reset), partitions)
+        return (yield from ask(request, messages.AlterTopicReply, is_repeatable=True))[0]
 
     @Verb
     def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> Conversation[dict[int, int]]:
-        """Delete the records of each partition below an offset; None means all records.
+        """Delete the records of each partition below an offset, where that is possible; None means all records.
 
         Returns the new log start offset by partition, which is durable. Raises OffsetOutOfRangeError for an offset
         beyond the end, PolicyViolationError for a topic that is only compacted.
         """
-        return topics.truncate_topic(name, before)
+        asked = [messages.TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
+        reply, _ = yield from ask(messages.TruncateRequest(asked), messages.TruncateReply, is_repeatable=True)
+        for result in reply.partitions:
+            if result.error is not None:
+                raise result.error
+        return {result.partition: result.earliest or 0 for result in reply.partitions}
 
     @Verb
     def delete_topic(self, name: str) -> Conversation[None]:
@@ -211,12 +217,18 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         Its files are deleted after the topic's ``file.delete.delay.ms``.
         """
-        return topics.delete_topic(name)
+        yield from ask(messages.DeleteTopicRequest(name), messages.DeleteTopicReply)
 
     @Verb
     def topics(self) -> Conversation[list[messages.TopicDescription]]:
         """All topics, by name; without their configuration."""
-        return topics.list_topics()
+        found: list[messages.TopicDescription] = []
+        while True:
+            after = found[-1].name if found else ""
+            reply, page = yield from topics.page(messages.TopicsRequest(after=after))
+            found += page
+            if not reply.more or not page:
+                return found
 
     @Verb
     def describe_topic(self, name: str) -> Conversation[messages.TopicDescription]:

@@ -51,15 +51,7 @@ class ConsumerOptions(FetchOptions):
         self, topic: str, partitions: Sequence[int] | None, start: Place
     ) -> Conversation[list[PartitionPosition]]:
         """Look up the position of ``start`` in each partition."""
-        return begin(
-            topic,
-            partitions,
-            start,
-            self.until,
-            follow=self.follow,
-            durable_only=self.durable_only,
-            isolation=self.isolation,
-        )
+        return begin(topic, partitions, start, self.until, self)
 
 
 @dataclass(frozen=True, slots=True)

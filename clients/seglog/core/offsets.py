@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from seglog.core import moments
 from seglog.core.conversations import Conversation, ask, pages, when_recovered
-from seglog.core.fetcher import PartitionPosition, readable_end
+from seglog.core.fetcher import FetchOptions, PartitionPosition, readable_end
 from seglog_protocol import messages
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
@@ -183,14 +183,7 @@ def _offsets(result: messages.OffsetsResult) -> PartitionOffsets:
 
 
 def begin(
-    topic: str,
-    partitions: Sequence[int] | None,
-    start: Place,
-    until: Place | None,
-    *,
-    follow: bool,
-    durable_only: bool,
-    isolation: Isolation = READ_UNCOMMITTED,
+    topic: str, partitions: Sequence[int] | None, start: Place, until: Place | None, options: FetchOptions
 ) -> Conversation[list[PartitionPosition]]:
     """States of the partitions to read, each with its start and end, from one request.
 
@@ -201,11 +194,11 @@ def begin(
     stops = moments.to_positions(until) if isinstance(until, Mapping) else None if until is None else to_moment(until)
     timestamp = starts.timestamp if isinstance(starts, moments.AtTime) else None
     found, topic_id = yield from when_recovered(
-        lambda pause: look_up(topic, partitions, timestamp, isolation, after_seconds=pause)
+        lambda pause: look_up(topic, partitions, timestamp, options.isolation, after_seconds=pause)
     )
     states: list[PartitionPosition] = []
     for offsets in found:
-        end = offsets.end(isolation, durable_only=durable_only)
+        end = offsets.end(options.isolation, durable_only=options.durable_only)
         state = PartitionPosition(
             offsets.partition,
             _start(starts, offsets, end),
@@ -216,7 +209,7 @@ def begin(
             leader_epoch=offsets.leader_epoch,
             topic_id=topic_id,
         )
-        if not follow:
+        if not options.follow:
             state.end = end
         _stop_at(state, stops, offsets, end)
         if state.end is not None and not offsets.earliest <= state.position <= offsets.latest:

@@ -1,4 +1,4 @@
-"""Conversations about topics: create, alter, truncate, delete, list, describe."""
+"""Conversations about topics: create and describe them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -44,24 +44,6 @@ def create_topic(
     return messages.CreateTopicReply(name, found.id, found.partitions, warnings)
 
 
-def alter_topic(
-    name: str, config: Mapping[str, messages.ConfigValue] | None, reset: Sequence[str], partitions: int | None
-) -> Conversation[messages.AlterTopicReply]:
-    """As ``Client.alter_topic``."""
-    request = messages.AlterTopicRequest(name, dict(config or {}), list(reset), partitions)
-    return (yield from ask(request, messages.AlterTopicReply, is_repeatable=True))[0]
-
-
-def truncate_topic(name: str, before: Mapping[int, int | None]) -> Conversation[dict[int, int]]:
-    """As ``Client.truncate_topic``; truncates every partition it can, then raises the first error."""
-    asked = [messages.TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
-    reply, _ = yield from ask(messages.TruncateRequest(asked), messages.TruncateReply, is_repeatable=True)
-    for result in reply.partitions:
-        if result.error is not None:
-            raise result.error
-    return {result.partition: result.earliest or 0 for result in reply.partitions}
-
-
 def describe_for_producing(name: str, *, may_create: bool) -> Conversation[messages.TopicDescription]:
     """The topic to produce to; a missing one is created if ``may_create``.
 
@@ -81,25 +63,9 @@ def describe_for_producing(name: str, *, may_create: bool) -> Conversation[messa
     return (yield from describe_topic(name))
 
 
-def delete_topic(name: str) -> Conversation[None]:
-    """As ``Client.delete_topic``."""
-    yield from ask(messages.DeleteTopicRequest(name), messages.DeleteTopicReply)
-
-
-def list_topics() -> Conversation[list[messages.TopicDescription]]:
-    """As ``Client.topics``, page by page."""
-    found: list[messages.TopicDescription] = []
-    while True:
-        after = found[-1].name if found else ""
-        reply, page = yield from _page(messages.TopicsRequest(after=after))
-        found += page
-        if not reply.more or not page:
-            return found
-
-
 def describe_topic(name: str, *, config: bool = True) -> Conversation[messages.TopicDescription]:
     """As ``Client.describe_topic``."""
-    reply, found = yield from _page(messages.TopicsRequest(names=[name], config=config))
+    reply, found = yield from page(messages.TopicsRequest(names=[name], config=config))
     for error in reply.unknown:
         raise error
     if not found:
@@ -111,14 +77,15 @@ def partition_counts(names: Sequence[str]) -> Conversation[dict[str, int]]:
     """The numbers of partitions of these topics; 0 for one that does not exist."""
     counts = dict.fromkeys(names, 0)
     for some in pages(names, NAMES_PER_REQUEST):
-        _, found = yield from _page(messages.TopicsRequest(names=list(some)))
+        _, found = yield from page(messages.TopicsRequest(names=list(some)))
         counts |= {description.name: description.partitions for description in found}
     return counts
 
 
-def _page(
+def page(
     request: messages.TopicsRequest,
 ) -> Conversation[tuple[messages.TopicsReply, list[messages.TopicDescription]]]:
+    """The reply to a request for topics, with their descriptions."""
     reply, payload = yield from ask(request, messages.TopicsReply, is_repeatable=True)
     return reply, messages.decode_descriptions(payload)
 
