@@ -218,18 +218,6 @@ def test_bytes_written_again_after_a_failed_fdatasync_can_be_synced() -> None:
     assert fs.crash(forgetful.POWER_LOSS).snapshot() == {"/d/f": b"abcDEF"}
 
 
-def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
-    fs = a_disk({"/d/f": b"abc", "/d/g": b"0123456789"})
-    fs.limit_free_bytes(4)
-    file = fs.open("/d/f", writable=True)
-    assert file.pwritev([b"ABCDE"], 1) == 5
-    assert fs.free_bytes("/d") == 1
-    assert file.pwritev([b"xyz"], 6) == 1
-    assert code_of(lambda: file.pwritev([b"z"], 7)) == errno.ENOSPC
-    assert file.pwritev([b"over"], 0) == 4
-    assert fs.crash(forgetful.PROCESS_KILL).free_bytes("/d") == 0
-
-
 def test_a_map_over_bytes_that_were_cut_off_kills_the_process() -> None:
     fs = a_disk({"/d/f": b"abc"})
     mapped = fs.map("/d/f", 3)

@@ -1,6 +1,7 @@
 """Faults by name in front of raw peers, on both wires: what is asked for is met, once, and nothing else is."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -21,8 +22,7 @@ from tests.support import each_case
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer
 from tests.unit.broker.listeners.kafka.test_error_responses import filled, structs_of
 from tests.unit.broker.listeners.test_error_replies import EACH, WHOLE
-from tests.unit.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, serving_wire
-from tests.unit.broker.testing.faulty import faulty_wire
+from tests.unit.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, WireServed, serving_wire
 
 pytestmark = pytest.mark.trio
 
@@ -31,6 +31,14 @@ APIS: Final = {
     "kafka": {"append": "Produce", "fetch": "Fetch", "query": "ListOffsets"},
 }
 ERRORS: Final[dict[str, Any]] = {"native": DiskFullError, "kafka": "KAFKA_STORAGE_ERROR"}
+
+
+@asynccontextmanager
+async def faulty_wire(kit: WireKit) -> AsyncIterator[tuple[WireServed, RequestFaults]]:
+    faults = RequestFaults()
+    async with serving_wire(kit._replace(serve=partial(kit.serve, faults=faults))) as served:
+        faults.begin(served.broker)
+        yield served, faults
 
 
 def failing(faults: RequestFaults, kit: WireKit, kind: str, times: int = 1, **options: Any) -> request_faults.Fault:

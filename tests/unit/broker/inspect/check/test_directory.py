@@ -10,7 +10,7 @@ from seglog_broker.inspect.findings import Code, PartitionCounts, Remaining, Sev
 from seglog_broker.inspect.readable import readable
 from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.checkpoint_files import encode_offsets
@@ -58,37 +58,10 @@ def test_a_directory_stopped_in_order_is_sound() -> None:
     assert fs.open_files == []
 
 
-@each_case("batches", range(0, 33, 4))
-def test_a_directory_of_a_killed_broker_is_sound_too(batches: int) -> None:
-    assert findings(check(written(batches, clean=False))) == []
-
-
-def test_a_stop_in_order_after_segments_expired_is_sound() -> None:
-    fs = written()
-    logs = opened(fs)
-    doomed = logs.logs["commits", 0].truncation.drop_oldest(1)
-    for path, content in logs.partitions.encoded_checkpoints():
-        write_file_atomically(fs, path, content)
-    doomed.set_aside()
-    doomed.remove()
-    assert logs.close() == []
-    assert findings(check(fs)) == []
-
-
 @pytest.mark.parametrize("interval", [0, 150, 4096])
 def test_the_interval_of_the_broker_need_not_be_known(interval: int) -> None:
     fs = written(config={"segment.bytes": "1024"})
     assert findings(check(fs, keys={"log.index.interval.bytes": str(interval)})) == []
-
-
-def test_epochs_of_many_starts_agree() -> None:
-    fs = written(3, clean=False)
-    for number in range(3):
-        logs = opened(fs)
-        append(logs.logs["commits", 0], number)
-        logs.logs["commits", 0].flusher.flush()
-        logs.abandon()
-    assert findings(check(fs)) == []
 
 
 def test_an_interval_that_changed_while_a_segment_was_active_is_reported() -> None:

@@ -160,15 +160,6 @@ def test_a_topic_that_kafka_did_not_know_and_set_aside_is_back() -> None:
     assert _strays(fs) == [f"orders-0.{'1' * 32}-stray"], "another topic of that name"
 
 
-def test_a_partition_that_is_gone_while_others_are_there_is_offline_and_not_empty() -> None:
-    fs = _written()
-    fs.remove_tree(f"{_DATA}/orders-0")
-    _kafka_ran(fs)
-    directory = _opened(fs)
-    assert set(directory.logs) == {("orders", 1)}
-    assert "had records up to offset 22" in directory.report.offline["orders", 0]
-
-
 # --- Whether it was there ---------------------------------------------------------------------------------------------
 
 

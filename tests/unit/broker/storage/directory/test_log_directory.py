@@ -247,36 +247,6 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
 # --- Directories that Kafka wrote -------------------------------------------------------------------------------------
 
 
-def test_a_directory_that_kafka_wrote_is_adopted_with_ids_counts_and_a_note() -> None:
-    fs = ForgetfulFileSystem()
-    fs.load(_kafka_directory(clicks_0=_ID, clicks_1=_ID, clicks_2=_ID, orders_0=_OTHER_ID) | {_MARKER: b""})
-    directory = opened(fs)
-    report = directory.report
-    assert (report.clean, report.adopted, report.offline) == (True, ["clicks", "orders"], {})
-    topics = directory.registry.topics
-    assert {name: (topic.id, topic.partitions) for name, topic in topics.items()} == {
-        "clicks": (_ID, 3),
-        "orders": (_OTHER_ID, 1),
-    }
-    for topic in topics.values():
-        assert topic.config == {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-        assert "Apache Kafka" in topic.notes[0]
-    assert {key: len(read_all(log)) for key, log in directory.logs.items()} == {
-        ("clicks", 0): 3,
-        ("clicks", 1): 3,
-        ("clicks", 2): 3,
-        ("orders", 0): 3,
-    }
-    assert directory.cluster_id == "k"
-    assert fs.snapshot()["/data/meta.properties"] == _KAFKA_META
-    assert fs.snapshot()["/data/clicks-1/partition.metadata"].endswith(_ID.encode())
-    assert _append(directory.logs["clicks", 2]).base_offset == 3
-    directory.close()
-    again = opened(fs)
-    assert again.registry.topics == topics
-    assert again.report.adopted == []
-
-
 def test_a_partition_without_an_id_is_adopted_and_gets_one() -> None:
     fs = ForgetfulFileSystem()
     files = _kafka_directory(clicks_0=_ID)

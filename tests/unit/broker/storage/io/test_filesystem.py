@@ -106,18 +106,6 @@ def test_opening_what_is_not_there_is_file_not_found(place: Place) -> None:
         assert code_of(attempt) == errno.ENOENT
 
 
-def test_a_file_is_no_directory(place: Place) -> None:
-    path = place.put("file", b"")
-    for attempt in (
-        lambda: place.fs.open(f"{path}/x", create=True),
-        lambda: place.fs.list_directory(path),
-        lambda: place.fs.remove_tree(path),
-        lambda: place.fs.sync_directory(path),
-    ):
-        assert code_of(attempt) == errno.ENOTDIR
-    assert not place.fs.exists(f"{path}/x")
-
-
 def test_pread_is_short_only_at_the_end(place: Place) -> None:
     with place.fs.open(place.put("f", b"0123456789")) as file:
         assert file.pread(4, 3) == b"3456"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.io.filenames import SPARE_FILES
-from seglog_broker.storage.io.filesystem import Inodes, PosixFileSystem, write_file_atomically
+from seglog_broker.storage.io.filesystem import Inodes, write_file_atomically
 from seglog_broker.storage.io.free_space import MIB, FreeSpace, Marks, SpaceLevel, marks_of
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import DiskFullError
@@ -41,12 +41,6 @@ def test_the_marks_are_sizes_on_large_disks_and_shares_of_small_ones() -> None:
     assert marks_of(default, 64 * MIB) == Marks(64 * MIB // 10, 64 * MIB // 20, 64 * MIB // 100)
     assert marks_of(config(), 64 * MIB) == Marks(2000, 1000, 500)
     assert marks_of(config(soft=10), 64 * MIB).soft == 1000, "never below the hard one"
-
-
-def test_the_default_marks_are_in_force_on_a_real_disk(tmp_path: object) -> None:
-    space = FreeSpace(PosixFileSystem(), str(tmp_path), BrokerConfig())
-    assert 0 < space.marks.ballast < space.marks.hard < space.marks.soft <= 512 * MIB
-    assert space.free > 0
 
 
 @each_case(
@@ -179,16 +173,6 @@ def test_work_that_the_ballast_does_not_help_fails(
     with pytest.raises((OSError, DiskFullError), match=said):
         space.with_ballast(work)
     assert space.ballast == left
-
-
-def test_a_ballast_that_somebody_else_has_removed_is_none() -> None:
-    fs = disk(10_000)
-    space = space_on(fs)
-    space.make_ballast()
-    fs.unlink("/data/seglog-ballast")
-    space.give_up_ballast()
-    assert space.ballast == 0
-    assert space.lacks_ballast
 
 
 def test_a_ballast_without_marks() -> None:

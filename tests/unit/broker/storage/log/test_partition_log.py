@@ -417,29 +417,6 @@ def test_damage_is_reported_from_its_first_offset_for_any_reader(hurt: list[int]
         disk._open(clean=True).read(asked, 1000)
 
 
-@each_case("seed", range(8))
-def test_several_damaged_ranges_found_in_any_order_are_recorded_and_skipped(seed: int) -> None:
-    disk = _filled(60, segment_bytes=3000, interval=100_000)
-    disk.log.close()
-    bad = [4, 5, 11, 20, 33, 58]
-    for offset in bad:
-        logs.flip_bit(disk.fs, _log_path(offset // 30 * 30), offset % 30 * 100 + 16)
-    log = disk._open(clean=True)
-    order = list(range(60))
-    Random(seed).shuffle(order)
-    for _ in range(2):
-        for offset in order:
-            if offset in bad:
-                with pytest.raises(CorruptRecordError):
-                    log.read(offset, 10_000)
-            else:
-                assert piece_at(log, offset)[0] == offset
-        assert [record.offset for record in logs.read_around(log)] == [n for n in range(60) if n not in bad]
-        log = disk.reopen()
-    assert disk.append(b"more").base_offset == 60
-    assert len({(d.segment, d.position) for d in log.state.damaged}) == len(log.state.damaged)
-
-
 def test_damage_at_the_end_keeps_its_offsets() -> None:
     """Damage at the end of the active segment met by a reader keeps its offsets over a stop."""
     disk = _filled(25)
