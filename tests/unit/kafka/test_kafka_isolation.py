@@ -1,88 +1,28 @@
-"""Reading at read_committed the directories that Kafka 4.3.1 wrote: Kafka's answers, from the engine to both wires."""
+"""Reading at read_committed a directory with transactions that Kafka 4.3.1 wrote, through both wires."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
-import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import load_config
-from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.isolation import Isolation
 from seglog_protocol.kafka import messages
 from seglog_protocol.messages import FetchPartition, FetchRequest, FetchResult, OffsetsPartition, OffsetsRequest
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import decode_records
 from tests.interop.golden import (
-    CASES,
     Row,
-    adopted,
     digest,
     load_case,
-    log_of,
     row_of,
-    unpack,
     unpack_open_transactions,
 )
-from tests.interop.golden_differences import DIFFERENCES
-from tests.logs import ManualClock, append_one, batch
-from tests.support import each_case
+from tests.logs import append_one, batch
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, fetch, latest
 from tests.unit.broker.listeners.kafka.kafka_peer import kafka as serving_kafka
-from tests.unit.broker.storage.log.transactions import fetch_committed, read_committed, without_aborted
-
-ANSWERED: Final = tuple(name for name in CASES if name != "unclean")
-
-
-@pytest.fixture(scope="module", params=ANSWERED)
-def opened(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[tuple[str, PartitionLog, Any]]]:
-    """(partition, its log, what Kafka said) of those where nothing is meant to differ; not to be changed."""
-    case = load_case(request.param)
-    directory: Path = tmp_path_factory.mktemp(case.name)
-    unpack(case, directory)
-    with ExitStack() as stack:
-        logs = stack.enter_context(adopted(directory))
-        differing = DIFFERENCES.get(case.name, {})
-        yield [(name, log_of(logs, name), told) for name, told in case.answered.items() if name not in differing]
-
-
-def test_the_last_stable_offset_is_kafkas(opened: list[tuple[str, PartitionLog, Any]]) -> None:
-    for name, log, kafka in opened:
-        assert log.last_stable_offset == kafka["last_stable_offset"], name
-        if "read_committed" in kafka:
-            assert log.last_stable_offset == kafka["read_committed"]["list_latest"][2], name
-
-
-def test_a_fetch_names_the_aborted_transactions_that_kafka_names(opened: list[tuple[str, PartitionLog, Any]]) -> None:
-    """Kafka takes the end of what it sends from its sparse index, and so names some that begin behind it; we do not."""
-    for name, log, kafka in opened:
-        for told in kafka.get("fetches", ()):
-            if told["error"]:
-                continue
-            fetched = fetch_committed(log, told["offset"], told["partition_max_bytes"])
-            assert bool(fetched.data) == bool(told["bytes"]), (name, told)
-            end = max((header.next_offset for header, _ in iter_batches(fetched.data)), default=0)
-            assert fetched.aborted == [each for each in told["aborted"] if each[1] < end], (name, told)
-
-
-@each_case("bytes_max", [1, 1000, 1 << 20])
-def test_the_committed_records_are_those_of_kafkas_consumer(
-    opened: list[tuple[str, PartitionLog, Any]], bytes_max: int
-) -> None:
-    for name, log, kafka in opened:
-        told = kafka["read_committed"]["records"] if "read_committed" in kafka else kafka["records"]
-        rows = [row_of(record, header) for record, header in read_committed(log, bytes_max)]
-        assert (len(rows), digest(rows)) == (told["count"], told["sha256"]), name
-
-
-# --- Both wires, over a broker ----------------------------------------------------------------------------------------
+from tests.unit.broker.storage.log.transactions import without_aborted
 
 
 @pytest.fixture
@@ -169,29 +109,6 @@ async def test_no_record_of_an_open_transaction_is_found_by_its_time(ledgers: Ka
         with await broker.fetch(asked) as answer:
             assert answer.reply.partitions[0].offset == (found or 162)
             assert bool(answer.size) == (found is not None)
-
-
-async def test_a_committed_fetch_waits_at_the_last_stable_offset(tmp_path: Path, autojump_clock: object) -> None:
-    """Whatever is appended behind it."""
-    unpack(load_case("transactions"), tmp_path)
-    config, _ = load_config(None, "", {}, [f"log.dir={tmp_path}"])
-    broker = Broker.open(config, PosixFileSystem(), ManualClock(), InlineOffload())
-    log = broker.partitions["ledger", 0].log
-    for offset in (162, 170, 192):
-        async with trio.open_nursery() as nursery:
-            began = trio.current_time()
-
-            async def append() -> None:
-                await trio.sleep(1)
-                append_one(log, memoryview(bytearray(batch(b"v", key=b"k"))))
-                broker.partitions["ledger", 0].note_append(1000)
-
-            nursery.start_soon(append)
-            _, data = await natively(broker, offset, "read_committed", max_wait_ms=5_000)
-            assert not data
-            assert trio.current_time() - began == pytest.approx(5)
-    assert (await natively(broker, 162, None, max_wait_ms=5_000))[1]
-    broker.close()
 
 
 async def test_an_answer_names_a_bounded_number_of_aborted_transactions(

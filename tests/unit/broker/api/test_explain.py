@@ -1,20 +1,13 @@
 """Explanations of segments by a broker on the forgetful disk: why they are kept, and when they are deleted."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cleaning import cleaning
 from seglog_broker.runtime.offload import Arguments, T
-from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJudge, Verdict
-from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.texts import time_text
 from seglog_protocol import errors, messages
@@ -162,35 +155,6 @@ async def test_the_size_rule_reports_the_missing_bytes() -> None:
         *[(452, None), (1476, None), (None, None)],
     ]
     assert "without it the log is smaller than retention.bytes = 2500" in second.why
-
-
-@dataclass
-class Piece:
-    base_offset: int
-    size: int = 0
-    largest_timestamp: int = -1
-
-
-def judged(sizes: Sequence[int], limit: int) -> list[Verdict]:
-    judge = RetentionJudge(
-        TopicConfig(retention_ms=-1, retention_bytes=limit), log_start_offset=0, total_size=sum(sizes), now_ms=NOW
-    )
-    ends = [*range(1, len(sizes)), None]
-    last_write = LastWrite(NOW, AgeSource.LAST_APPEND)
-    return [
-        judge.judge(cast(Segment, Piece(base, size)), lambda: last_write, next_base=end)
-        for base, (size, end) in enumerate(zip(sizes, ends, strict=True))
-    ]
-
-
-@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=6), limit=st.integers(0, 200))
-def test_exactly_the_reported_bytes_make_a_segment_due(sizes: list[int], limit: int) -> None:
-    for number, verdict in enumerate(judged(sizes, limit)):
-        if verdict.rule is None and number < len(sizes) - 1:
-            assert verdict.bytes_to_come is not None
-            enough = judged([*sizes[:-1], sizes[-1] + verdict.bytes_to_come], limit)
-            one_less = judged([*sizes[:-1], sizes[-1] + verdict.bytes_to_come - 1], limit)
-            assert (enough[number].rule, one_less[number].rule) == ("size", None)
 
 
 async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about(scene: Scene) -> None:

@@ -25,19 +25,11 @@ from seglog_protocol.messages import (
     AppendRequest,
     CancelRequest,
     CreateTopicRequest,
-    ExplainRequest,
-    FetchPartition,
-    FetchRequest,
     HelloRequest,
-    OffsetsPartition,
-    OffsetsRequest,
-    TopicsRequest,
-    TruncatePartition,
-    TruncateRequest,
     request_header,
 )
 from seglog_protocol.record_batch import HEADER_SIZE
-from tests.logs import batch, read_all
+from tests.logs import batch
 from tests.support import each_case
 from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, code_of, fetch_of, serving
 from tests.unit.broker.listeners.real_broker import real_broker
@@ -204,22 +196,6 @@ async def test_an_append_to_an_unknown_topic_creates_it_with_the_default_partiti
         assert result["error"]["code"] == "UNKNOWN_PARTITION"
 
 
-async def test_pipelined_appends_around_a_creation_keep_their_order(served: Listening, peer: Peer) -> None:
-    frames, expected = [], []
-    for number in range(40):
-        topic = ("commits", "new", "newer")[number % 3]
-        encoded = batch(b"%d" % number)
-        frames.append(encode_frame(request_header(number, append_of(encoded, topic, "os")), [encoded]))
-        expected.append(number // 3)
-    await peer.stream.send_all(b"".join(frames))
-    headers = [(await peer.receive()).header for _ in range(40)]
-    assert [header["id"] for header in headers] == list(range(40))
-    assert [header["partitions"][0]["base_offset"] for header in headers] == expected
-    for first, topic in enumerate(("commits", "new", "newer")):
-        records = read_all(served.broker.partitions[topic, 0].log)
-        assert [record.value for record in records] == [b"%d" % number for number in range(first, 40, 3)]
-
-
 async def test_without_auto_creation_an_append_to_an_unknown_topic_gets_the_nearest_name() -> None:
     async with real("auto.create.topics.enable=false") as served:
         peer = await served.greeted()
@@ -256,23 +232,6 @@ async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(serve
     assert await peer.receive_ids(1) == [2]
 
 
-async def test_nothing_but_an_append_creates_a_topic() -> None:
-    async with real(topic=False) as served:
-        peer = await served.greeted()
-        asked = [
-            FetchRequest([FetchPartition("events", 0, 0)]),
-            OffsetsRequest([OffsetsPartition("events", 0), OffsetsPartition("events")]),
-            TopicsRequest(["events"]),
-            TruncateRequest([TruncatePartition("events", 0)]),
-            ExplainRequest("events", 0, 0),
-        ]
-        for number, request in enumerate(asked):
-            await peer.send(number, request)
-        answered = await replies(peer, len(asked))
-        assert all("UNKNOWN_TOPIC" in repr(header) for header in answered.values())
-        assert served.broker.directory.registry.topics == {}
-
-
 # --- hello ------------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +259,3 @@ async def test_two_hellos_in_one_packet_are_both_answered(served: Listening) -> 
         await peer.stream.send_all(b"".join(frames))
         assert await peer.receive_ids(len(ids)) == ids
     assert served.broker.metrics.requests["hello"] == 5, "with the one that was refused"
-
-
-# --- Errors are counted -----------------------------------------------------------------------------------------------

@@ -506,6 +506,9 @@ async def test_a_connection_beyond_the_limit_gets_an_error() -> None:
         await served.greeted()
         await second.send(1, OFFSETS)
         assert await second.receive_ids(1) == [1]
+        counts = served.broker.metrics.listener("native")
+        assert served.broker.metrics.connections_ended == {"too_many_connections": 1}
+        assert (counts.connections, counts.connections_accepted) == (2, 3)
     async with serving(FakeBroker(seglog_connections_max=3)) as served:
         assert len([await served.greeted() for _ in range(3)]) == 3
 

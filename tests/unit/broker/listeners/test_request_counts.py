@@ -4,7 +4,6 @@ from math import inf
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.kafka.error_responses import count_errors, paths_of
@@ -14,7 +13,7 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.steps import finished
 from tests.logs import batch
 from tests.unit.broker.listeners.kafka.kafka_peer import kafka, produce
-from tests.unit.broker.listeners.wires import BATCH, WireKit, WirePeer, WireServed, serving_wire
+from tests.unit.broker.listeners.wires import BATCH, WireKit, WirePeer, WireServed
 
 LABELS = {"native": "native", "kafka": "PLAINTEXT"}
 APPEND = {"native": "append", "kafka": "Produce"}
@@ -170,23 +169,3 @@ async def test_an_append_without_an_answer_that_fails_is_a_reason(served: WireSe
     await peer.rest()
     await served.until_closed()
     assert served.broker.metrics.connections_ended == {"append_failed": 1}
-
-
-async def ask_anew(served: WireServed) -> None:
-    """One request on a connection of its own."""
-    peer = await served.connect()
-    await peer.send(peer.query())
-    await peer.receive()
-
-
-async def test_one_connection_too_many_is_a_reason(kit: WireKit) -> None:
-    async with serving_wire(kit, "seglog.connections.max=1") as served:
-        peer = await served.connect()
-        await peer.send(peer.query())
-        await peer.receive()
-        with pytest.raises((AssertionError, KeyError, trio.BrokenResourceError)):  # each wire says it in its own way
-            await ask_anew(served)
-        await wait_all_tasks_blocked()
-        counts = served.broker.metrics.listeners[LABELS[kit.name]]
-        assert served.broker.metrics.connections_ended == {"too_many_connections": 1}
-        assert (counts.connections, counts.connections_accepted) == (1, 1)

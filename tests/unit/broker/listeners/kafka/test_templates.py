@@ -2,8 +2,6 @@
 
 import random
 import struct
-from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -42,7 +40,7 @@ from seglog_protocol.kafka.frames import PRODUCE
 from seglog_protocol.kafka.structs import Request
 from tests.logs import batch
 from tests.process.faults.hostile_kafka_peer import change
-from tests.support import each_case, examples
+from tests.support import examples
 from tests.unit.broker.listeners.kafka.kafka_peer import NOW, KafkaPeer, KafkaServed, fetch, kafka, latest, produce
 from tests.unit.broker.listeners.kafka.test_group_offsets import commit_request
 from tests.unit.broker.listeners.kafka.test_kafka_served_together import TOPIC_IDS, replaced
@@ -82,19 +80,6 @@ def heartbeat(_served: KafkaServed, number: int) -> messages.HeartbeatRequest:
     return messages.HeartbeatRequest(group_id="none", generation_id=1 + number // COUNT, member_id="nobody")
 
 
-CASES: Final = [
-    pytest.param(make, version, id=f"{api_key}-{version}")
-    for make, api_key, versions in (
-        (poll, 1, range(4, 19)),
-        (partial(poll, isolation_level=1), 1, range(4, 19)),
-        (look_up, 2, range(1, 12)),
-        (heartbeat, 12, range(5)),
-        (commit, 8, range(2, 11)),
-    )
-    for version in versions
-]
-
-
 async def answer_to(peer: KafkaPeer, request: Request, version: int, number: int, client_id: str = "client") -> bytes:
     await peer.stream.send_all(b"".join(write_request(number, client_id, request, version)))
     return await peer.receive_frame()
@@ -111,22 +96,6 @@ async def fill(served: KafkaServed) -> None:
     for value in (b"one", b"two" * 50, b"three" * 5000):
         request = produce(("plain", 0, batch(value)), ("plain", 1, batch(value)), served=served)
         await answer_to(peer, request, 12, 1)
-
-
-@each_case(("make", "version"), CASES)
-async def test_a_request_that_repeats_gets_the_same_bytes(
-    served: KafkaServed, make: Callable[[KafkaServed, int], Request], version: int
-) -> None:
-    await fill(served)
-    peer, other = await served.connect(), await served.connect()
-    made: list[Repeated] = []
-    for number in range(COUNT):
-        request = make(served, number)
-        expected = await answer_to(other, request, version, number, f"client {number}")
-        assert await answer_to(peer, request, version, number) == expected
-        made = made or await templates_of(served, peer)
-        assert len(made) == 1
-        assert await templates_of(served, peer) == made, "and is served by the template that the first one made"
 
 
 async def test_a_fetch_that_repeats_waits_as_any_other(served: KafkaServed) -> None:
@@ -160,13 +129,6 @@ async def test_a_fetch_that_meets_an_error_gets_another_template_later(served: K
         expected = await answer_to(other, request, 12, number, f"client {number}")
         assert await answer_to(peer, request, 12, number) == expected
     assert len(await templates_of(served, peer)) == 1
-
-
-async def test_a_long_request_has_no_template(served: KafkaServed) -> None:
-    peer = await served.connect()
-    for number in range(3):
-        await answer_to(peer, look_up(served, 0), 9, number, "x" * SHARED_BYTES_MAX)
-    assert not await templates_of(served, peer)
 
 
 # --- Which requests are served by a template, and how many of these a connection keeps --------------------------------

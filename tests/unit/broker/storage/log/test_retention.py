@@ -122,6 +122,17 @@ def test_which_segments_go_by_which_rule(
     assert rules(parts, limits, log_start=log_start, now=now) == expected
 
 
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=6), limit=st.integers(0, 200))
+def test_exactly_the_bytes_that_are_to_come_make_a_segment_due(sizes: list[int], limit: int) -> None:
+    for number, verdict in enumerate(judged(row(*sizes), config(retention_bytes=limit))[:-1]):
+        if verdict.rule is None:
+            assert verdict.bytes_to_come is not None
+            *others, last = sizes
+            for more, rule in ((0, "size"), (-1, None)):
+                grown = row(*others, last + verdict.bytes_to_come + more)
+                assert rules(grown, config(retention_bytes=limit))[number] == rule
+
+
 # --- Time -------------------------------------------------------------------------------------------------------------
 
 
