@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from seglog_broker.api.broker import Broker
 from seglog_protocol import messages
@@ -11,12 +12,12 @@ from tests.unit.broker.brokers import open_broker
 
 RESULTS = 1_000
 
+Ask = Callable[[Broker, str], Awaitable[None]]
+
 
 async def _fetch(broker: Broker, topic: str) -> None:
-    answer = await broker.fetch(
-        messages.FetchRequest([messages.FetchPartition(topic, n, offset=9) for n in range(RESULTS)])
-    )
-    answer.close()
+    places = [messages.FetchPartition(topic, n, offset=9) for n in range(RESULTS)]
+    (await broker.fetch(messages.FetchRequest(places))).close()
 
 
 async def _append(broker: Broker, topic: str) -> None:
@@ -26,27 +27,26 @@ async def _append(broker: Broker, topic: str) -> None:
     await pending.wait()
 
 
-async def _offsets(broker: Broker, topic: str) -> None:
-    await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition(topic, n) for n in range(RESULTS)]))
+def _answer(request: Callable[[list[Any]], messages.Request], place: Callable[..., Any], *more: int) -> Ask:
+    async def ask(broker: Broker, topic: str) -> None:
+        await broker.answer(request([place(topic, number, *more) for number in range(RESULTS)]))
+
+    return ask
 
 
-async def _flush(broker: Broker, topic: str) -> None:
-    await broker.flush(messages.FlushRequest([messages.FlushPartition(topic, n) for n in range(RESULTS)]))
-
-
-async def _truncate(broker: Broker, topic: str) -> None:
-    await broker.truncate(messages.TruncateRequest([messages.TruncatePartition(topic, n, 0) for n in range(RESULTS)]))
-
-
-async def _lag(broker: Broker, topic: str) -> None:
-    await broker.answer(messages.LagRequest([messages.LagPartition(topic, n, 0) for n in range(RESULTS)]))
+ASKS = {
+    "fetch": _fetch,
+    "append": _append,
+    "offsets": _answer(messages.OffsetsRequest, messages.OffsetsPartition),
+    "flush": _answer(messages.FlushRequest, messages.FlushPartition),
+    "truncate": _answer(messages.TruncateRequest, messages.TruncatePartition, 0),
+    "lag": _answer(messages.LagRequest, messages.LagPartition, 0),
+}
 
 
 @each_case("topic", ["t", "unknown"])
-@each_case("ask", [_fetch, _append, _offsets, _flush, _truncate, _lag])
-async def test_very_many_failed_results_are_freed_without_the_collector(
-    ask: Callable[[Broker, str], Awaitable[None]], topic: str
-) -> None:
+@each_case("ask", ASKS.values(), ids=ASKS)
+async def test_very_many_failed_results_are_freed_without_the_collector(ask: Ask, topic: str) -> None:
     broker = open_broker()
     await broker.create_topic(messages.CreateTopicRequest("t", 1))
     await ask(broker, topic)

@@ -70,21 +70,13 @@ async def buffers_with(config: BrokerConfig) -> tuple[int, int]:
     return send, receive
 
 
-async def test_buffers_have_the_configured_sizes() -> None:
-    config = BrokerConfig(socket_send_buffer_bytes=30_000, socket_receive_buffer_bytes=40_000)
-    assert await buffers_with(config) == (30_000 * DOUBLED, 40_000 * DOUBLED)
-
-
-async def test_send_buffers_are_limited_by_default() -> None:
+async def test_buffers_have_the_configured_sizes_and_at_minus_one_those_of_the_system() -> None:
+    given = await buffers_with(BrokerConfig(socket_send_buffer_bytes=30_000, socket_receive_buffer_bytes=40_000))
+    assert given == (30_000 * DOUBLED, 40_000 * DOUBLED)
+    chosen = await buffers_with(BrokerConfig(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1))
+    assert all(size > small for size, small in zip(chosen, given, strict=True))
     send, _ = await buffers_with(BrokerConfig())
     assert send == DOUBLED * min(262_144, SEND_BYTES_MAX)
-
-
-async def test_the_system_chooses_the_sizes_at_minus_one() -> None:
-    asked = BrokerConfig(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1)
-    tiny = BrokerConfig(socket_send_buffer_bytes=5_000, socket_receive_buffer_bytes=5_000)
-    for chosen, small in zip(await buffers_with(asked), await buffers_with(tiny), strict=True):
-        assert chosen > small
 
 
 async def test_what_a_peer_sent_is_received_after_a_send_that_it_does_not_take() -> None:

@@ -8,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.ready_sockets import ALONE_SECONDS
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
@@ -59,12 +60,23 @@ class Producer:
 
 @pytest.fixture
 async def producer(served: KafkaServed, peer: KafkaPeer) -> Producer:
+    return await ended(peer)
+
+
+async def ended(peer: KafkaPeer) -> Producer:
     """One that has ended a transaction, so that the topics of the coordinators are there."""
     made = Producer(peer)
     await made.begin()
     assert (await made.produced(0), await made.end()) == (0, 0)
     await wait_all_tasks_blocked()
     return made
+
+
+async def never_alone(served: KafkaServed) -> tuple[Producer, Connection]:
+    producer = await ended(await served.connect())
+    connection = await served.connection_of(producer.peer)
+    connection.ready._latest_since = math.inf
+    return producer, connection
 
 
 async def alone(served: KafkaServed, producer: Producer) -> None:
@@ -141,12 +153,7 @@ async def test_markers_that_are_not_written_at_once_follow(why: str) -> None:
 
 async def test_a_batch_that_takes_long_to_append_when_its_partition_is_added_is_answered() -> None:
     async with kafka(topics={"plain": {"compression.type": "gzip"}}) as served:
-        producer = Producer(await served.connect())
-        await producer.begin()
-        assert (await producer.produced(0), await producer.end()) == (0, 0)
-        await wait_all_tasks_blocked()
-        connection = await served.connection_of(producer.peer)
-        connection.ready._latest_since = math.inf  # never alone
+        producer, connection = await never_alone(served)
         await producer.peer.send(producer.produce(1, size=12_000), 12)
         while not connection.is_held:
             await trio.lowlevel.checkpoint()
@@ -157,12 +164,7 @@ async def test_a_batch_that_takes_long_to_append_when_its_partition_is_added_is_
 
 async def test_a_batch_without_an_ack_that_fails_when_its_partition_is_added_ends_the_connection() -> None:
     async with kafka(topics={"plain": {"max.message.bytes": "400"}}) as served:
-        producer = Producer(await served.connect())
-        await producer.begin()
-        assert (await producer.produced(0), await producer.end()) == (0, 0)
-        await wait_all_tasks_blocked()
-        connection = await served.connection_of(producer.peer)
-        connection.ready._latest_since = math.inf  # never alone
+        producer, connection = await never_alone(served)
         request = producer.produce(1, size=1_000)
         request.acks = 0
         await producer.peer.send(request, 12, silent=True)
@@ -173,12 +175,7 @@ async def test_a_batch_without_an_ack_that_fails_when_its_partition_is_added_end
 
 async def test_a_batch_whose_partition_is_added_when_the_peer_has_finished_is_answered() -> None:
     async with kafka(topics={"plain": {"compression.type": "gzip"}}) as served:  # so it is appended alone
-        producer = Producer(await served.connect())
-        await producer.begin()
-        assert (await producer.produced(0), await producer.end()) == (0, 0)
-        await wait_all_tasks_blocked()
-        connection = await served.connection_of(producer.peer)
-        connection.ready._latest_since = math.inf  # never alone
+        producer, connection = await never_alone(served)
         offload = served.broker.offload
         commit, go = offload.commit, trio.Event()
 
