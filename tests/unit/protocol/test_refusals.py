@@ -35,13 +35,10 @@ PLACE: Final = {"topic": "t", "partition": 0}
 SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
     ("hello", {}, "protocol", "HelloRequest needs the field 'protocol'"),
     ("hello", {"protocol": 1}, "protocol", "field 'protocol' must be text, not 1"),
-    ("hello", {"protocol": b"seglog"}, "protocol", "field 'protocol' must be text, not b'seglog'"),
     ("hello", {"client": True, "protocol": "seglog"}, "client", "field 'client' must be text, not True"),
-    ("hello", {"client": None, "protocol": 1}, "client", "field 'client' must be text, not None"),
     ("hello", {"newer": 1}, "newer", "unknown field 'newer'; HelloRequest has protocol, client"),
     ("topics", {"config": 1}, "config", "field 'config' must be true or false, not 1"),
     ("topics", {"limit": True}, "limit", "field 'limit' must be a whole number from 1 to 10000, not True"),
-    ("topics", {"limit": 5.0}, "limit", "field 'limit' must be a whole number from 1 to 10000, not 5.0"),
     ("topics", {"names": "t"}, "names", "field 'names' must be a list, not 't'"),
     ("topics", {"names": ["t", 1]}, "names", "field 'names' must be text, not 1"),
     (
@@ -51,7 +48,6 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
         "field 'names' has 10001 items, one request takes 10000: send several requests",
     ),
     ("append", {"ack": "all"}, "ack", "field 'ack' must be one of none, os, disk, not 'all'"),
-    ("append", {"ack": ["disk"]}, "ack", "field 'ack' must be one of none, os, disk, not ['disk']"),
     ("append", {"partitions": {"topic": "t"}}, "partitions", "field 'partitions' must be a list, not {'topic': 't'}"),
     (
         "append",
@@ -61,12 +57,6 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
     ),
     ("append", {"partitions": ["t"]}, "partitions", "field 'partitions' must be a map, not 't'"),
     ("append", {"partitions": [PLACE]}, "size", "AppendPartition needs the field 'size'"),
-    (
-        "append",
-        {"partitions": [PLACE | {"size": -1}]},
-        "size",
-        "field 'size' must be a whole number from 0 to 2147483647, not -1",
-    ),
     (
         "append",
         {"partitions": [PLACE | {"size": 1}, PLACE | {"size": 1, "newer": 1}], "ack": 1},

@@ -19,7 +19,6 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.definitions import definition, message_names
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Struct
-from seglog_protocol.messages import TruncatePartition, TruncateRequest
 from tests.logs import batch
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.kafka_peer import (
@@ -87,15 +86,6 @@ async def test_a_response_names_no_more_bad_records_than_its_bound_over_all_part
         found = (await peer.receive(PRODUCED)).responses[0].partition_responses
     assert [result.error_code for result in found] == [ErrorCode.INVALID_RECORD] * 2
     assert sum(len(result.record_errors) for result in found) == RECORDS_NAMED_MAX
-
-
-async def test_a_produce_response_says_where_the_log_starts(served: KafkaServed, peer: KafkaPeer) -> None:
-    for _ in range(3):
-        await peer.ask(produce(("plain", 0, BATCH), served=served), 12)
-    await served.broker.answer(TruncateRequest([TruncatePartition("plain", 0, 2)]))
-    await peer.send(produce(("plain", 0, BATCH), ("plain", 1, BATCH), served=served), 12)
-    found = (await peer.receive(PRODUCED)).responses[0].partition_responses
-    assert [(result.base_offset, result.log_start_offset) for result in found] == [(3, 2), (0, 0)]
 
 
 async def test_a_fetch_of_damage_is_an_error_and_goes_on_behind_what_a_crash_may_have_torn(
