@@ -70,12 +70,9 @@ class InitProducerRequest(Request):
 
     api: ClassVar[str] = "init_producer"
     version: ClassVar[int] = 2
+    added: ClassVar[str | None] = "transactional_id"
     transactional_id: str | None = None
     timeout_ms: Int31 | None = None
-
-    def version_needed(self) -> int:
-        """``Request.version_needed``."""
-        return 1 if self.transactional_id is None else 2
 
 
 class InitProducerReply(Message):

@@ -69,12 +69,14 @@ class Request(Message, forbid_unknown_fields=True):
 
     api: ClassVar[str]
     version: ClassVar[int] = 1
+    added: ClassVar[str | None] = None
+    """The field that version 2 added."""
     is_plain: ClassVar[bool] = False
     """True if its makers pass values of plain types only; other requests are converted when they are sent."""
 
     def version_needed(self) -> int:
         """The lowest version that has every field in use; it is sent as that, so that older brokers accept it."""
-        return 1
+        return 1 if self.added is None or getattr(self, self.added) is None else 2
 
 
 class RequestPart(Message, forbid_unknown_fields=True, gc=False):

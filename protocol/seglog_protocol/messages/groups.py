@@ -157,6 +157,7 @@ class CommitOffsetsRequest(Request):
 
     api: ClassVar[str] = "commit_offsets"
     version: ClassVar[int] = 2
+    added: ClassVar[str | None] = "transactional_id"
     group: str
     offsets: Items[CommitOffset]
     member_id: str | None = None
@@ -166,10 +167,6 @@ class CommitOffsetsRequest(Request):
     transactional_id: str | None = None
     producer_id: Int63 | None = None
     producer_epoch: Int31 | None = None
-
-    def version_needed(self) -> int:
-        """``Request.version_needed``."""
-        return 1 if self.transactional_id is None else 2
 
 
 class CommitOffsetResult(Message):
@@ -202,13 +199,10 @@ class CommittedOffsetsRequest(Request):
 
     api: ClassVar[str] = "committed_offsets"
     version: ClassVar[int] = 2
+    added: ClassVar[str | None] = "stable"
     group: str
     partitions: Items[GroupPartition] | None = None
     stable: bool | None = None
-
-    def version_needed(self) -> int:
-        """``Request.version_needed``."""
-        return 1 if self.stable is None else 2
 
 
 class CommittedOffset(Message):

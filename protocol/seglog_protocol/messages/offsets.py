@@ -23,12 +23,9 @@ class OffsetsRequest(Request):
 
     api: ClassVar[str] = "offsets"
     version: ClassVar[int] = 2
+    added: ClassVar[str | None] = "isolation"
     partitions: Items[OffsetsPartition]
     isolation: Isolation | None = None
-
-    def version_needed(self) -> int:
-        """``Request.version_needed``."""
-        return 1 if self.isolation is None else 2
 
 
 class OffsetsResult(Message):
