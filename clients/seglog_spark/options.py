@@ -462,16 +462,9 @@ class _Given:
         mechanism = given.get("mechanism", "").upper() or None
         if mechanism is not None and mechanism not in MECHANISMS[:-1]:
             raise OptionError(f"mechanism is {' or '.join(MECHANISMS[:-1])}, not {given['mechanism']!r}")
-        return SecuredServer(
-            address,
-            given.get("user"),
-            given.get("passwordFile"),
-            mechanism,
-            self.boolean("tls", False) if "tls" in given else None,
-            given.get("ca"),
-            given.get("certificate"),
-            given.get("key"),
-        )
+        tls = self.boolean("tls", False) if "tls" in given else None
+        typed: dict[str, Any] = given | {"mechanism": mechanism, "tls": tls}
+        return SecuredServer(address, *map(typed.get, SECURITY_OPTIONS))
 
     def _address(self) -> str:
         """HOST:PORT of the broker, with its scheme if it was given one."""

@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -68,7 +69,7 @@ class FilesTask:
             r = self.ranges[partition]
             met = [ConsumerGap(r.topic, partition, r.start, r.end, "compacted")]
             written = write_file(self.folder, r, (piece for _, piece in pieces), self.compression, met)
-            yield pa.RecordBatch.from_pydict({"file": [json.dumps(written.to_json())]})
+            yield pa.RecordBatch.from_pydict({"file": [json.dumps(msgspec.to_builtins(written))]})
 
 
 def _by_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -141,7 +142,7 @@ def _make_files(
     task = FilesTask(folder, {r.partition: r for r in ranges}, options.compression)
     with runner.watched():
         made = _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect()
-    return [ArchivedFile.from_json(json.loads(row.file)) for row in made]
+    return [msgspec.json.decode(row.file, type=ArchivedFile) for row in made]
 
 
 def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner) -> Any:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from seglog.cli.exits import InputError
 from seglog_spark.offsets import OffsetRange
 
@@ -69,17 +71,6 @@ class ArchivedFile:
     missing: int
     gaps: tuple[FileGap, ...] | None
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "ArchivedFile":
-        """The inverse of ``to_json``."""
-        gaps = value["gaps"]
-        known = {name: value[name] for name in cls.__slots__}
-        return cls(**known | {"gaps": None if gaps is None else tuple(FileGap(*gap) for gap in gaps)})
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry in the manifest."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -119,32 +110,16 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The content of the file."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "kind": self.kind,
-            "settings": dict(self.settings),
-            "partitions": {str(partition): list(ends) for partition, ends in self.partitions.items()},
-            "files": [found.to_json() for found in self.files],
-            "planned": [list(r) for r in self.planned],
-        }
+        return {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(self, str_keys=True)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Manifest":
         """The inverse of ``to_json``; KeyError, TypeError or ValueError for anything else."""
         if value["format"] != FORMAT or value["version"] != VERSION:
             raise ValueError(f"{value['format']} in version {value['version']}")
-        return cls(
-            topic=value["topic"],
-            topic_id=value["topic_id"],
-            kind=value["kind"],
-            settings=value["settings"],
-            partitions={int(number): (start, end) for number, (start, end) in value["partitions"].items()},
-            files=tuple(map(ArchivedFile.from_json, value["files"])),
-            planned=tuple(OffsetRange(*r) for r in value["planned"]),
-        )
+        if absent := set(cls.__slots__).difference(value):
+            raise KeyError(*absent)
+        return msgspec.convert(value, cls, str_keys=True)
 
 
 def file_name(r: OffsetRange) -> str:
@@ -204,8 +179,8 @@ def save(folder: Path, manifest: Manifest) -> None:
 
 
 def _lines(value: object) -> str:
-    """JSON, a list with each item on its own line, so that people can read and compare manifests."""
-    if isinstance(value, list) and value:
+    """JSON, a tuple with each item on its own line, so that people can read and compare manifests."""
+    if isinstance(value, tuple) and value:
         return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n]"
     return json.dumps(value)
 

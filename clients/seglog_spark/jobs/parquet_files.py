@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -75,7 +76,7 @@ def write_file(
             written = facts.file(met)
             if part is not None:
                 written = replace(written, path=part.name, missing=part.missing, gaps=part.gaps)
-            writer.add_key_value_metadata({_FOOTER: json.dumps(written.to_json())})
+            writer.add_key_value_metadata({_FOOTER: json.dumps(msgspec.to_builtins(written))})
         size = temporary.stat().st_size
     return replace(written, size=size)
 
@@ -86,8 +87,8 @@ def find_file(folder: Path, r: OffsetRange, name: str | None = None) -> Archived
     path = folder / name
     try:
         footer = pq.read_metadata(path)
-        found = ArchivedFile.from_json(json.loads((footer.metadata or {})[_FOOTER.encode()]))
-    except (OSError, pa.ArrowInvalid, KeyError, ValueError, TypeError):
+        found = msgspec.json.decode((footer.metadata or {})[_FOOTER.encode()], type=ArchivedFile)
+    except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
     is_it = (found.path, found.start, found.end, found.records) == (name, r.start, r.end, footer.num_rows)
     return replace(found, size=path.stat().st_size) if is_it else None
