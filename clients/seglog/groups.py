@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import index
 from typing import Final, NamedTuple, TypeVar
 
-from seglog.core.conversations import Conversation, ask, pages
+from seglog.core.conversations import Conversation, ask, check, pages
 from seglog.core.moments import EXAMPLES, AtOffset, AtTime, Edge, Moment
 from seglog.core.offsets import PLACES_PER_REQUEST, PartitionLag, PartitionOffsets, look_up, partition_lag, to_moment
 from seglog_protocol import messages
@@ -269,9 +269,7 @@ def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[Non
             name, [messages.CommitOffset(place[0], place[1], offset) for place, offset in some]
         )
         reply, _ = yield from ask(request, messages.CommitOffsetsReply, is_repeatable=True)
-        for result in reply.offsets:
-            if result.error is not None:
-                raise result.error
+        check(reply.offsets)
 
 
 # --- Deleting ---------------------------------------------------------------------------------------------------------
@@ -288,9 +286,7 @@ def delete_groups(names: Sequence[str]) -> Conversation[list[messages.DeletedGro
 
 def delete_group(name: str) -> Conversation[None]:
     """As ``Client.delete_group``."""
-    for deleted in (yield from delete_groups([name])):
-        if deleted.error is not None:
-            raise deleted.error
+    check((yield from delete_groups([name])))
 
 
 def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tuple[str, int]]]:
@@ -306,7 +302,5 @@ def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tu
             name, [messages.GroupPartition(topic, partition) for topic, partition in some]
         )
         reply, _ = yield from ask(request, messages.DeleteOffsetsReply)
-        for result in reply.partitions:
-            if result.error is not None:
-                raise result.error
+        check(reply.partitions)
     return found

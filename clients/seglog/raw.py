@@ -7,7 +7,7 @@ another. Batches are neither compressed nor decompressed here.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from seglog.core.conversations import Conversation, ask
+from seglog.core.conversations import Conversation, ask, check
 from seglog.core.delivery import Receipt
 from seglog.core.fetcher import FETCH_BYTES
 from seglog.core.records import FetchedBatch
@@ -97,12 +97,8 @@ def flushing(topic: str, partitions: Iterable[int]) -> Conversation[dict[int, in
     """As ``flush``."""
     asked = [messages.FlushPartition(topic, partition) for partition in partitions]
     reply, _ = yield from ask(messages.FlushRequest(asked), messages.FlushReply, is_repeatable=True)
-    found: dict[int, int] = {}
-    for result in reply.partitions:
-        if result.error is not None:
-            raise result.error
-        found[result.partition] = result.durable or 0
-    return found
+    check(reply.partitions)
+    return {result.partition: result.durable or 0 for result in reply.partitions}
 
 
 def fetch(

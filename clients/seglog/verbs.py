@@ -7,7 +7,7 @@ from inspect import getattr_static, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from seglog.core import topics
-from seglog.core.conversations import Conversation, ask
+from seglog.core.conversations import Conversation, ask, check
 from seglog.core.wrong_face import in_our_words
 from seglog_protocol import messages
 
@@ -206,9 +206,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
         """
         asked = [messages.TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
         reply, _ = yield from ask(messages.TruncateRequest(asked), messages.TruncateReply, is_repeatable=True)
-        for result in reply.partitions:
-            if result.error is not None:
-                raise result.error
+        check(reply.partitions)
         return {result.partition: result.earliest or 0 for result in reply.partitions}
 
     @Verb

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from seglog.client import Client
 from seglog.client import connect as seglog_connect
+from seglog.core.conversations import check
 from seglog.core.fetcher import readable_end
 from seglog.core.records import Record
 from seglog.core.retries import Retries
@@ -215,9 +216,7 @@ class Catalog(_Topics):
             isolation = None if self._isolation == READ_UNCOMMITTED else self._isolation
             request = OffsetsRequest(asked, isolation=isolation)
             reply, _ = self._client.call(request, OffsetsReply, is_repeatable=True)
-            for result in reply.partitions:
-                if result.error is not None:
-                    raise result.error
+            check(reply.partitions)
             return reply.partitions
 
         return patiently(ask)

@@ -5,7 +5,7 @@ clock; ``converse`` and ``converse_async`` run it. A consumer in a group has ste
 """
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,6 +51,13 @@ def ask(
     """A single request; returns its reply and the reply's payload. Raises the broker's error."""
     reply = yield Ask(request, payload, is_repeatable, after_seconds)
     return decode_reply(reply.header, reply_type), reply.payload
+
+
+def check(results: Iterable[Any]) -> None:
+    """Raise the first error of the results of a reply."""
+    for result in results:
+        if result.error is not None:
+            raise result.error
 
 
 def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from seglog.core import moments
-from seglog.core.conversations import Conversation, ask, pages, when_recovered
+from seglog.core.conversations import Conversation, ask, check, pages, when_recovered
 from seglog.core.fetcher import FetchOptions, PartitionPosition, readable_end
 from seglog_protocol import messages
 from seglog_protocol.errors import UnknownPartitionError
@@ -159,12 +159,9 @@ def look_up(
     ]
     request = messages.OffsetsRequest(asked, isolation=None if isolation == READ_UNCOMMITTED else isolation)
     reply, _ = yield from ask(request, messages.OffsetsReply, is_repeatable=True, after_seconds=after_seconds)
-    found: list[PartitionOffsets] = []
-    for result in reply.partitions:
-        if result.error is not None:
-            raise result.error
-        found.append(_offsets(result))
-    return sorted(found, key=lambda offsets: offsets.partition), (reply.topic_ids or {}).get(topic, "")
+    check(reply.partitions)
+    found = sorted(map(_offsets, reply.partitions), key=lambda offsets: offsets.partition)
+    return found, (reply.topic_ids or {}).get(topic, "")
 
 
 def _offsets(result: messages.OffsetsResult) -> PartitionOffsets:
@@ -269,9 +266,8 @@ def look_up_lag(
     for some in pages(places, PLACES_PER_REQUEST):
         request = messages.LagRequest([messages.LagPartition(topic, partition, offset) for partition, offset in some])
         reply, _ = yield from ask(request, messages.LagReply, is_repeatable=True)
+        check(reply.partitions)
         for (partition, offset), result in zip(some, reply.partitions, strict=True):
-            if result.error is not None:
-                raise result.error
             found[partition] = partition_lag(
                 result, offset, reply.now_ms, durable_only=durable_only, isolation=isolation
             )

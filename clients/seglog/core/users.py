@@ -6,7 +6,7 @@ A password never leaves this process: the broker gets what is derived from it, b
 from collections.abc import Sequence
 from typing import Final
 
-from seglog.core.conversations import Conversation, ask
+from seglog.core.conversations import Conversation, ask, check
 from seglog.core.security import SCRAM_MECHANISMS, Secret
 from seglog_protocol.errors import UnknownUserError, UserExistsError
 from seglog_protocol.messages import (
@@ -60,9 +60,7 @@ def delete_user(name: str) -> Conversation[None]:
 
 def _alter(request: AlterUsersRequest) -> Conversation[None]:
     reply, _ = yield from ask(request, AlterUsersReply)
-    for result in reply.results:
-        if result.error is not None:
-            raise result.error
+    check(reply.results)
 
 
 def _with_password(name: str, password: Secret, iterations: int) -> AlterUsersRequest:
