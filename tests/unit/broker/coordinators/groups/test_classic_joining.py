@@ -90,6 +90,16 @@ def test_an_id_that_the_group_does_not_know_is_refused_whatever_its_state(run: C
 # --- The first generation ---------------------------------------------------------------------------------------------
 
 
+def test_the_first_generation_waits_for_the_initial_delay() -> None:
+    run = Coordinator(initial_rebalance_delay_ms=3_000)
+    asked = run.join()
+    run.pass_time(2_999)
+    assert asked.is_waiting
+    assert run.group.state == "PreparingRebalance"
+    run.pass_time(1)
+    assert asked.result.generation == 1
+
+
 def test_new_members_prolong_the_initial_delay_up_to_the_rebalance_timeout() -> None:
     run = Coordinator(initial_rebalance_delay_ms=3_000)
     first = run.join()
@@ -117,16 +127,6 @@ def test_a_rebalance_timeout_shorter_than_the_initial_delay_cuts_it() -> None:
     asked = run.join(rebalance_ms=500)
     run.pass_time(500)
     assert asked.result.generation == 1
-
-
-@pytest.mark.parametrize("rebalance_ms", [0, -1, -5])
-def test_a_member_without_time_has_to_sync_at_once(rebalance_ms: int) -> None:
-    run = Coordinator(initial_rebalance_delay_ms=0)
-    assert run.join(rebalance_ms=rebalance_ms).result.generation == 1
-    assert run.group.deadline_ms == run.now.monotonic_ms
-    run.pass_time(1)
-    assert run.group.is_empty
-    assert isinstance(run.sync("app-1", 1).error, UnknownMemberError)
 
 
 def test_members_that_leave_during_the_initial_delay_do_not_end_it() -> None:

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, check_heartbeat
-from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_protocol import errors
 from seglog_protocol.kafka.messages import ConsumerGroupMemberMetadataValue
 from seglog_protocol.steps import finished
-from tests.support import each_case
 from tests.unit.broker.coordinators.groups.consumer_coordinator import (
     GROUP,
     REBALANCE_MS,
@@ -54,44 +52,6 @@ def test_the_first_member_gets_everything_with_its_first_heartbeat(run: Consumer
 def test_a_member_without_an_id_is_given_one(run: ConsumerCoordinator) -> None:
     assert run.beat("").member_id == "1"
     assert run.beat("1", 1).member_epoch == 1
-
-
-def test_heartbeats_without_news_and_full_ones(run: ConsumerCoordinator) -> None:
-    """A heartbeat without news says nothing of the assignment and a full one hears all."""
-    run.beat("a")
-    assert run.beat("a", 1).assignment is None
-    full = run.beat("a", 1, rebalance_timeout_ms=REBALANCE_MS, topics=["orders"], owned={})
-    assert_told(run, full.assignment, ALL)
-
-
-def test_what_one_gives_up_another_gets_and_not_sooner(run: ConsumerCoordinator) -> None:
-    run.beat("a")
-    joined = run.beat("b")
-    assert joined.member_epoch == 2
-    assert_told(run, joined.assignment, {})
-    assert run.group.state == "Reconciling"
-    told = run.beat("a", 1)
-    assert told.member_epoch == 1, "the epoch is the assignment that it has reached"
-    assert_told(run, told.assignment, {"orders": [0, 1]})
-    assert run.beat("b", 2).assignment is None, "nobody said that 2 and 3 are free"
-    still = run.beat("a", 1, owned={ORDERS: frozenset({0, 1, 2})})
-    assert (still.member_epoch, still.assignment) == (1, None)
-    assert run.beat("b", 2).assignment is None
-    done = run.beat("a", 1, owned={ORDERS: frozenset({0, 1})})
-    assert done.member_epoch == 2
-    assert_told(run, run.beat("b", 2).assignment, {"orders": [2, 3]})
-    assert run.group.state == "Stable"
-
-
-def test_a_member_that_leaves_makes_room(run: ConsumerCoordinator) -> None:
-    epochs = run.joined("a", "b")
-    left = run.beat("b", -1)
-    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == ("b", -1, 0, None)
-    told = run.beat("a", epochs["a"])
-    assert_told(run, told.assignment, ALL)
-    assert told.member_epoch == epochs["a"] + 1
-    with pytest.raises(errors.UnknownMemberError):
-        run.beat("b", epochs["b"])
 
 
 def test_the_last_one_that_leaves_leaves_an_empty_group_with_its_epoch(run: ConsumerCoordinator) -> None:
@@ -151,39 +111,6 @@ def test_the_rebalance_timeout_is_over_when_it_has_given_up(run: ConsumerCoordin
     assert {member.member_id for member in run.group.members} == epochs.keys()
 
 
-# --- Answers that were lost, and members of the past ------------------------------------------------------------------
-
-
-def test_a_member_that_did_not_hear_its_epoch_may_come_with_the_one_before(run: ConsumerCoordinator) -> None:
-    run.beat("a")
-    assert run.beat("a", 0).member_epoch == 1, "it joins again, since it heard nothing"
-    run.beat("b")
-    assert run.settled("a", "b") == {"a": 2, "b": 2}
-    kept = {ORDERS: frozenset({0, 1})}
-    assert run.beat("a", 1, owned=kept).member_epoch == 2
-    with pytest.raises(errors.FencedMemberEpochError, match="epoch 2 and came with 1: revoke all partitions"):
-        run.beat("a", 1)  # it may have all that it ever had
-    with pytest.raises(errors.FencedMemberEpochError):
-        run.beat("a", 1, owned={ORDERS: frozenset({0, 1, 2})})
-
-
-@pytest.mark.parametrize("epoch", [2, 77])
-def test_a_member_from_the_future_is_fenced_and_nothing_changes(epoch: int, run: ConsumerCoordinator) -> None:
-    run.beat("a")
-    written = len(run.log)
-    with pytest.raises(errors.FencedMemberEpochError):
-        run.beat("a", epoch, topics=["other"])
-    assert (len(run.log), run.has("a")) == (written, ALL)
-    assert run.group.subscribed_topics == {"orders"}
-
-
-def test_who_is_no_member_is_told_to_join(run: ConsumerCoordinator) -> None:
-    run.beat("a")
-    for epoch in (5, -1):
-        with pytest.raises(errors.UnknownMemberError, match="has no member 'b': rejoin with epoch 0"):
-            run.beat("b", epoch)
-
-
 def test_a_full_group_takes_no_member_more() -> None:
     run = ConsumerCoordinator(consumer_max_size=1)
     run.beat("a")
@@ -193,27 +120,6 @@ def test_a_full_group_takes_no_member_more() -> None:
 
 
 # --- Static members ---------------------------------------------------------------------------------------------------
-
-
-def test_a_static_member_that_will_be_back_keeps_its_place_under_another_id(run: ConsumerCoordinator) -> None:
-    run.beat("a", instance_id="left")
-    run.beat("b", instance_id="right")
-    epochs = {"a": 1, "b": 2}
-    for _ in range(3):
-        for member, name in (("a", "left"), ("b", "right")):
-            has = next(m for m in run.group.members if m.member_id == member).progress.assigned
-            epochs[member] = run.beat(member, epochs[member], instance_id=name, owned=has).member_epoch
-    before, had = run.group.generation, run.has("b")
-    away = run.beat("b", -2, instance_id="right")
-    assert (away.member_id, away.member_epoch) == ("b", -2)
-    run.pass_time(SESSION_MS - 1)
-    run.beat("a", epochs["a"], instance_id="left")
-    assert run.group.generation == before
-    back = run.beat("c", instance_id="right")
-    assert_told(run, back.assignment, had)
-    assert (back.member_epoch, run.group.generation, run.group.state) == (before, before, "Stable")
-    with pytest.raises(errors.FencedInstanceError, match=r"was replaced by c \(10.0.0.1\)"):
-        run.beat("b", before, instance_id="right")
 
 
 def test_a_static_member_that_stays_away_is_gone_with_its_session(run: ConsumerCoordinator) -> None:
@@ -231,14 +137,6 @@ def test_a_place_that_is_in_use_is_not_given_away(run: ConsumerCoordinator) -> N
         errors.UnreleasedInstanceError, match=r"member a .* has not left: wait for the end of its session"
     ):
         run.beat("b", instance_id="left")
-    assert run.beat("a", 1, instance_id="left").member_epoch == 1
-
-
-def test_a_static_member_that_leaves_for_good_leaves_no_place(run: ConsumerCoordinator) -> None:
-    run.beat("a", instance_id="left")
-    run.beat("a", -1, instance_id="left")
-    assert run.group.is_empty
-    assert_told(run, run.beat("b", instance_id="left").assignment, ALL)
 
 
 # --- Subscriptions ----------------------------------------------------------------------------------------------------
@@ -287,20 +185,6 @@ def test_two_members_with_one_expression_match_it_once_and_share() -> None:
     assert (16, "fruit-.*") not in replayed(run.log).consumer[GROUP]
 
 
-@each_case("regex", ["fruit-[", "(?=a)", "a{1001}", r"(a)\1", "a" * 30_000])
-def test_an_expression_that_is_refused_changes_nothing(regex: str) -> None:
-    run = ConsumerCoordinator()
-    run.beat("a")
-    written = len(run.log)
-    with pytest.raises(errors.InvalidRegularExpressionError, match="invalid regular expression"):
-        run.beat("a", 1, regex=regex)
-    with pytest.raises(errors.InvalidRegularExpressionError):
-        run.beat("b", regex=regex)
-    assert len(run.log) == written
-    assert len(run.group.members) == 1
-    assert run.beat("a", 1).member_epoch == 1
-
-
 # --- Assignors --------------------------------------------------------------------------------------------------------
 
 
@@ -316,67 +200,7 @@ def test_the_assignor_is_the_one_that_most_members_ask_for(run: ConsumerCoordina
     assert run.describe().assignor == "range", "a tie goes to the first name, who asks for none does not count"
 
 
-# --- Requests that no member makes ------------------------------------------------------------------------------------
-
-JOINS = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1, topics=["t"], owned={})
-
-
-@each_case(
-    ("request_", "field"),
-    [
-        (JOINS._replace(member_epoch=-3), "member_epoch"),
-        (JOINS._replace(member_id="", member_epoch=1), "member_id"),
-        (JOINS._replace(member_id="", member_epoch=-1), "member_id"),
-        (JOINS._replace(instance_id=""), "instance_id"),
-        (JOINS._replace(instance_id=" "), "instance_id"),
-        (JOINS._replace(rack_id=""), "rack_id"),
-        (JOINS._replace(member_epoch=-2), "instance_id"),
-        (JOINS._replace(rebalance_timeout_ms=-1), "rebalance_timeout_ms"),
-        (JOINS._replace(owned=None), "owned"),
-        (JOINS._replace(owned={bytes(16): frozenset({0})}), "owned"),
-        (JOINS._replace(topics=None), "topics"),
-    ],
-)
-def test_a_request_that_no_member_makes_names_its_field(request_: ConsumerHeartbeat, field: str) -> None:
-    with pytest.raises(errors.InvalidRequestError) as refused:
-        check_heartbeat(GROUP, request_, Limits())
-    assert refused.value.facts["field"] == field
-    run = ConsumerCoordinator()
-    with pytest.raises(errors.InvalidRequestError):
-        finished(run.group.heartbeat(request_, run.now))
-    assert run.group.is_unused
-    assert not run.log
-
-
-def test_an_assignor_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    run = ConsumerCoordinator(consumer_assignors=("range",))
-    with pytest.raises(
-        errors.UnsupportedAssignorError, match=r"no assignor 'uniform': group.consumer.assignors has ran"
-    ):
-        run.beat("a", assignor="uniform")
-    assert run.group.is_unused
-
-
 # --- Commits and look-ups ---------------------------------------------------------------------------------------------
-
-
-def test_offsets_are_committed_and_looked_up_with_the_member_epoch_alone(run: ConsumerCoordinator) -> None:
-    run.commit("", -1)  # nobody is a member: tools may
-    run.group.check_fetch("", -1, None)
-    run.beat("a")
-    run.commit("a", 1)
-    run.group.check_fetch("a", 1, None)
-    run.group.check_fetch("", -1, None)
-    with pytest.raises(errors.StaleMemberEpochError, match="has epoch 1 and came with 2"):
-        run.commit("a", 2)
-    for epoch in (0, 2):
-        with pytest.raises(errors.StaleMemberEpochError):
-            run.group.check_fetch("a", epoch, None)
-    for member_id, epoch in (("b", 1), ("", -1)):
-        with pytest.raises(errors.UnknownMemberError):
-            run.commit(member_id, epoch)
-    with pytest.raises(errors.UnknownMemberError):
-        run.group.check_fetch("b", 1, None)
 
 
 def test_a_member_with_an_older_epoch_may_commit() -> None:

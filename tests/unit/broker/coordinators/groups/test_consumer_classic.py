@@ -151,17 +151,6 @@ def _owning(partitions: list[int]) -> bytes:
 # --- Who is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_only_consumers_that_say_what_they_read_can_join(run: Run) -> None:
-    for changes in (
-        {"protocol_type": "connect"},
-        {"protocols": ()},
-        {"protocols": [("range", b"\x00")]},
-    ):
-        refused = run.ask_join(**changes)
-        assert isinstance(refused.error, errors.InconsistentGroupProtocolError), changes
-        assert "has members of the consumer protocol" in str(refused.error)
-
-
 def test_classic_members_have_an_assignor_in_common(run: Run) -> None:
     run.new_member(protocols=[("range", subscription("orders")), ("roundrobin", subscription("orders"))])
     refused = run.ask_join(protocols=[("sticky", subscription("orders"))])
@@ -179,15 +168,6 @@ def test_a_session_timeout_has_to_be_legal_and_the_group_has_a_largest_size() ->
     assert isinstance(run.ask_join().error, errors.GroupMaxSizeError)
     assert isinstance(run.ask_join("one", needs_known_member_id=False).error, errors.GroupMaxSizeError)
     assert run.join(joined.member_id).member_id == joined.member_id
-
-
-def test_members_of_the_consumer_protocol_are_none_of_the_classic_one(run: Run) -> None:
-    assert isinstance(run.ask_join("new").error, errors.UnknownMemberError)
-    assert isinstance(run.ask_sync(JoinResult("new", 1)).error, errors.UnknownMemberError)
-    with pytest.raises(errors.UnknownMemberError):
-        run.heartbeat(JoinResult("new", 1))
-    (left,) = run.group.classic.leave([LeavingMember("new")], run.now)
-    assert (left.error, members(run)) == (None, set()), "an admin ends any membership"
 
 
 def test_a_sync_is_of_the_generation_and_the_assignor_that_the_member_was_told(run: Run) -> None:

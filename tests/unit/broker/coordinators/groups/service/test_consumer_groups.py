@@ -88,37 +88,6 @@ async def test_a_member_gets_partitions_that_are_added(broker: Broker) -> None:
     assert told.assignment == {topic_id: frozenset(range(4))}
 
 
-async def test_a_member_may_commit_with_an_older_epoch_what_it_has_had_since(broker: Broker) -> None:
-    topic_id = id_bytes(broker.directory.registry.topics["t"].id)
-    for member_id in ("m-1", "m-2"):
-        await broker.groups.consumer_heartbeat("g", heartbeat(member_id, 0, assignor="range"))
-    told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 1))
-    assert told.assignment == {topic_id: frozenset({0, 1})}
-    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 1, owned=told.assignment))
-
-    async def committed_by(epoch: int, *partitions: int) -> list[errors.SeglogError | None]:
-        offsets = [OffsetToCommit("t", number, 5) for number in partitions]
-        return await broker.groups.commit("g", Committer("m-1", epoch), offsets)
-
-    [result, unknown] = await committed_by(1, 0, 7)
-    assert (result, type(unknown)) == (None, errors.UnknownPartitionError)
-    for epoch, partitions in ((1, (0, 2)), (3, (0,))):
-        with pytest.raises(errors.StaleMemberEpochError):
-            await committed_by(epoch, *partitions)
-    with pytest.raises(errors.StaleMemberEpochError):
-        broker.groups.committed("g", [("t", 0)], Committer("m-1", 1))
-
-
-async def test_a_refused_first_heartbeat_leaves_no_group_behind(broker: Broker) -> None:
-    with pytest.raises(errors.UnsupportedAssignorError):
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 0, assignor="none"))
-    with pytest.raises(errors.UnknownMemberError):
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", 3))
-    with pytest.raises(errors.InvalidRequestError):
-        await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -3))
-    assert await broker.groups.list_groups() == []
-
-
 async def with_empty_group(broker: Broker) -> None:
     """The group g, whose only member has left, with a committed offset."""
     member = await assigned(broker, "g", "m-1")
@@ -292,13 +261,6 @@ async def test_topics_that_are_made_and_deleted_are_found(broker: Broker) -> Non
     assert await refreshed(broker, "g", joined.member_epoch) == ["__consumer_offsets", "fruit-1", "fruit-2"]
     await broker.delete_topic(DeleteTopicRequest("fruit-1"))
     assert await refreshed(broker, "g", joined.member_epoch + 1) == ["__consumer_offsets", "fruit-2"]
-
-
-async def test_an_expression_that_is_refused_leaves_no_group(broker: Broker) -> None:
-    with pytest.raises(errors.InvalidRegularExpressionError, match="RE2 says"):
-        await broker.groups.consumer_heartbeat("g", joins("("))
-    with pytest.raises(errors.UnknownGroupError):
-        broker.groups.describe_consumer("g")
 
 
 async def test_after_a_restart_topics_of_meanwhile_are_found(fs: ForgetfulFileSystem, broker: Broker) -> None:

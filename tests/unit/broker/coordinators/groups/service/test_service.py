@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
-from seglog_broker.coordinators.groups.membership import LeavingMember, SyncRequest
+from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_broker.coordinators.groups.service.native import OFFSETS_A_TURN
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.partitions.scheduler import Scheduler
@@ -237,24 +237,6 @@ async def test_groups_that_are_not_loaded_yet_are_not_left_out_in_silence(fs: Fo
     broker.close()
 
 
-async def test_offsets_of_topics_that_members_read_are_not_deleted(fs: ForgetfulFileSystem) -> None:
-    subscription = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\xff\xff\xff\xff"
-    async with running(fs) as broker:
-        await with_topic(broker)
-        await with_topic(broker, "u")
-        await commit(broker, "g", 1)
-        await commit(broker, "g", 1, topic="u")
-        request = join_request(protocols=[("range", subscription)])
-        first = await broker.groups.join("g", request)
-        member = await broker.groups.join("g", request._replace(member_id=first.member_id))
-        await broker.groups.sync("g", SyncRequest(member.member_id, 1, assignments={member.member_id: b"a"}))
-        refused, deleted = await broker.groups.delete_offsets("g", [("t", 0), ("u", 0)])
-        assert isinstance(refused, errors.GroupSubscribedError)
-        assert deleted is None
-    async with running(fs) as broker:
-        assert [(found.topic, found.offset) for found in broker.groups.committed("g", None)] == [("t", 1)]
-
-
 # --- Topics -----------------------------------------------------------------------------------------------------------
 
 
@@ -362,22 +344,6 @@ async def test_many_clamped_groups_do_not_fill_the_log(fs: ForgetfulFileSystem) 
     assert lines[0]["first"][0] == {"topic": "t", "partition": 0, "committed": 15, "log_end_offset": 10}
     (total,) = (line for line in logged if line["event"] == "committed_offsets_clamped_total")
     assert (total["groups"], total["partitions"]) == (110, 770)
-
-
-async def test_the_group_without_a_name_has_offsets_also_after_a_restart(
-    fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    await commit(broker, "", 3)
-    await commit(broker, "g", 1)
-    assert [listed.group for listed in await broker.groups.list_groups()] == ["", "g"]
-    assert [listed.group for listed in await broker.groups.list_groups("", 1)] == ["g"]
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        await trio.sleep(1)
-        assert committed(again, "") == 3
-        described, listed = again.groups.describe("")
-        assert (described.state, listed.partitions) == ("Empty", 1)
-        assert await again.groups.delete([""]) == [None]
-        assert [listed.group for listed in await again.groups.list_groups()] == ["g"]
 
 
 # --- Expiry -----------------------------------------------------------------------------------------------------------
