@@ -3,10 +3,6 @@
 import json
 import re
 import string
-from collections.abc import Callable
-from functools import partial
-from random import Random
-from time import thread_time
 from typing import Final
 
 import pytest
@@ -65,25 +61,6 @@ def test_what_would_take_long_to_read_is_refused(pattern: str) -> None:
         ClientPattern(pattern)
 
 
-@each_case(
-    "pattern",
-    [r"\pL" * 150, r"(?i)\pL" + r"\pL" * 149, r"(?i)" + r"\W" * 3_000, "[^a]" * 2_999, "(a|b)*" * 5_000, r"\pL{99}"],
-)
-def test_reading_takes_no_longer_than_a_few_thousand_comparisons(pattern: str) -> None:
-    """Against a reference of the same run; the worst was 6.8 s for an expression of 1,800 bytes, unbounded."""
-    took, reference = [], []
-    for _ in range(3):
-        reference.append(spent(lambda: matched("(a|b)*c", ["ab" * 120] * 2_500)))
-        took.append(spent(lambda: answer(pattern)))
-    assert min(took) < 20 * min(reference)  # six times as long on a busy machine; unbounded, a thousand times
-
-
-def spent(call: Callable[[], object]) -> float:
-    began = thread_time()
-    call()
-    return thread_time() - began
-
-
 @each_case("pattern", ["(a*)*b", "(a|a)*b", "(a+)+b", "(.*)(.*)(.*)(.*)b"])
 def test_an_expression_for_which_python_takes_for_ever_is_matched(pattern: str) -> None:
     assert matched(pattern, ["a" * 249, "a" * 200 + "b"]) == ["a" * 200 + "b"]
@@ -109,18 +86,3 @@ def test_an_expression_that_takes_too_long_is_given_up() -> None:
     names = [str(name) for name in range(int(client_patterns.MATCHING_SECONDS_MAX * 1_000) + 100)]
     with pytest.raises(PatternError, match="takes too long"):
         list(ClientPattern("x").matching(names, Clock()))
-
-
-def test_a_hostile_expression_takes_little_for_one_name() -> None:
-    """The memory of an expression bounds it: without that the last of these takes seconds for a name."""
-    name = "".join(Random(1).choices("ab", k=249))
-    refused = 0
-    for repeats in (1, 2, 3, 100):
-        try:
-            hostile = ClientPattern("(a?b?){1000}" * repeats + "d")
-        except PatternError:
-            refused += 1
-        else:
-            reference = spent(lambda: matched("(a|b)*c", [name] * 10_000))
-            assert spent(partial(lambda each: list(each.matching([name])), hostile)) < 5 * reference
-    assert refused

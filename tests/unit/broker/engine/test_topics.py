@@ -77,25 +77,6 @@ async def described(broker: Broker) -> dict[str, Any]:
 # --- create_topics ----------------------------------------------------------------------------------------------------
 
 
-async def test_of_topics_created_together_each_has_its_own_outcome(broker: Broker) -> None:
-    asked = [
-        messages.CreateTopicRequest("a", 2),
-        messages.CreateTopicRequest("no/name", 1),
-        messages.CreateTopicRequest("t", 1),
-        messages.CreateTopicRequest("b", 1, {"retention.ms": "5000"}),
-        messages.CreateTopicRequest("c", 1, {"retention.mss": "5000"}),
-    ]
-    a, invalid, there, b, unknown = await broker.create_topics(asked)
-    assert isinstance(a, messages.CreateTopicReply)
-    assert isinstance(b, messages.CreateTopicReply)
-    assert (a.partitions, b.partitions) == (2, 1)
-    assert isinstance(invalid, errors.InvalidTopicError)
-    assert isinstance(there, errors.TopicExistsError)
-    assert isinstance(unknown, errors.InvalidConfigError)
-    assert {topic for topic, _ in broker.partitions} == {"t", "a", "b"}
-    assert broker.partitions["b", 0].log.config.retention_ms == 5000
-
-
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 async def test_a_topic_whose_files_cannot_be_made_fails_no_other_of_the_request(broker: Broker, error: int) -> None:
     fs = fs_of(broker)
@@ -137,26 +118,6 @@ async def test_partitions_beyond_the_limit_are_refused_and_deleted_ones_make_roo
     await broker.delete_topic(messages.DeleteTopicRequest("b"))
     await broker.create_topic(messages.CreateTopicRequest("c", 5))
     broker.close()
-
-
-async def test_names_that_differ_in_dots_and_underscores_only_collide_in_both_directions(broker: Broker) -> None:
-    """Metrics cannot tell them apart. A directory that has both, as an earlier version made it, is served."""
-    await broker.create_topic(messages.CreateTopicRequest("a.b"))
-    with pytest.raises(errors.InvalidTopicError) as caught:
-        await broker.create_topic(messages.CreateTopicRequest("a_b"))
-    assert (caught.value.topic, caught.value.other) == ("a_b", "a.b")
-    with pytest.raises(errors.TopicExistsError):
-        await broker.create_topic(messages.CreateTopicRequest("a.b"))
-    first, second = await broker.create_topics([messages.CreateTopicRequest("c_d"), messages.CreateTopicRequest("c.d")])
-    assert isinstance(first, messages.CreateTopicReply)
-    assert isinstance(second, errors.InvalidTopicError)
-    assert second.other == "c_d"
-    broker.directory.topics.create_topic("a_b", 1, {})
-    broker.close()
-    found = opened(fs_of(broker))
-    assert {"a.b", "a_b", "c_d"} <= set(found.registry.topics)
-    assert (found.report.problems, found.report.offline) == ([], {})
-    found.close()
 
 
 async def test_a_topic_for_which_there_are_too_few_inodes_is_refused_with_their_numbers(broker: Broker) -> None:
@@ -272,21 +233,6 @@ async def test_an_impossible_alteration_is_refused_as_a_whole_and_nothing_is_wri
 
 
 # --- alter_topic: partitions ------------------------------------------------------------------------------------------
-
-
-async def test_added_partitions_are_served_with_the_new_configuration(broker: Broker) -> None:
-    await append(broker, b"before")
-    reply = await alter(broker, partitions=4, config={"max.message.bytes": 300})
-    assert reply.partitions == 4
-    assert [r.error for r in await append(broker, b"in a new one", partition=3)] == [None]
-    assert stored(broker, 3) == [b"in a new one"]
-    assert stored(broker, 0) == [b"before"]
-    [refused] = await append(broker, b"x" * 500, partition=2)
-    assert isinstance(refused.error, errors.MessageTooLargeError)
-    assert broker.hello().partitions == 4
-    found = open_broker(fs_of(broker).found_after(forgetful.POWER_LOSS))
-    assert stored(found, 3) == [b"in a new one"]
-    found.close()
 
 
 # --- alter_topic: crashes and full disks ------------------------------------------------------------------------------

@@ -167,25 +167,6 @@ async def test_acks_requested_during_a_round_share_the_next_one_across_partition
         assert sorted(running.synced[1:]) == ["t-0", "t-1", "t-2", "t-3", "t-4"]
 
 
-async def test_pipelined_requests_for_many_partitions_share_a_round_though_one_task_waits_for_each(
-    running: Running,
-) -> None:
-    for pending in [running.append(*range(PARTITIONS)), *(running.append(number) for number in range(PARTITIONS))]:
-        assert {item.error for item in (await pending.wait()).partitions} == {None}
-    assert running.offload.rounds == 1
-
-
-async def test_a_round_that_covers_an_offset_serves_later_waiters_too() -> None:
-    async with Running() as running, trio.open_nursery() as nursery:
-        first, second = running.append(0), running.append(0)
-        running.offload.is_holding = True
-        await begin(nursery, first.wait)
-        await begin(nursery, second.wait)
-        await running.offload.end_one()
-        assert running.offload.rounds == 1
-        assert second.reply is not None
-
-
 @pytest.mark.parametrize("who", ["leader", "follower"])
 async def test_a_cancelled_waiter_does_not_stop_the_round_for_the_others(who: str) -> None:
     async with Running() as running, trio.open_nursery() as nursery:

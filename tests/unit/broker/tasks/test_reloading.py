@@ -203,22 +203,6 @@ async def test_the_scrub_is_switched_on_and_off_and_has_its_interval_changed(clo
         assert broker.metrics.scrubbed_segments == 6
 
 
-async def test_checkpoints_and_forgotten_producers_follow_their_intervals(clock: LoopClock, fs: TimedDisk) -> None:
-    flags = (
-        "log.initial.task.delay.ms=0",
-        "log.flush.offset.checkpoint.interval.ms=86400000",
-        "producer.id.expiration.check.interval.ms=86400000",
-    )
-    async with living(fs, clock, *flags, tasks=["checkpoints", "producer expiry"]) as broker:
-        await with_topic(broker, segment_bytes=1024)
-        append(broker, 14)
-        await trio.sleep(3600)
-        assert broker.partitions["t", 0].log.durable_end_offset == 0
-        changed(broker, log_flush_offset_checkpoint_interval_ms=1000, producer_id_expiration_check_interval_ms=1000)
-        await trio.sleep(3)
-        assert broker.partitions["t", 0].log.durable_end_offset == 12
-
-
 async def test_a_longer_sleep_is_slept_on_and_a_shorter_one_ends() -> None:
     config, _ = load_config(None, "", {}, [])
     changes = LiveConfig(config)

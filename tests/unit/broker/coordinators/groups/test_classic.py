@@ -73,19 +73,6 @@ def test_when_a_generation_is_written(run: Coordinator) -> None:
     assert run.group.empty_since_ms == emptied.current_state_timestamp == WALL_MS + 50
 
 
-def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeout(run: Coordinator) -> None:
-    run.stable(None, None, rebalance_ms=5_000)
-    third = run.join(rebalance_ms=2_000)
-    run.join("app-2", rebalance_ms=5_000)
-    run.pass_time(4_999)
-    assert third.is_waiting
-    run.pass_time(1)
-    assert third.result.leader == "app-2"
-    assert list(run.group.members) == ["app-2", "app-3"]
-    with pytest.raises(UnknownMemberError):
-        run.heartbeat("app-1")
-
-
 def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout(single: Coordinator) -> None:
     single.join()
     single.join("app-1")
@@ -242,13 +229,6 @@ def test_a_heartbeat_of_another_generation_or_of_nobody_is_refused(single: Coord
     assert unknown.value.member_id == "app-2"
     single.pass_time(SESSION_MS)
     assert single.group.is_empty  # neither counted
-
-
-def test_who_leaves_has_the_others_join_again(pair: Coordinator) -> None:
-    assert pair.leave(LeavingMember("app-1"), LeavingMember("app-1"))[0] == ("app-1", None, None)
-    with pytest.raises(RebalanceInProgressError):
-        pair.heartbeat("app-2")
-    assert pair.join("app-2").result.leader == "app-2"
 
 
 def test_the_last_to_leave_a_rebalance_ends_the_wait_of_the_others(single: Coordinator) -> None:
@@ -423,16 +403,6 @@ def test_members_join_again_if_what_they_were_told_could_not_be_written(does_syn
     assert [member.assignment for member in single.group.members.values()] == [b"", b""]
     single.join("app-1")
     assert single.join("app-2").result.generation == 3
-
-
-def test_a_failed_write_changes_nothing_while_members_join_or_there_are_none(run: Coordinator) -> None:
-    run.group.write_failed(run.now)
-    assert run.group.is_empty
-    run.stable(None)
-    asked = run.join()
-    run.group.write_failed(run.now)
-    run.join("app-1")
-    assert asked.result.generation == 2
 
 
 def test_all_that_waits_is_to_join_again_when_a_group_becomes_another(single: Coordinator) -> None:

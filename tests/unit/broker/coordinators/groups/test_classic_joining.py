@@ -80,13 +80,6 @@ def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or
     assert run.group.size == sizes[0]
 
 
-def test_an_id_that_the_group_does_not_know_is_refused_whatever_its_state(run: Coordinator) -> None:
-    assert isinstance(run.join("app-7").error, UnknownMemberError)
-    run.stable(None)
-    assert isinstance(run.join("app-7").error, UnknownMemberError)
-    assert run.group.state == "Stable"
-
-
 # --- The first generation ---------------------------------------------------------------------------------------------
 
 
@@ -278,31 +271,6 @@ def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments(
     assert follower.members == ()
 
 
-def test_a_member_with_other_metadata_before_the_assignments_starts_a_rebalance(single: Coordinator) -> None:
-    single.join()
-    single.join("app-1")
-    syncing = single.sync("app-2")
-    single.join("app-1", protocols=[("range", b"other")])
-    assert isinstance(syncing.error, RebalanceInProgressError)
-    assert single.group.state == "PreparingRebalance"
-
-
-def test_a_member_that_waits_for_the_others_is_not_expected_to_send_heartbeats(pair: Coordinator) -> None:
-    pair.join()
-    waiting = pair.join("app-2")
-    for _ in range(2 * SESSION_MS // 1_000):
-        pair.pass_time(1_000)
-        with pytest.raises(RebalanceInProgressError):
-            pair.heartbeat("app-1")
-    assert waiting.is_waiting
-    pair.join("app-1")
-    assert waiting.result.generation == 3
-    pair.pass_time(SESSION_MS - 1)
-    pair.heartbeat("app-2")  # from its answer on it is
-    pair.pass_time(1)
-    assert "app-1" not in pair.group.members
-
-
 def test_of_two_joins_or_syncs_of_a_member_the_last_waits(single: Coordinator) -> None:
     older = single.join()
     newer = single.join("app-2")
@@ -314,14 +282,6 @@ def test_of_two_joins_or_syncs_of_a_member_the_last_waits(single: Coordinator) -
     assert isinstance(older.error, RebalanceInProgressError)
     single.sync("app-1", assignments={"app-2": b"mine"})
     assert newer.result.assignment == b"mine"
-
-
-def test_a_leader_that_syncs_again_changes_nothing(pair: Coordinator) -> None:
-    written = len(pair.records)
-    again = pair.sync("app-1", assignments={"app-1": b"more", "app-2": b"less"})
-    assert again.result.assignment == b"app-1 has it"
-    assert pair.sync("app-2").result.assignment == b"app-2 has it"
-    assert len(pair.records) == written
 
 
 def test_a_leader_that_does_not_join_again_is_replaced_by_a_member_that_did(run: Coordinator) -> None:

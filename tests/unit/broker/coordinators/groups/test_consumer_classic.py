@@ -15,7 +15,6 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_protocol import errors
-from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.steps import finished
 from tests.support import each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import Asked, subscription
@@ -98,19 +97,6 @@ def run() -> Run:
     return Run()
 
 
-def test_a_classic_member_gets_what_the_others_gave_up(run: Run) -> None:
-    joined, told = run.stable()
-    assert (joined.generation, joined.protocol_type, joined.protocol, joined.leader, list(joined.members)) == (
-        2,
-        "consumer",
-        "range",
-        "",
-        [],
-    )
-    assert told.member_epoch == 2
-    assert run.group.state == "Stable"
-
-
 def test_it_is_told_to_join_again_when_topics_change(run: Run) -> None:
     joined, _ = run.stable()
     run.topics.enlarge("orders", 8)
@@ -118,34 +104,6 @@ def test_it_is_told_to_join_again_when_topics_change(run: Run) -> None:
         run.heartbeat(joined)
     again = run.join(joined.member_id)
     assert (again.generation, len(run.sync(again))) == (3, 4)
-
-
-def test_it_gives_up_what_a_new_member_is_to_have_before_that_gets_it() -> None:
-    run = Run(partitions=6)
-    joined, told = run.stable()
-    kept = [("range", _owning(run.sync(joined)))]
-    newest = run.beat("newest")
-    assert newest.assignment == {}
-    with pytest.raises(errors.RebalanceInProgressError):
-        run.heartbeat(joined)
-    again = run.join(joined.member_id, protocols=kept)
-    assert again.generation == joined.generation, "it is not there yet"
-    left = run.sync(again)
-    assert len(left) == 2
-    assert run.beat("newest", newest.member_epoch).assignment is None
-    again = run.join(joined.member_id, protocols=[("range", _owning(left))])
-    assert again.generation == newest.member_epoch
-    told = run.beat("new", told.member_epoch)
-    run.beat("new", told.member_epoch, owned=told.assignment)
-    assert (run.beat("newest", newest.member_epoch).assignment or {}) != {}
-
-
-def _owning(partitions: list[int]) -> bytes:
-    said = messages.ConsumerProtocolSubscription(topics=["orders"], user_data=None)
-    said.owned_partitions = [
-        messages.ConsumerProtocolSubscription.TopicPartition(topic="orders", partitions=partitions)
-    ]
-    return (1).to_bytes(2, "big") + write_message(said, 1)
 
 
 # --- Who is refused ---------------------------------------------------------------------------------------------------

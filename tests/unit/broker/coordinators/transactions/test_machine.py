@@ -69,18 +69,6 @@ def test_a_transaction_goes_through_the_states_of_kafka(version: int, commit: bo
     assert asked.is_in(S.ONGOING)
 
 
-def test_nothing_follows_from_a_decision_before_it_is_durable(asked: Coordinator) -> None:
-    producer = asked.init()
-    asked.machine.add_partitions(producer, [("orders", 0)], 1, asked.now)
-    assert not asked.expected
-    asked.settle()
-    assert asked.expected
-    asked.machine.end(producer, is_commit=True, version=1, new_id=None, now=asked.now)
-    assert not asked.endings
-    asked.settle()
-    assert asked.endings
-
-
 def test_partitions_that_are_there_already_are_written_once(asked: Coordinator) -> None:
     producer = asked.init()
     asked.add(producer, ("orders", 0))
@@ -243,12 +231,6 @@ def test_by_version_2_an_empty_transaction_is_aborted_for_the_next_epoch(asked: 
     asked.complete()
     assert asked.end(producer, commit=False, version=2) == following  # again
     assert asked.end(following, commit=False, version=2) == (100, 2)  # the next one
-
-
-def test_a_producer_id_is_given_up_when_its_epochs_are_used_up() -> None:
-    asked = at_epoch(EPOCH_MAX - 1)
-    assert asked.init() == (101, 0)
-    assert asked.machine.facts.previous_producer_id == 100
 
 
 def test_a_producer_that_goes_on_at_the_last_epoch_gets_another_id_and_the_same_when_it_asks_again() -> None:

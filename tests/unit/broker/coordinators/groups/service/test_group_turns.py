@@ -160,20 +160,6 @@ async def test_members_that_read_very_many_topics(count: int) -> None:
 
 
 @pytest.mark.soak
-@judges_turns
-async def test_members_that_read_very_many_topics_each_others() -> None:
-    async with running(ForgetfulFileSystem(), None, *FLAGS) as broker:
-        await with_topic(broker)
-        await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
-        names = register_topics(broker, VERY_MANY)
-        with measured() as turns:
-            for number, assignor in enumerate(["uniform", "uniform", "range", "range", "range"]):
-                read = joins(f"m{number}", names[: VERY_MANY - number])._replace(assignor=assignor)
-                await broker.groups.consumer_heartbeat("g", read)
-        judge_turn(turns.longest, turns.task)
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("members", [1, 8])
 @judges_turns
 async def test_members_that_read_very_many_topics_whose_group_changes_its_protocol(members: int) -> None:

@@ -70,18 +70,6 @@ async def test_a_partition_takes_no_batch_before_it_is_part_of_the_transaction(b
     assert (await append(broker, producer, b"v", partition=1)).error is None
 
 
-async def test_a_transaction_that_nobody_ends_is_aborted_at_its_timeout(broker: Broker) -> None:
-    producer = await begun(broker, 0, timeout_ms=5_000)
-    await append(broker, producer, b"v")
-    await trio.sleep(4.9)
-    assert ends(broker) == (1, 0)
-    await trio.sleep(0.2)
-    assert await ended(broker) is S.COMPLETE_ABORT
-    assert ends(broker) == (2, 2)
-    with pytest.raises(errors.ProducerFencedError):
-        await end(broker, producer)
-
-
 async def test_a_marker_that_cannot_be_written_is_written_when_it_can(fs: ForgetfulFileSystem, broker: Broker) -> None:
     producer = await begun(broker, 0, 1)
     for partition in 0, 1:
