@@ -18,7 +18,7 @@ from seglog_broker.config import load_config
 from seglog_broker.config.values import PROTOCOLS
 from seglog_broker.engine.topics import DESCRIBED_MAX
 from seglog_broker.engine.turns import RESULTS_MAX
-from seglog_broker.listeners import acceptor, acks, hangup
+from seglog_broker.listeners import acceptor, hangup, sender
 from seglog_broker.listeners.native import fetches, hello
 from seglog_broker.runtime import request_memory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -156,8 +156,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         "pace of such a request while others wait for its memory": (
             f"{request_memory.PACE_BYTES:,} bytes a second, after {request_memory.GRACE_SECONDS:g} s"
         ),
-        "appends not yet answered, of one connection": f"{acks.APPENDS_IN_FLIGHT_MAX:,}",
-        "their payloads together": f"{acks.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
+        "appends not yet answered, of one connection": f"{sender.APPENDS_IN_FLIGHT_MAX:,}",
+        "their payloads together": f"{sender.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
         "waiting fetches of one connection": f"{fetches.FETCHES_IN_FLIGHT_MAX:,}",
         "partitions in them together": f"{fetches.PARTITIONS_WAITING_MAX:,}",
         "batches in one answer to a fetch": f"{config.fetch_max_bytes:,} bytes",

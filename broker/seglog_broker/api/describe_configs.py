@@ -12,8 +12,14 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig, Origin, OriginKind
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.dynamic_config import ALL_BROKERS, DYNAMIC_KEYS, FOR_ALL_BROKERS, SETTABLE, Settings
-from seglog_broker.config.group_config import GROUP_KEYS
+from seglog_broker.config.dynamic_config import (
+    ALL_BROKERS,
+    DYNAMIC_KEYS,
+    FOR_ALL_BROKERS,
+    GROUP_KEYS,
+    SETTABLE,
+    Settings,
+)
 from seglog_broker.config.kafka_configs import (
     ConfigEntry,
     ConfigSource,

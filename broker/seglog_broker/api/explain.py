@@ -1,7 +1,7 @@
 """Explanations: how a seek finds its batch, why a segment is kept, and when it will be deleted.
 
 Nothing is computed a second time. A seek is explained by the trace that the read path records, retention by the
-verdicts that its task acts on (``storage.log.retention``) and by its schedule (``partitions.segment_expiry``). This
+verdicts that its task acts on (``storage.log.truncation``) and by its schedule (``partitions.segment_expiry``). This
 module turns them into sentences and replies.
 
 Predictions hold if nothing changes: unless the topic's configuration is altered, records are deleted by hand, or the
@@ -26,7 +26,7 @@ from seglog_broker.partitions.segment_expiry import RetentionSchedule
 from seglog_broker.runtime import budget
 from seglog_broker.storage.compaction.cleanable import Cleanable
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
+from seglog_broker.storage.log.truncation import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.storage.segment.traced_steps import SeekTrace
 from seglog_protocol import messages

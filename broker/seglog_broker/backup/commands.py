@@ -17,11 +17,10 @@ from typing import Final
 
 from seglog_broker.backup.destination import Destination, DestinationError
 from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file, read_key_file
-from seglog_broker.backup.manifest import BackupError, Manifest
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.backup.source import open_source
-from seglog_broker.backup.store import BackupStore
+from seglog_broker.backup.store import BackupError, BackupStore, Manifest
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config.command_options import add_config_options, load_config
 from seglog_broker.standard_output import ProgressLine, complain, print_and_end, print_lines, refuse, run_printing

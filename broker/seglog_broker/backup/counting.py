@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from seglog_broker.backup.manifest import SegmentFacts
+from seglog_broker.backup.store import SegmentFacts
 from seglog_broker.storage.io.copying import read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.damage import DamagedRange

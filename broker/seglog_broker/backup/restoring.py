@@ -7,7 +7,7 @@ from typing import Final
 
 from seglog_broker.backup.counting import BytesDone, count_segment
 from seglog_broker.backup.destination import Destination
-from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part
+from seglog_broker.backup.store import BackupError, FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import begin_restore, encode_restored_identity, root_names, write_format
 from seglog_broker.storage.directory.log_directory import LogDirectory

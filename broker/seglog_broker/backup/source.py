@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.destination import DestinationError
-from seglog_broker.backup.manifest import BackupError
+from seglog_broker.backup.store import BackupError
 from seglog_broker.config import BrokerConfig
 from seglog_broker.runtime import unix_sockets
 from seglog_broker.storage.directory.identity import check_format, decode_properties

@@ -10,9 +10,18 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.counting import BytesDone, CutLog, count_segment
-from seglog_broker.backup.manifest import BackupError, FileEntry, LogEntry, Manifest, Part, SegmentFacts, id_at
 from seglog_broker.backup.source import Source, SourceFile
-from seglog_broker.backup.store import FILES, BackupStore
+from seglog_broker.backup.store import (
+    FILES,
+    BackupError,
+    BackupStore,
+    FileEntry,
+    LogEntry,
+    Manifest,
+    Part,
+    SegmentFacts,
+    id_at,
+)
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, BrokerConfig
-from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
 from seglog_broker.config.listener_keys import LISTENER_KEYS, PREFIX, ListenerKey, ListenerSetting, parse_listener_key
 from seglog_broker.config.listeners import check_listeners, check_tokens, security_warnings
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
-from seglog_broker.config.topic_overrides import check_together
+from seglog_broker.config.topic_overrides import check_together, consequences
 from seglog_broker.config.values import Raw, Value, shown
 from seglog_protocol.errors import InvalidConfigError
 

@@ -11,8 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import trio
 
 from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.records import encode_key
-from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine, encode_key
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime import budget

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from seglog_broker.coordinators.records import Replay
+from seglog_broker.coordinators.state_machine import Replay
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch, encode_record
-from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch, Record, encode_record
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service

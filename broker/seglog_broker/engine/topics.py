@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 
 import trio
 
-from seglog_broker.config.consequences import why_index_fills_first
 from seglog_broker.config.topic_config import TOPIC_NAMES
-from seglog_broker.config.topic_overrides import check_internal_settings
+from seglog_broker.config.topic_overrides import check_internal_settings, why_index_fills_first
 from seglog_broker.engine.turns import LOOKUPS_A_TURN
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter

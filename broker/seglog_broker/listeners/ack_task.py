@@ -2,8 +2,8 @@
 
 import trio
 
-from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
 from seglog_broker.listeners.request_errors import as_seglog_error
+from seglog_broker.listeners.sender import REPLIES_A_TURN, AckQueue
 from seglog_broker.listeners.sending import flush
 
 

@@ -30,14 +30,13 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.engine.pending_appends import Acknowledged, PendingAppends
 from seglog_broker.listeners import ack_task
-from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.append_run import AppendRun, Producing
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.intake import Intake
 from seglog_broker.listeners.ready_sockets import Next, ReadySockets
 from seglog_broker.listeners.request_errors import AppendOutcome, append_errors, as_seglog_error
-from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.sender import AckQueue, Sender
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener, Session
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire

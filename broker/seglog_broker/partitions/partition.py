@@ -21,7 +21,7 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import record_rules
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recompression import recompression
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError

@@ -1,6 +1,6 @@
 """Removes expired segments from their logs, and the schedule of the checks that do.
 
-``storage.log.retention`` decides which segments have expired. The order of the steps leaves a log without a hole after
+``storage.log.truncation`` decides which segments have expired. The order of the steps leaves a log without a hole after
 a crash at any moment: the segment leaves the log in memory, and its offsets are out of range from then on; the log
 start checkpoint is written; the files are renamed, and removed after ``file.delete.delay.ms``.
 """
@@ -21,8 +21,8 @@ from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDe
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.log.log_files import DeletedSegments
-from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
+from seglog_broker.storage.log.truncation import KEEP_FOR_EVER, DeletionRule, Verdict
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import StorageError
 

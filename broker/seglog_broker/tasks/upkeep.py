@@ -26,7 +26,7 @@ from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.lasting import Lasting
 from seglog_broker.storage.io.os_errors import is_no_room, why
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_protocol.errors import StorageError
 
 log = get_logger()

@@ -14,8 +14,8 @@ from seglog_broker.inspect.check.directory import CheckOptions, check_directory
 from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.inspect.facts import Note
 from seglog_broker.inspect.findings import Finding
+from seglog_broker.kafka_export.command import refuse_destination
 from seglog_broker.kafka_export.source import ExportError, read_source
-from seglog_broker.kafka_export.writing import refuse_destination
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import ManualClock, append_one, batch

@@ -18,7 +18,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.testing import forgetful
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit, read_around, verify

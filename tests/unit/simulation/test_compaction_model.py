@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files

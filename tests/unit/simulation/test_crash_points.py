@@ -23,7 +23,7 @@ from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery import SET_ASIDE_SUFFIX
 from seglog_broker.storage.log.recovery_job import recover_partition
-from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.log.truncation import DeletionRule
 from seglog_broker.testing import forgetful
 from seglog_protocol import segment_files
 from tests.logs import ManualClock, append_one, batch, opened_directory, read_around, verify

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.log.truncation import DeletionRule
 from seglog_broker.storage.segment.segment_log import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy
 from seglog_protocol.errors import CorruptRecordError

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
-from seglog_broker.api.monitoring.kept_rows import KeptRows
-from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, Sample, Source, select
+from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, KeptRows, Sample, Source, select
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.service.service import GroupFacts, GroupService
 from seglog_broker.partitions.partition import Partition

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
 
-from seglog_broker.api.monitoring.kept_rows import KeptRows
-from seglog_broker.api.monitoring.samples import SAMPLES_MAX, Sample, Source, select
+from seglog_broker.api.monitoring.samples import SAMPLES_MAX, KeptRows, Sample, Source, select
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget

@@ -15,8 +15,7 @@ from seglog_broker.coordinators.groups.committed_offsets import (
 )
 from seglog_broker.coordinators.groups.consumer_records import name_in
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes, id_text
-from seglog_broker.coordinators.records import VERSION, RecordKind, Replay
-from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.state_machine import VERSION, Record, RecordKind, Replay
 from seglog_protocol.kafka import Message, messages, write_message
 from seglog_protocol.steps import Pace, Steps
 

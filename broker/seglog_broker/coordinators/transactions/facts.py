@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch, RecordKind, Replay
-from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch, Record, RecordKind, Replay
 from seglog_protocol.kafka.messages import TransactionLogKey, TransactionLogValue
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 

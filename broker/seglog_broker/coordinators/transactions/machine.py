@@ -14,8 +14,7 @@ again, and is fenced only afterwards (KAFKA-18464). Source: Kafka's TransactionM
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
-from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Now, Outbox, ProducerIdAndEpoch, Record, StateMachine
 from seglog_broker.coordinators.transactions.facts import (
     NO_TIME,
     Partition,

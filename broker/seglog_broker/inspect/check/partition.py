@@ -19,8 +19,8 @@ from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.log.log_start import believed_start
 from seglog_broker.storage.log.partition_files import log_base
+from seglog_broker.storage.log.truncation import believed_start
 from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
     SegmentChecksum,

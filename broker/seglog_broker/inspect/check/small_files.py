@@ -19,9 +19,9 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.io.small_files import UNREADABLE_MARK
 from seglog_broker.storage.log.end_marks import bases_without_log
 from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
-from seglog_broker.storage.log.log_start import records_gone
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_broker.storage.log.recovery import SET_ASIDE_SUFFIX
+from seglog_broker.storage.log.truncation import records_gone
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, encode_checkpoint

@@ -11,8 +11,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.kafka.handlers.fetch import PARTITIONS_MAX, Fetch
-from seglog_broker.listeners.kafka.responses import Responses
-from seglog_broker.listeners.kafka.slow_requests import SlowFetches, fail, then
+from seglog_broker.listeners.kafka.slow_requests import Responses, SlowFetches, fail, then
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import end_answer
 from seglog_broker.partitions.fetch_purgatory import Waiter

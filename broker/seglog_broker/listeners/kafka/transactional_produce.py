@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import Partition
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.request_errors import as_seglog_error

@@ -29,8 +29,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
     partitions_of,
 )
 from seglog_broker.listeners.kafka.handlers.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, out_of_place
-from seglog_broker.listeners.kafka.responses import Responses
-from seglog_broker.listeners.kafka.slow_requests import SlowRequests
+from seglog_broker.listeners.kafka.slow_requests import Responses, SlowRequests
 from seglog_broker.listeners.kafka.templates import SHARED_BYTES_MAX, ProduceTemplate, Repeated, template_of
 from seglog_broker.listeners.kafka.transactional_produce import admit, batches_of, must_wait
 from seglog_broker.listeners.native.replies import encode_last_error

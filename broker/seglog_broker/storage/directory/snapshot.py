@@ -25,7 +25,7 @@ from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry,
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, Lock, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
-from seglog_broker.storage.log.freezing import FrozenLog
+from seglog_broker.storage.log.closing import FrozenLog
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.checkpoint_files import TopicPartition
 

@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.log_files import unreadable
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.segment import Segment

@@ -12,8 +12,7 @@ from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.recovery import RecoveryReport
-from seglog_broker.storage.log.roll_policy import RollPolicy
-from seglog_broker.storage.log.roller import SegmentRoller
+from seglog_broker.storage.log.roller import RollPolicy, SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes

@@ -18,7 +18,6 @@ from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import EPOCH_MAX, EpochEntry
 from seglog_broker.storage.log.loaded_log import LoadedLog, OpenReport
 from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogSettings
-from seglog_broker.storage.log.log_start import believed_start, records_gone
 from seglog_broker.storage.log.partition_state import (
     PARTITION_STATE_FILE,
     MalformedStateError,
@@ -35,6 +34,7 @@ from seglog_broker.storage.log.recovery import (
     tidy_directory,
 )
 from seglog_broker.storage.log.roller import restore_append_times, restore_checksum
+from seglog_broker.storage.log.truncation import believed_start, records_gone
 from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, Replaying, replay, replayed
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier

@@ -16,14 +16,12 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
-from seglog_broker.storage.log.closing import LogClosing, close_together
-from seglog_broker.storage.log.freezing import FrozenLog, freeze
+from seglog_broker.storage.log.closing import FrozenLog, LogClosing, close_together, freeze
 from seglog_broker.storage.log.loaded_log import LoadedLog
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
-from seglog_broker.storage.log.retention import LogRetention
 from seglog_broker.storage.log.traced_reader import TracedReader
-from seglog_broker.storage.log.truncation import LogTruncation
+from seglog_broker.storage.log.truncation import LogRetention, LogTruncation
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.storage.segment.segment_log import LogSlice

@@ -8,7 +8,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.server import compaction_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.testing.offload import InlineOffload
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.batch_builder import encode_batch

@@ -19,8 +19,7 @@ from seglog_broker.api.describe_configs import (
 )
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
-from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, READ_ONLY
-from seglog_broker.config.group_config import GROUP_KEYS
+from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, GROUP_KEYS, READ_ONLY
 from seglog_broker.config.kafka_configs import (
     Alteration,
     ConfigEntry,

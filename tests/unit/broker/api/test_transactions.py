@@ -12,7 +12,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import compaction_of, scrub_of
 from seglog_broker.storage.io.filesystem import read_file
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import encode_batch

@@ -22,9 +22,8 @@ from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import offset_checkpoints
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log import cleaning
-from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.truncation import LogTruncation
+from seglog_broker.storage.log.truncation import LogRetention, LogTruncation, RetentionJudge
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem

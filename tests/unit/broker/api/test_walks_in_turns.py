@@ -12,7 +12,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.segment.segment import RECORDS_A_TURN
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload

@@ -8,10 +8,9 @@ import pytest
 
 from seglog_broker.backup.destination import DestinationError, StoredFile
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.manifest import BackupError, Manifest, decode_manifest
 from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.backup.source import open_source
-from seglog_broker.backup.store import BackupStore
+from seglog_broker.backup.store import BackupError, BackupStore, Manifest, decode_manifest
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory

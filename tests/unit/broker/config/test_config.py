@@ -23,13 +23,12 @@ from seglog_broker.config import (
 )
 from seglog_broker.config.__main__ import render_document
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.consequences import BATCH_BYTES_MIN
 from seglog_broker.config.dynamic_config import differences
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.sources import NO_PERMISSIONS, OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
-from seglog_broker.config.topic_overrides import REMOVED_TOPIC_KEYS
+from seglog_broker.config.topic_overrides import BATCH_BYTES_MIN, REMOVED_TOPIC_KEYS
 from seglog_broker.config.values import Directory, Double, Kind, Whole, Words
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidConfigError

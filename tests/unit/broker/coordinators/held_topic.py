@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Record
+from seglog_broker.coordinators.state_machine import Record, encode_record
 from seglog_broker.coordinators.topic import Encoded
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
 from seglog_protocol.steps import finished

@@ -14,8 +14,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.loader import StateLoader
-from seglog_broker.coordinators.records import RecordKind, Replay
-from seglog_broker.coordinators.state_machine import Answer, Now, Record, StateMachine
+from seglog_broker.coordinators.state_machine import Answer, Now, Record, RecordKind, Replay, StateMachine
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.offload import InlineOffload

@@ -7,7 +7,7 @@ from typing import Any
 
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Pending
 from seglog_broker.coordinators.groups.membership import PROTOCOLS_MAX
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from tests.support import each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinator
 from tests.unit.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator, Topics

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.config.consequences import SMALLEST_BATCH, why_index_fills_first
+from seglog_broker.config.topic_overrides import SMALLEST_BATCH, why_index_fills_first
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import CreateTopicRequest
 from tests.logs import LogOnDisk, batch

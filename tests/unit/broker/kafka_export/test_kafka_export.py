@@ -13,9 +13,8 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.kafka_export.cluster import Cluster, make_nodes
-from seglog_broker.kafka_export.command import describe_room
+from seglog_broker.kafka_export.command import describe_room, write_cluster
 from seglog_broker.kafka_export.source import ExportError, read_source
-from seglog_broker.kafka_export.writing import write_cluster
 from seglog_broker.storage.directory.accounts import Change, Credential
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, read_kafka_metadata

@@ -13,11 +13,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.engine.pending_appends import Acknowledged
 from seglog_broker.listeners import ack_task
-from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN, encode_append_replies
 from seglog_broker.listeners.native.slow_requests import encode_long_append_replies
 from seglog_broker.listeners.request_errors import AppendOutcome
-from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.sender import REPLIES_A_TURN, AckQueue, Sender
 from seglog_broker.listeners.sending import send_frame
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.listeners.wire import Wire

@@ -8,7 +8,7 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.fetch_response import GAPS_MAX
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch

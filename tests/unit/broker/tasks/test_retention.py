@@ -19,7 +19,7 @@ from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal
-from seglog_broker.storage.log.retention import AgeSource
+from seglog_broker.storage.log.truncation import AgeSource
 from seglog_broker.tasks.upkeep import run_retention
 from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol import messages

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from seglog_broker.server import snapshot_maker_of
 from seglog_broker.storage.directory.snapshot import SnapshotWriter
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.log.freezing import FrozenLog
+from seglog_broker.storage.log.closing import FrozenLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.unit.broker.coordinators.transactions.service.running import (
     append,

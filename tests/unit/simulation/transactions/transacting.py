@@ -9,7 +9,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import Partition
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (

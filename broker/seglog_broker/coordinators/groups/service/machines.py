@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from seglog_broker.config.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from seglog_broker.config.dynamic_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup

@@ -14,7 +14,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
 )
 from seglog_broker.coordinators.groups.service.service import GroupService
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_protocol import messages

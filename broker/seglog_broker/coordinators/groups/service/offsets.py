@@ -24,7 +24,7 @@ from seglog_broker.coordinators.groups.group_memory import OFFSET_BYTES, PENDING
 from seglog_broker.coordinators.groups.records import encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler, Service

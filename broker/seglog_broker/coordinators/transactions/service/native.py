@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import NO_TIME
 from seglog_broker.coordinators.transactions.service.service import (
     TransactionDescription,

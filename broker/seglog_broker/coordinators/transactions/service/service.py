@@ -11,7 +11,7 @@ from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.loader import StateLoader
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
 from seglog_broker.coordinators.transactions.facts import (
     Partition,

@@ -51,7 +51,7 @@ from typing import Final
 
 from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import STATES
 from seglog_broker.coordinators.transactions.service.service import TransactionFilter
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext

@@ -11,9 +11,9 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.__main__ import page
 from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
-from seglog_broker.api.monitoring.kept_rows import ROWS_MAX, KeptRows
 from seglog_broker.api.monitoring.samples import (
     NAME_CHARACTERS_MAX,
+    ROWS_MAX,
     SAMPLES_MAX,
     SLICE_SAMPLES_MAX,
     SLICE_SECONDS,
@@ -21,6 +21,7 @@ from seglog_broker.api.monitoring.samples import (
     TURN_SECONDS,
     Buckets,
     Column,
+    KeptRows,
     Sample,
     Slice,
     in_turns,

@@ -10,7 +10,7 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.samples import Column
 from seglog_broker.api.monitoring.transaction_sources import TOLD_MAX
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import (
     InvalidRequestError,

@@ -16,8 +16,7 @@ from seglog_broker.coordinators.groups.consumer_requests import (
 from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.topics import TopicSize
-from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Now, Outbox, Record
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record, encode_record
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records

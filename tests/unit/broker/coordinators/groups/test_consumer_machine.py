@@ -17,8 +17,7 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
-from seglog_broker.coordinators.records import encode_record
-from seglog_broker.coordinators.state_machine import Now, Outbox
+from seglog_broker.coordinators.state_machine import Now, Outbox, encode_record
 from seglog_protocol.errors import GroupError
 from seglog_protocol.steps import finished
 from tests.support import examples

@@ -16,8 +16,7 @@ from seglog_broker.coordinators.groups.consumer_description import ConsumerGroup
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.records import KINDS, GroupReplay, encode_commit, encode_tombstone
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.records import UnknownRecordError, decode_record, encode_record
-from seglog_broker.coordinators.state_machine import Now, Outbox
+from seglog_broker.coordinators.state_machine import Now, Outbox, UnknownRecordError, decode_record, encode_record
 from seglog_broker.coordinators.topic import KEPT_CHARACTERS_MAX, PARTITIONS_KEPT, partition_of
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Message, messages, write_message

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
-from seglog_broker.coordinators.state_machine import Now, Outbox, Record
+from seglog_broker.coordinators.state_machine import Now, Outbox, ProducerIdAndEpoch, Record
 from seglog_broker.coordinators.transactions.facts import TransactionState
 from seglog_broker.coordinators.transactions.machine import Ending, Expectation, TransactionalId
 from seglog_protocol.steps import finished

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch, decode_record, encode_record
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch, decode_record, encode_record
 from seglog_broker.coordinators.transactions.facts import (
     KINDS,
     TransactionFacts,

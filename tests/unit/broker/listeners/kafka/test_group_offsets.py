@@ -7,7 +7,7 @@ import pytest
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode

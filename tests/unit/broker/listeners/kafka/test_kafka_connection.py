@@ -16,11 +16,11 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.engine.pending_appends import PendingAppends
-from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.handlers.produce import PARTITIONS_MAX, ResultPart
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_broker.listeners.request_errors import append_errors
+from seglog_broker.listeners.sender import AckQueue
 from seglog_broker.runtime.request_memory import HELD_BYTES_MAX
 from seglog_protocol.errors import StorageError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.handlers.produce import RECORDS_NAMED_MAX
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec

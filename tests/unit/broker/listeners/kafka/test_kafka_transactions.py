@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.ready_sockets import ALONE_SECONDS
 from seglog_protocol.batch_builder import encode_batch

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
 from seglog_broker.listeners.kafka.handlers.produce import Append

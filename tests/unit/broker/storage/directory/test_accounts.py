@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
-from seglog_broker.config.group_config import GROUP_KEYS
+from seglog_broker.config.dynamic_config import ALL_BROKERS, GROUP_KEYS, DynamicConfig
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.storage.directory.accounts import (
     ACCOUNTS_MAX,

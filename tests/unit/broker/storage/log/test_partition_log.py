@@ -16,7 +16,7 @@ from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.reader import PROVEN_MAX
-from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
+from seglog_broker.storage.log.roller import RollReason, draw_segment_age
 from seglog_broker.storage.segment.traced_steps import SeekTrace
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch

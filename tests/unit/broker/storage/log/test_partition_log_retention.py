@@ -8,8 +8,8 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.log_files import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import AgeSource
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
+from seglog_broker.storage.log.truncation import AgeSource
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OffsetOutOfRangeError, StorageError

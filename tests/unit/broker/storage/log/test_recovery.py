@@ -18,7 +18,7 @@ from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import tidy_directory
-from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.log.truncation import DeletionRule
 from seglog_broker.storage.segment.damage import BatchVerifier, DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch

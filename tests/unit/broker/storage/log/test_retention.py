@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log import retention
+from seglog_broker.storage.log import truncation
 from seglog_broker.storage.log.batch_checks import expired_before
 from seglog_broker.storage.segment.segment import Segment
 from tests.support import each_case, examples
@@ -28,9 +28,9 @@ class Part:
     written_ms: int = NOW
     asked: int = field(default=0, compare=False)
 
-    def last_write(self) -> retention.LastWrite:
+    def last_write(self) -> truncation.LastWrite:
         self.asked += 1
-        return retention.LastWrite(self.written_ms, retention.AgeSource.MODIFICATION_TIME)
+        return truncation.LastWrite(self.written_ms, truncation.AgeSource.MODIFICATION_TIME)
 
 
 def config(retention_ms: int = KEEP, retention_bytes: int = KEEP, policy: tuple[str, ...] = ("delete",)) -> TopicConfig:
@@ -39,10 +39,10 @@ def config(retention_ms: int = KEEP, retention_bytes: int = KEEP, policy: tuple[
 
 def judged(
     parts: Sequence[Part], limits: TopicConfig, *, log_start: int = 0, now: int = NOW
-) -> list[retention.Verdict]:
+) -> list[truncation.Verdict]:
     """The verdicts on all segments of a log whose last one is active."""
     total = sum(part.size for part in parts)
-    judge = retention.RetentionJudge(limits, log_start_offset=log_start, total_size=total, now_ms=now)
+    judge = truncation.RetentionJudge(limits, log_start_offset=log_start, total_size=total, now_ms=now)
     next_bases = [*(part.base_offset for part in parts[1:]), None][: len(parts)]
     return [
         judge.judge(cast(Segment, part), part.last_write, next_base=base)
@@ -83,7 +83,7 @@ def test_nothing_has_expired_on_arrival_where_time_or_timestamps_do_not_count() 
 
 
 _BOTH = ("compact", "delete")
-_BEHIND = retention.Kept.OLDER_SEGMENT
+_BEHIND = truncation.Kept.OLDER_SEGMENT
 
 
 @each_case(
@@ -140,15 +140,15 @@ def test_a_timestamp_of_zero_is_1970_and_not_unknown() -> None:
     parts = row(100, 0, largest_timestamp=0)
     age = judged(parts, config(retention_ms=1000))[0].age
     assert age is not None
-    assert (age.source, age.warning, parts[0].asked) == (retention.AgeSource.LARGEST_TIMESTAMP, None, 0)
+    assert (age.source, age.warning, parts[0].asked) == (truncation.AgeSource.LARGEST_TIMESTAMP, None, 0)
 
 
 def test_time_stops_at_the_first_segment_it_does_not_take() -> None:
     parts = [Part(0, largest_timestamp=0), Part(10, largest_timestamp=NOW), Part(20, largest_timestamp=0)]
     old, young, shielded = judged(parts, config(retention_ms=1000))
-    assert (old.rule, young.rule, shielded.rule) == (retention.DeletionRule.TIME, None, None)
-    assert (young.kept, young.due_ms, young.behind) == (retention.Kept.AGE, NOW + 1000, None)
-    assert (shielded.kept, shielded.due_ms, shielded.behind) == (retention.Kept.OLDER_SEGMENT, NOW + 1000, 10)
+    assert (old.rule, young.rule, shielded.rule) == (truncation.DeletionRule.TIME, None, None)
+    assert (young.kept, young.due_ms, young.behind) == (truncation.Kept.AGE, NOW + 1000, None)
+    assert (shielded.kept, shielded.due_ms, shielded.behind) == (truncation.Kept.OLDER_SEGMENT, NOW + 1000, 10)
 
 
 # --- Policies ---------------------------------------------------------------------------------------------------------
@@ -159,16 +159,16 @@ def test_time_stops_at_the_first_segment_it_does_not_take() -> None:
     [
         # Without delete neither age nor size takes anything.
         *(
-            (row(100, 100, largest_timestamp=0), config(0, 0, policy), [retention.Kept.POLICY, _BEHIND])
+            (row(100, 100, largest_timestamp=0), config(0, 0, policy), [truncation.Kept.POLICY, _BEHIND])
             for policy in (("compact",), ())
         ),
         # Without limits everything stays, and under the size limit where there is none of age.
-        (row(100, 100, largest_timestamp=-1, written_ms=0), config(), [retention.Kept.NO_LIMIT, _BEHIND]),
-        (row(100, 0), config(retention_bytes=1000), [retention.Kept.NO_LIMIT, retention.Kept.EMPTY_ACTIVE]),
+        (row(100, 100, largest_timestamp=-1, written_ms=0), config(), [truncation.Kept.NO_LIMIT, _BEHIND]),
+        (row(100, 0), config(retention_bytes=1000), [truncation.Kept.NO_LIMIT, truncation.Kept.EMPTY_ACTIVE]),
     ],
 )
 def test_what_keeps_a_log_for_ever_is_told_and_no_file_is_asked_anything(
-    parts: list[Part], limits: TopicConfig, kept: list[retention.Kept]
+    parts: list[Part], limits: TopicConfig, kept: list[truncation.Kept]
 ) -> None:
     assert [(v.rule, v.kept, v.due_ms) for v in judged(parts, limits)] == [(None, reason, None) for reason in kept]
     assert [part.asked for part in parts] == [0, 0]
@@ -181,8 +181,8 @@ def test_without_timestamps_the_last_write_counts_and_the_verdict_says_so() -> N
     parts = row(100, 0, largest_timestamp=-1, written_ms=NOW - 1001)
     verdict = judged(parts, config(retention_ms=1000))[0]
     assert verdict.age is not None
-    assert (verdict.rule, verdict.due_ms) == (retention.DeletionRule.TIME, NOW - 1)
-    assert (verdict.age.since_ms, verdict.age.source) == (NOW - 1001, retention.AgeSource.MODIFICATION_TIME)
+    assert (verdict.rule, verdict.due_ms) == (truncation.DeletionRule.TIME, NOW - 1)
+    assert (verdict.age.since_ms, verdict.age.source) == (NOW - 1001, truncation.AgeSource.MODIFICATION_TIME)
     assert verdict.age.warning == "none of its records has a timestamp: it ages from its modification time"
     assert rules(parts, config(retention_ms=1001)) == [None, None]
 
@@ -191,7 +191,7 @@ def test_a_timestamp_in_the_future_does_not_shield_a_log() -> None:
     far = 2**62
     parts = [Part(0, largest_timestamp=far, written_ms=NOW - 1001), Part(10, largest_timestamp=0), Part(20, size=0)]
     first, second, _ = judged(parts, config(retention_ms=1000))
-    assert (first.rule, second.rule) == (retention.DeletionRule.TIME, retention.DeletionRule.TIME)
+    assert (first.rule, second.rule) == (truncation.DeletionRule.TIME, truncation.DeletionRule.TIME)
     assert first.age is not None
     assert first.age.warning == f"its largest timestamp, @{far}, lies in the future: it ages from its modification time"
     assert judged(parts, config(retention_ms=1001))[0].due_ms == NOW, "and goes behind that"
@@ -331,7 +331,7 @@ def test_a_segment_goes_exactly_behind_the_moment_that_was_predicted(
             due = predicted.setdefault(part.base_offset, verdict.due_ms)
             if verdict.rule is not None:
                 left.remove(part)
-                if verdict.rule is retention.DeletionRule.TIME:
+                if verdict.rule is truncation.DeletionRule.TIME:
                     assert due is not None
                     assert due < now
                 else:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
+from seglog_broker.storage.log.roller import RollReason, draw_segment_age
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import StorageError
 from tests.logs import DIRECTORY, LogOnDisk, bases_of, contents, cut_file, read_all, verify

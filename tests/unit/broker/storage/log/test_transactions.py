@@ -12,7 +12,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch

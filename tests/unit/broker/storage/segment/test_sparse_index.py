@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.storage.segment.sparse_index import TAIL_BYTES_MAX, WRITE_BYTES, IndexOrderError

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators import records
+from seglog_broker.coordinators import state_machine
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
@@ -266,7 +266,7 @@ async def test_records_of_a_large_group_are_encoded_in_turns() -> None:
         names = register_topics(broker, 1_000)
         joined = await joined_together(broker, "g", 30, encode_subscription(names))
         await sync_all(broker, "g", joined, encode_assignment([("topic-00000", [0])]))
-        with counted_pieces(records, "write_message_in_pieces") as encoded:
+        with counted_pieces(state_machine, "write_message_in_pieces") as encoded:
             await broker.groups.consumer_heartbeat("g", joins("m", names))
         assert len(broker.groups.describe("g")[0].members) == 31
         encoded.assert_at_most(ENCODED_A_TURN)
@@ -280,7 +280,7 @@ async def test_a_large_group_is_loaded_in_turns() -> None:
         for number in range(30):
             await broker.groups.consumer_heartbeat("g", joins(f"m{number}", names))
     with (
-        counted(records, "read_message", lambda *call: len(call[2])) as decoded,
+        counted(state_machine, "read_message", lambda *call: len(call[2])) as decoded,
         counted(ConsumerGroup, "replay", lambda _group, record, _steps: topics_in(record)) as replayed,
     ):
         async with running(fs, None, "message.max.bytes=100000000") as broker:

@@ -24,7 +24,7 @@ from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbea
 from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult, LeavingMember, SyncRequest
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.records import encode_record
+from seglog_broker.coordinators.state_machine import encode_record
 from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime.live_config import LiveConfig

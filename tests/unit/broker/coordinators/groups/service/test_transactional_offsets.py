@@ -8,7 +8,7 @@ import trio.testing
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.producers.producer_state import TransactionEnd

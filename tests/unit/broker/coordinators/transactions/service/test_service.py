@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.records import ProducerIdAndEpoch
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import TransactionState
 from seglog_broker.coordinators.transactions.machine import ID_BYTES
 from seglog_broker.coordinators.transactions.service.markers import MARKER_COST, MARKERS_A_ROUND
