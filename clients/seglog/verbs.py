@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
+from importlib import import_module
 from inspect import getattr_static, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
@@ -14,7 +15,9 @@ from seglog_protocol import messages
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from seglog import groups
     from seglog.access import DialerBase, LinkBase
+    from seglog.core import explaining, offsets, transaction_admin, users
     from seglog.core.consumer_options import ConsumerOptions, GroupOptions
     from seglog.core.explaining import PartitionExplanation
     from seglog.core.fetcher import OutOfRange
@@ -27,6 +30,20 @@ if TYPE_CHECKING:
     from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog_protocol.isolation import Isolation
     from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup, TransactionDescription
+
+else:
+
+    class Seldom:
+        """A module of ours that is imported when it is first asked for something: few programs do."""
+
+        def __init__(self, name: str) -> None:
+            self._name = f"seglog.{name}"
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(import_module(self._name), name)
+
+    groups, explaining, offsets = Seldom("groups"), Seldom("core.explaining"), Seldom("core.offsets")
+    transaction_admin, users = Seldom("core.transaction_admin"), Seldom("core.users")
 
 _ParamsT = ParamSpec("_ParamsT")
 ResultT = TypeVar("ResultT")
@@ -248,9 +265,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         At isolation "read_committed" a partition ends at its last stable offset, see ``PartitionOffsets``.
         """
-        from seglog.core.offsets import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
-
-        return offsets_at(topic, at, partitions, isolation)
+        return offsets.offsets_at(topic, at, partitions, isolation)
 
     @Verb
     def lag(
@@ -264,9 +279,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         A position below the earliest offset or beyond the end is not an error; see ``PartitionLag``.
         """
-        from seglog.core.offsets import look_up_lag  # noqa: PLC0415 - seldom asked
-
-        return look_up_lag(topic, positions, isolation=isolation)
+        return offsets.look_up_lag(topic, positions, isolation=isolation)
 
     @Verb
     def metrics(self) -> Conversation[dict[str, float]]:
@@ -444,39 +457,29 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         Raises UnknownUserError for a name that there is not, and AuthorizationError for those who may not administer.
         """
-        from seglog.core.users import list_users  # noqa: PLC0415 - seldom asked
-
-        return list_users(names)
+        return users.list_users(names)
 
     @Verb
     def delete_user(self, name: str) -> Conversation[None]:
         """Delete an account. Raises UnknownUserError, AuthorizationError."""
-        from seglog.core.users import delete_user  # noqa: PLC0415 - seldom asked
-
-        return delete_user(name)
+        return users.delete_user(name)
 
     # --- Groups -------------------------------------------------------------------------------------------------------
 
     @Verb
     def groups(self) -> "Conversation[list[ListedGroup]]":
         """All consumer groups, by name: their state, and when what they committed expires."""
-        from seglog.groups import list_groups  # noqa: PLC0415 - seldom asked
-
-        return (yield from list_groups())[0]
+        return (yield from groups.list_groups())[0]
 
     @Verb
     def describe_group(self, name: str) -> "Conversation[GroupDescription]":
         """A group with its members, what it committed, and how far that is behind. Raises UnknownGroupError."""
-        from seglog.groups import describe_group  # noqa: PLC0415 - seldom asked
-
-        return describe_group(name)
+        return groups.describe_group(name)
 
     @Verb
     def group_offsets(self, name: str) -> "Conversation[list[GroupOffset]]":
         """The committed offsets of a group and its lag, by topic and partition; empty for an unknown group."""
-        from seglog.groups import group_offsets  # noqa: PLC0415 - seldom asked
-
-        return group_offsets(name)
+        return groups.group_offsets(name)
 
     @Verb
     def reset_group(
@@ -494,23 +497,17 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
         nothing is committed. A group that is not there is made. Raises NonEmptyGroupError, which names the members,
         UnknownTopicError, UnknownPartitionError, and ValueError where there is nothing to reset, or to count from.
         """
-        from seglog.groups import reset_group  # noqa: PLC0415 - seldom asked
-
-        return reset_group(name, to, topics, dry_run=dry_run)
+        return groups.reset_group(name, to, topics, dry_run=dry_run)
 
     @Verb
     def delete_group(self, name: str) -> Conversation[None]:
         """Delete a group and its offsets. Raises UnknownGroupError, NonEmptyGroupError while it has members."""
-        from seglog.groups import delete_group  # noqa: PLC0415 - seldom asked
-
-        return delete_group(name)
+        return groups.delete_group(name)
 
     @Verb
     def delete_groups(self, names: Sequence[str]) -> "Conversation[list[DeletedGroup]]":
         """As ``delete_group``, for several: one result for each, with its error if it was not deleted."""
-        from seglog.groups import delete_groups  # noqa: PLC0415 - seldom asked
-
-        return delete_groups(names)
+        return groups.delete_groups(names)
 
     @Verb
     def delete_group_offsets(self, name: str, topics: "GroupTopics") -> Conversation[list[tuple[str, int]]]:
@@ -518,9 +515,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         Raises GroupSubscribedError while a member does.
         """
-        from seglog.groups import delete_group_offsets  # noqa: PLC0415 - seldom asked
-
-        return delete_group_offsets(name, topics)
+        return groups.delete_group_offsets(name, topics)
 
     # --- Transactions of any producer ---------------------------------------------------------------------------------
 
@@ -530,16 +525,12 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         Raises CoordinatorNotAvailableError where the broker cannot read what some of them were.
         """
-        from seglog.core.transaction_admin import list_transactions  # noqa: PLC0415 - seldom asked
-
-        return (yield from list_transactions()).whole()
+        return (yield from transaction_admin.list_transactions()).whole()
 
     @Verb
     def describe_transaction(self, transactional_id: str) -> "Conversation[TransactionDescription]":
         """The transaction of a producer, with its partitions. Raises a RequestError for an id that is not known."""
-        from seglog.core.transaction_admin import describe_transaction  # noqa: PLC0415 - seldom asked
-
-        return (yield from describe_transaction(transactional_id))[0]
+        return (yield from transaction_admin.describe_transaction(transactional_id))[0]
 
     @Verb
     def abort_transaction(self, transactional_id: str) -> Conversation[None]:
@@ -547,9 +538,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
 
         Raises a RequestError where none is open, AuthorizationError for those who may not administer.
         """
-        from seglog.core.transaction_admin import abort_transaction  # noqa: PLC0415 - seldom asked
-
-        return abort_transaction(transactional_id)
+        return transaction_admin.abort_transaction(transactional_id)
 
 
 def _counters() -> Conversation[dict[str, float]]:
@@ -568,9 +557,7 @@ class ExplainVerbs:
         self, topic: str, partition: int, at: "int | str | datetime | Moment"
     ) -> Conversation[messages.ExplainReply]:
         """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
-        from seglog.core.explaining import explain_seek  # noqa: PLC0415 - seldom asked
-
-        return explain_seek(topic, partition, at)
+        return explaining.explain_seek(topic, partition, at)
 
     @Verb
     def segments(self, topic: str, partition: int, *, drops: bool = False) -> "Conversation[PartitionExplanation]":
@@ -578,9 +565,7 @@ class ExplainVerbs:
 
         What compaction would drop is included where computing it is cheap, and always with ``drops``.
         """
-        from seglog.core.explaining import explain_segments  # noqa: PLC0415 - seldom asked
-
-        return explain_segments(topic, partition, drops=drops)
+        return explaining.explain_segments(topic, partition, drops=drops)
 
     @Verb
     def config(self, topic: str) -> Conversation[dict[str, messages.ConfigEntry]]:
