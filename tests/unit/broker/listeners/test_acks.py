@@ -3,7 +3,7 @@
 import socket
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import trio
@@ -23,7 +23,6 @@ from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.errors import Fact, UnknownTopicError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import FrameReader
 from seglog_protocol.messages import AppendReply, AppendResult
@@ -176,49 +175,6 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
         nursery.start_soon(work)
     assert [len(send) for send in sender.sends] == [REPLIES_A_TURN] * 5
     assert turns >= 4
-
-
-@pytest.mark.parametrize("has_leader", [False, True], ids=["the task answers", "whoever ends the round answers"])
-async def test_long_replies_are_encoded_in_turns(has_leader: bool) -> None:
-    disk, sender = Disk(), Recorder()
-    disk.has_leader = has_leader
-    acks = queue_of(sender)
-    encoded = most = 0
-
-    class Facts(dict[str, Fact]):
-        def items(self) -> Any:
-            nonlocal encoded, most
-            encoded += 1
-            most = max(most, encoded)
-            return super().items()
-
-    def refusal(message: str) -> UnknownTopicError:
-        error = UnknownTopicError(message)
-        error.facts = Facts(topic="t")
-        return error
-
-    async def work() -> None:
-        nonlocal encoded
-        while len(acks):
-            encoded = 0
-            await trio.lowlevel.checkpoint()
-
-    refused = AppendReply([AppendResult("t", 0, error=refusal("no such topic"))] * 600)
-    too_long = AppendReply([AppendResult("t", 0, error=refusal("no" * 1_000))] * 600)
-    acks.add([0], Waiting(disk, 0), 100, 0.0)
-    for number in range(1, 9):
-        outcomes: list[Waiting | list[AppendOutcome]] = [Waiting(disk, 0, 600), [refused], [too_long]]
-        acks.add([number], outcomes[number % 3], 100, 0.0)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ack_task.run, acks)
-        await wait_all_tasks_blocked()
-        disk.reach(1)
-        nursery.start_soon(work)
-        await wait_all_tasks_blocked()
-        acks.finish()
-    assert sender.sent == list(range(9))
-    assert most >= RESULTS_A_TURN, "counted at all; trio runs tasks that are ready in any order"
-    assert most <= 4 * RESULTS_A_TURN, "the end of one and the beginning of the next, and that twice"
 
 
 async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:

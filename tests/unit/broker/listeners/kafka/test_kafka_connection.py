@@ -4,7 +4,6 @@ Sources: Kafka's SocketServer and RequestContext, and what its clients do.
 """
 
 import os
-import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.listeners.kafka import apis
@@ -264,26 +263,6 @@ async def test_a_produce_request_for_millions_of_partitions_closes_the_connectio
             assert await peer.rest() == b""
         assert reasons(logged) == ["a Produce request for more than 10000 partitions"]
         await is_alive(served)
-
-
-async def test_a_peer_that_takes_nothing_of_a_large_response_is_cut_off_for_one_that_waits(
-    autojump_clock: MockClock,
-) -> None:
-    names = [messages.MetadataRequest.MetadataRequestTopic(name=f"unknown-{number}") for number in range(4_000)]
-    request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
-    async with kafka("socket.send.buffer.bytes=4096") as served:
-        served.broker.response_memory.large_max = 1
-        bad, good = await served.connect(), await served.connect()
-        bad.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        await bad.send(request, 8)
-        await wait_all_tasks_blocked()
-        began = trio.current_time()
-        with capture_logs() as logged:
-            assert len((await good.ask(request, 8)).topics) == len(names)
-        assert trio.current_time() - began < 10
-        assert reasons(logged, "connection_cut") == [
-            "others wait for the memory of a response that it takes too slowly"
-        ]
 
 
 Epochs = messages.OffsetForLeaderEpochRequest
