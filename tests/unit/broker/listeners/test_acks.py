@@ -23,6 +23,7 @@ from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import FrameReader
 from seglog_protocol.messages import AppendReply, AppendResult
@@ -175,6 +176,17 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
         nursery.start_soon(work)
     assert [len(send) for send in sender.sends] == [REPLIES_A_TURN] * 5
     assert turns >= 4
+
+
+async def test_a_reply_that_is_too_long_for_a_frame_becomes_an_error() -> None:
+    results = [AppendResult("t", 0, error=UnknownTopicError("no" * 1_000))] * 600
+    turn = trio.lowlevel.checkpoint
+    told = await encode_long_append_replies([7], [AppendReply(results)], ApiMetrics("append"), 0.0, turn)
+    reader = FrameReader(1 << 20)
+    reader.receive_data(bytes(told))
+    frame = reader.next_frame()
+    assert frame is not None
+    assert (frame.header["id"], "error" in frame.header, "partitions" in frame.header) == (7, True, False)
 
 
 async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
