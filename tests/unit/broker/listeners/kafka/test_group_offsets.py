@@ -19,7 +19,6 @@ from tests.unit.broker.listeners.kafka.group_requests import (
     served_now,
 )
 
-COMMIT_VERSIONS = range(2, 11)
 FETCH_VERSIONS = range(1, 11)
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NO_GROUP = errors.UnknownGroupError("none")
@@ -52,25 +51,28 @@ def codes(told: Any) -> dict[str, list[tuple[int, int]]]:
     }
 
 
-@each_case("version", COMMIT_VERSIONS)
-async def test_offsets_are_committed_each_with_its_own_result(version: int) -> None:
+COMMIT, COMMIT_IN_TRANSACTION = messages.OffsetCommitRequest, messages.TxnOffsetCommitRequest
+SINCE: dict[Any, tuple[int, ...]] = {COMMIT: (10, 6, 7, 2), COMMIT_IN_TRANSACTION: (6, 2, 3, 3)}
+"""The versions that have ids of topics, leader epochs, instance ids, and members at all."""
+TRANSACTION = {"transactional_id": "app", "producer_id": 7, "producer_epoch": 2}
+COMMITS = [(cls, version) for cls in SINCE for version in cls.VERSIONS if version >= 2 or cls is COMMIT_IN_TRANSACTION]
+
+
+@each_case(("cls", "version"), COMMITS)
+async def test_offsets_are_committed_each_with_its_own_result(cls: Any, version: int) -> None:
     groups = FakeGroups()
-    groups.results = [None, errors.MetadataTooLargeError("long"), None]
-    told = await serve(groups, commit_request({"orders": [0, 1], "events": [1]}), version)
-    epoch = 4 if version >= 6 else -1
-    assert groups.asked == [
-        (
-            "commit",
-            "g",
-            Committer("m-1", 3, "i-1" if version >= 7 else None),
-            [
-                OffsetToCommit("orders", 0, 10, epoch, "note"),
-                OffsetToCommit("orders", 1, 11, epoch, ""),
-                OffsetToCommit("events", 1, 11, epoch, ""),
-            ],
-        )
-    ]
-    assert codes(told) == {"orders": [(0, 0), (1, ErrorCode.OFFSET_METADATA_TOO_LARGE)], "events": [(1, 0)]}
+    has_ids, has_epochs, has_instances, has_members = (version >= since for since in SINCE[cls])
+    epoch = 4 if has_epochs else -1
+    lost = [] if has_ids else [OffsetToCommit("lost", 1, 11, epoch, "")]
+    groups.results = [None, errors.MetadataTooLargeError("long"), *[errors.UnknownTopicError("lost") for _ in lost]]
+    in_transaction = cls is COMMIT_IN_TRANSACTION
+    asked = commit_request({"orders": [0, 1], "lost": [1]}, cls, **(TRANSACTION if in_transaction else {}))
+    told = await serve(groups, asked, version)
+    who = Committer("m-1", 3, "i-1" if has_instances else None) if has_members else Committer()
+    offsets = [OffsetToCommit("orders", 0, 10, epoch, "note"), OffsetToCommit("orders", 1, 11, epoch, ""), *lost]
+    assert groups.asked == [("commit", "g", who, offsets, *([ProducerIdAndEpoch(7, 2)] if in_transaction else []))]
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(told) == {"orders": [(0, 0), (1, ErrorCode.OFFSET_METADATA_TOO_LARGE)], "lost": [(1, unknown)]}
 
 
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
@@ -283,53 +285,21 @@ async def test_offsets_that_do_not_fit_a_response_are_refused_group_by_group(gro
     ]
 
 
-# --- TxnOffsetCommit in all its versions: what is asked of groups, and what is answered -------------------------------
+# --- Errors of TxnOffsetCommit ---------------------------------------------------------------------------------------
 
 
-VERSIONS = range(7)
-
-
-def request_of(places: Mapping[str, Sequence[int]], group: str = "g") -> messages.TxnOffsetCommitRequest:
-    """A commit in a transaction."""
-    transaction = {"transactional_id": "app", "producer_id": 7, "producer_epoch": 2, "group_id": group}
-    request: messages.TxnOffsetCommitRequest = commit_request(places, messages.TxnOffsetCommitRequest, **transaction)
-    return request
-
-
-@each_case("version", VERSIONS)
-async def test_offsets_are_committed_in_the_transaction_each_with_its_own_result(version: int) -> None:
-    groups = FakeGroups()
-    is_named = version < 6
-    lost = [OffsetToCommit("lost", 1, 11, 4 if version >= 2 else -1, "")] if is_named else []
-    groups.results = [None, errors.MetadataTooLargeError("long"), *[errors.UnknownTopicError("lost") for _ in lost]]
-    told = await serve(groups, request_of({"orders": [0, 1], "lost": [1]}), version)
-    epoch = 4 if version >= 2 else -1
-    assert groups.asked == [
-        (
-            "commit",
-            "g",
-            Committer("m-1", 3, "i-1") if version >= 3 else Committer(),
-            [
-                OffsetToCommit("orders", 0, 10, epoch, "note"),
-                OffsetToCommit("orders", 1, 11, epoch, ""),
-                *lost,
-            ],
-            ProducerIdAndEpoch(7, 2),
-        )
-    ]
-    large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_named else ErrorCode.UNKNOWN_TOPIC_ID
-    assert codes(told) == {"orders": [(0, 0), (1, large)], "lost": [(1, unknown)]}
+def in_transaction(places: Mapping[str, Sequence[int]], group: str = "g") -> Any:
+    return commit_request(places, COMMIT_IN_TRANSACTION, **TRANSACTION, group_id=group)
 
 
 async def test_a_commit_of_nothing_asks_for_nothing_and_a_group_without_a_name_is_refused(groups: FakeGroups) -> None:
-    assert (await serve(groups, request_of({}), 6)).topics == []
+    assert (await serve(groups, in_transaction({}), 6)).topics == []
     assert groups.asked == []
-    told = await serve(groups, request_of({"orders": [0]}, ""), 6)
+    told = await serve(groups, in_transaction({"orders": [0]}, ""), 6)
     assert codes(told) == {"orders": [(0, ErrorCode.INVALID_GROUP_ID)]}
 
 
-@each_case("version", VERSIONS)
+@each_case("version", COMMIT_IN_TRANSACTION.VERSIONS)
 @each_case(
     ("error", "code", "since", "code_before"),
     [
@@ -350,7 +320,7 @@ async def test_an_error_is_one_of_every_offset_with_a_code_that_the_version_know
 ) -> None:
     groups = FakeGroups()
     groups.error = error
-    told = await serve(groups, request_of({"orders": [0, 1]}), version)
+    told = await serve(groups, in_transaction({"orders": [0, 1]}), version)
     if version < since and code_before is not None:
         code = code_before
     assert codes(told) == {"orders": [(0, code), (1, code)]}
