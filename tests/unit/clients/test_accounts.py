@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ import seglog.trio
 from seglog.core.authentication import Authentication
 from seglog.core.connection import Reply
 from seglog.core.conversations import Ask, Conversation, converse
-from seglog.core.retries import ATTEMPT_FIRST_SECONDS
 from seglog.core.security import Account, Bearer, Secret, Target, target_of
 from seglog.core.users import create_user, list_users, set_password
 from seglog.secret_files import secret_in
@@ -240,20 +238,6 @@ async def test_a_producer_whose_account_is_deleted_ends_with_the_refusal(connect
             assert broker.values() == [b"1"]
 
 
-async def test_a_consumer_whose_account_is_deleted_ends_with_the_refusal(connect: Connect) -> None:
-    passwords = dict(ALICE)
-    with secure_broker(passwords=passwords) as broker, trio.fail_after(60):
-        broker.fill(1)
-        async with (
-            connect(broker.address, user="alice", password=PASSWORD) as client,
-            client.consumer("t", start="earliest", follow=True, reconnect_timeout=600) as consumer,
-        ):
-            with pytest.raises(AuthenticationError, match="'alice'"):  # noqa: PT012 - that is a loop
-                async for _ in consumer:
-                    del passwords["alice"]
-                    broker.drop_connections()
-
-
 @pytest.mark.parametrize("kind", [messages.TopicsRequest, messages.AppendRequest])
 async def test_a_request_that_came_behind_the_end_of_a_session_is_sent_by_another_connection(
     connect: Connect, kind: type[messages.Request]
@@ -274,19 +258,6 @@ async def test_a_request_that_came_behind_the_end_of_a_session_is_sent_by_anothe
                 await producer.send(b"1")
         assert refused
         assert broker.values() == [b"1"]
-
-
-async def test_a_broker_that_takes_its_time_for_a_refusal_is_asked_once(connect: Connect) -> None:
-    with secure_broker(passwords=ALICE) as broker:
-
-        def slowly(request: messages.Request, _payload: memoryview) -> Answer | None:
-            if isinstance(request, messages.AuthenticateRequest) and request.token.startswith(b"c="):
-                time.sleep(2 * ATTEMPT_FIRST_SECONDS)
-            return None
-
-        broker.script = slowly
-        await refused(connect, broker, "alice", user="alice", password="wrong", connect_timeout=60)
-        assert broker.asked(messages.AuthenticateRequest) == 3
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """``seglog.testing.Broker`` as a test uses it: its life, its faults, and what it leaves behind."""
 
-import asyncio
 import gc
 import os
 import resource
@@ -11,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -105,14 +105,6 @@ def test_a_power_cut_is_the_same_again_with_the_same_seed() -> None:
     assert found(2) == first[2]
 
 
-def test_several_run_at_once() -> None:
-    with Broker() as first, Broker(memory=True) as second, Broker() as third:
-        for number, broker in enumerate((first, second, third)):
-            broker.produce("t", b"%d" % number)
-        assert [values(broker) for broker in (first, second, third)] == [[b"0"], [b"1"], [b"2"]]
-        assert [line["event"] for line in second.log].count("broker_ready") == 1
-
-
 def test_keys_of_the_configuration_are_keywords(tmp_path: Path) -> None:
     with Broker(num_partitions=3, directory=tmp_path / "d", config={"log.retention.ms": 7_000}) as broker:
         broker.produce("t", b"one")
@@ -182,30 +174,6 @@ def test_a_test_that_fails_leaves_nothing(error: type[BaseException]) -> None:
         fail()
 
 
-def test_a_client_that_waits_while_it_ends_is_told() -> None:
-    with unchanged():
-        failures: list[BaseException] = []
-        broker = Broker()
-        broker.start()
-        with seglog.connect(broker.address, request_timeout=30) as client:
-            client.create_topic("t")
-
-            def follow() -> None:
-                try:
-                    with client.consumer("t", follow=True) as consumer:
-                        list(consumer)
-                except SeglogError as error:
-                    failures.append(error)
-
-            thread = threading.Thread(target=follow)
-            thread.start()
-            broker.wait_for("t", 0)
-            broker.close()
-            client.close()
-            thread.join()
-    assert len(failures) == 1
-
-
 @each_case("end", ["crash", "stop", "close", "power_cut"])
 @each_case("hold", ["slow_disk", "full_disk"])
 def test_what_waits_for_an_ack_does_not_hold_up_the_end(hold: str, end: str) -> None:
@@ -227,22 +195,6 @@ def test_what_waits_for_an_ack_does_not_hold_up_the_end(hold: str, end: str) -> 
         getattr(broker, end)()
         thread.join()
     assert len(failures) == 1
-
-
-def test_an_interrupt_while_it_ends_is_passed_on_and_nothing_stays() -> None:
-    with unchanged():
-        for number in range(20):
-            broker = Broker()
-            broker.start()
-            broker.produce("t", b"one")
-            timer = threading.Timer(0.0004 * number, os.kill, [os.getpid(), signal.SIGINT])
-            with suppress(KeyboardInterrupt):
-                timer.start()
-                broker.close()
-                time.sleep(60)
-            timer.join()
-            broker.close()
-            assert not Path(broker.directory).parent.exists()
 
 
 def test_an_interrupt_while_the_thread_starts_that_ends_it_is_passed_on_and_it_ends() -> None:
@@ -394,6 +346,47 @@ def test_what_tests_ask_meets_no_fault() -> None:
         assert len(broker.pending_faults) == 6
 
 
+FAULTS: list[Callable[[Broker], object]] = [
+    lambda broker: broker.cut_connections("under test"),
+    lambda broker: broker.lose_next_ack("t"),
+    lambda broker: broker.fail_next("append", DiskFullError, 2),
+    lambda broker: broker.fail_next("fetch", "OUT_OF_RESOURCES"),
+    lambda broker: broker.rebalance("g"),
+    lambda broker: broker.expire_session("g", broker.wait_for_group("g").members[0].member_id),
+]
+
+
+def test_a_program_goes_on_after_each_fault_that_passes() -> None:
+    """What a fault does on either wire stands in the tests of ``seglog_broker.testing``."""
+    with Broker(memory=True) as broker, seglog.connect(broker.address, client_id="under test") as client:
+        broker.create_topic("t")
+        received: list[bytes | None] = []
+        came = threading.Condition()
+        consumer = client.consumer("t", group="g", session_timeout=2)
+
+        def follow() -> None:
+            with suppress(ClientClosedError):
+                for record in consumer:
+                    with came:
+                        received.append(record.value)
+                        came.notify()
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        with client.producer("t", linger_ms=0) as producer:
+            for number, fault in enumerate([lambda _: None, *FAULTS]):
+                fault(broker)
+                value = b"%d" % number
+                producer.send(value).result(60)
+                with came:
+                    assert came.wait_for(partial(received.__contains__, value), 60), number
+        assert broker.cut_connections("under test") >= 2
+        consumer.close()
+        thread.join()
+        assert values(broker) == [b"%d" % number for number in range(len(FAULTS) + 1)]
+        assert broker.pending_faults == []
+
+
 def test_records_whose_ack_is_lost_are_there_and_come_again_without_idempotence() -> None:
     with Broker(memory=True) as broker, seglog.connect(broker.address) as client:
         broker.create_topic("t")
@@ -522,18 +515,6 @@ async def test_a_call_that_is_cancelled_leaves_no_thread() -> None:
         async with Broker(memory=True) as broker:
             with trio.move_on_after(0.05):
                 await broker.wait_for("t", timeout=3600)
-
-
-def test_asyncio_goes_on_while_it_is_awaited() -> None:
-    tasks: list[asyncio.Task[None]] = []
-
-    async def main() -> None:
-        [turns] = await _use(asyncio.sleep, lambda task: tasks.append(asyncio.ensure_future(task())))
-        await asyncio.gather(*tasks)
-        assert turns > 5
-
-    with unchanged():
-        asyncio.run(main())
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------
