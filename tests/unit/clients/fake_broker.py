@@ -38,8 +38,6 @@ class FakePartition:
     earliest: int = 0
     latest: int = 0
     held_durable: int | None = None
-    repeats: list[bytes] = field(default_factory=list)
-    """Batches of idempotent producers that came once more, and were not appended."""
     _appended: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     def append(self, data: memoryview | bytes) -> int:
@@ -50,9 +48,7 @@ class FakePartition:
         if header.producer_id >= 0:
             base = self._appended.setdefault((header.producer_id, header.producer_epoch, header.base_sequence), base)
         rewrite_offset_and_epoch(batch, 0, base, 0)
-        if base < self.latest:
-            self.repeats.append(bytes(batch))
-        else:
+        if base == self.latest:
             self.batches.append(bytes(batch))
             self.latest = parse_header(batch).next_offset
         return base
@@ -80,7 +76,6 @@ class FakeBroker:
         self.logs = {name: [FakePartition() for _ in range(count)] for name, count in (topics or {"t": 1}).items()}
         self.config: dict[str, dict[str, Any]] = {}
         self.max_message_bytes = max_message_bytes
-        self.topic_ids: dict[str, str] = {}  # none are told, as by brokers of older versions
         self.producer_ids = 0
         self.requests: list[messages.Request] = []
         self.script: Script = lambda _request, _payload: None
@@ -172,12 +167,8 @@ class FakeBroker:
             self.changed.notify_all()
         if answer is CLOSE:
             return False
-        if answer is SILENCE or (isinstance(request, messages.AppendRequest) and request.ack == "none"):
-            return True
-        message, payload = answer if isinstance(answer, tuple) else (answer, b"")
-        assert not isinstance(message, Fault)
         with self.changed:
-            connection.sendall(encode_frame(messages.reply_header(frame.header["id"], message), [payload]))
+            connection.sendall(encoded(frame, request, answer))
         return True
 
     def _usual(self, request: messages.Request, payload: memoryview, connection: socket.socket) -> Answer:
@@ -205,7 +196,7 @@ class FakeBroker:
             case messages.OffsetsRequest():
                 return self._offsets(request)
             case messages.LagRequest():
-                return self._lag(request)
+                return messages.LagReply([self.lag(asked) for asked in request.partitions], now_ms=1_700_000_000_000)
             case messages.AppendRequest():
                 return self.append(request, payload)
             case messages.FlushRequest():
@@ -257,26 +248,15 @@ class FakeBroker:
                         None if at is None else at.timestamp,
                     )
                 )
-        return messages.OffsetsReply(results, self.topic_ids or None)
+        return messages.OffsetsReply(results)
 
-    def _lag(self, request: messages.LagRequest) -> messages.LagReply:
-        """Times only where there are records; nothing is ever lost."""
-        results: list[messages.LagResult] = []
-        for asked in request.partitions:
-            part = self.logs[asked.topic][asked.partition]
-            times = [record.timestamp for record in part.records() if record.offset >= asked.offset]
-            results.append(
-                messages.LagResult(
-                    asked.topic,
-                    asked.partition,
-                    part.earliest,
-                    part.latest,
-                    part.durable,
-                    times[0] if times else None,
-                    max(times, default=None),
-                )
-            )
-        return messages.LagReply(results, now_ms=1_700_000_000_000)
+    def lag(self, asked: messages.LagPartition) -> messages.LagResult:
+        """The ends, without times; nothing is ever lost."""
+        log = self.logs.get(asked.topic)
+        if log is None:
+            return messages.LagResult(asked.topic, asked.partition, error=self._unknown(asked.topic))
+        part = log[asked.partition]
+        return messages.LagResult(asked.topic, asked.partition, part.earliest, part.latest, part.durable)
 
     def append(self, request: messages.AppendRequest, payload: memoryview) -> messages.AppendReply:
         results: list[messages.AppendResult] = []
@@ -366,6 +346,15 @@ class FakeBroker:
     def asked(self, kind: type[messages.Request]) -> int:
         with self.changed:
             return sum(isinstance(request, kind) for request in self.requests)
+
+
+def encoded(frame: Frame, request: messages.Request, answer: Answer) -> bytes:
+    """The frame of an answer, and nothing where there is none."""
+    if answer is SILENCE or (isinstance(request, messages.AppendRequest) and request.ack == "none"):
+        return b""
+    message, payload = answer if isinstance(answer, tuple) else (answer, b"")
+    assert not isinstance(message, Fault)
+    return encode_frame(messages.reply_header(frame.header["id"], message), [payload])
 
 
 def on_append(answer: Callable[[messages.AppendRequest, memoryview], Answer | None]) -> Script:

@@ -8,7 +8,6 @@ from seglog_protocol.errors import (
     NonEmptyGroupError,
     SeglogError,
     UnknownGroupError,
-    UnknownTopicError,
 )
 from tests.unit.clients.fake_broker import Answer, FakeBroker
 
@@ -66,7 +65,9 @@ class FakeGroups:
                 known = self.groups.get(request.group, FakeGroup()).offsets
                 return messages.CommittedOffsetsReply([known[place] for place in sorted(known)], NOW_MS)
             case messages.LagRequest():
-                return messages.LagReply([self._lag(asked) for asked in request.partitions], NOW_MS)
+                noted = [self.lags.get((each.topic, each.partition)) for each in request.partitions]
+                pairs = zip(noted, request.partitions, strict=True)
+                return messages.LagReply([lag or self.broker.lag(asked) for lag, asked in pairs], NOW_MS)
             case messages.CommitOffsetsRequest():
                 for asked in request.offsets:
                     self.commit(request.group, asked.topic, asked.partition, asked.offset, asked.metadata)
@@ -109,14 +110,6 @@ class FakeGroups:
             group.empty_since_ms,
             group.expires_ms,
         )
-
-    def _lag(self, asked: messages.LagPartition) -> messages.LagResult:
-        log = self.broker.logs.get(asked.topic)
-        if log is None:
-            return messages.LagResult(asked.topic, asked.partition, error=UnknownTopicError("there is no topic gone"))
-        part = log[asked.partition]
-        known = self.lags.get((asked.topic, asked.partition))
-        return known or messages.LagResult(asked.topic, asked.partition, part.earliest, part.latest, part.durable)
 
     def _delete(self, name: str) -> SeglogError | None:
         group = self.groups.get(name)

@@ -16,11 +16,10 @@ from seglog_protocol.errors import (
     ConnectionLostError,
     NotReachableError,
     OffsetOutOfRangeError,
-    TopicExistsError,
     UnknownTopicError,
 )
 from tests.unit.clients.faces import Face, append, fetched, flush, heard, together
-from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker
+from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer
 
 
 async def values(consumer: Any, count: int | None = None) -> list[int]:
@@ -138,17 +137,6 @@ async def test_a_seek_in_the_middle_of_a_batch_takes_effect_with_the_next_record
         assert seen == [0, 1, 2, 7, 8]
 
 
-async def test_paused_partitions_wait_and_iteration_ends_when_all_are_paused(face: Face) -> None:
-    async with face(topics={"t": 2}) as (broker, client):
-        broker.fill(5)
-        broker.fill(5, partition=1)
-        consumer = await client.consumer("t")
-        consumer.pause([0])
-        assert [(r.partition, r.offset) async for r in consumer] == [(1, n) for n in range(5)]
-        consumer.resume()
-        assert [(r.partition, r.offset) async for r in consumer] == [(0, n) for n in range(5)]
-
-
 async def test_a_lost_connection_costs_and_repeats_nothing(face: Face) -> None:
     async with face() as (broker, client):
         broker.fill(30)
@@ -180,26 +168,6 @@ async def test_what_has_come_is_handed_out_before_a_lost_connection_matters(face
         broker.start()
         broker.fill(1, first=9)
         assert await values(consumer, 1) == [9], "and trying once more is fine"
-
-
-def topic_ids_named(broker: FakeBroker) -> list[dict[str, str] | None]:
-    with broker.changed:
-        return [request.topic_ids for request in broker.requests if isinstance(request, messages.FetchRequest)]
-
-
-@pytest.mark.parametrize("options", [{}, {"partitions": [0]}, {"start": {0: 0}}])
-async def test_every_fetch_names_the_topics_id_unless_the_broker_has_told_none(
-    face: Face, options: dict[str, Any]
-) -> None:
-    async with face() as (broker, client):
-        broker.fill(3)
-        assert await numbers(client, **options) == [0, 1, 2]
-        assert set(map(str, topic_ids_named(broker))) == {"None"}, "nor is it sent in a version that it does not speak"
-        broker.requests.clear()
-        broker.topic_ids = {"t": "i" * 22, "other": "o" * 22}
-        assert await numbers(client, **options) == [0, 1, 2]
-        assert all(named == {"t": "i" * 22} for named in topic_ids_named(broker))
-        assert topic_ids_named(broker)
 
 
 async def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told(face: Face) -> None:
@@ -252,16 +220,6 @@ async def test_partitions_are_flushed_and_the_ends_that_survive_are_told(face: F
             await flush(client, "nope", [0])
 
 
-async def test_a_closed_consumer_says_so(face: Face) -> None:
-    async with face() as (broker, client):
-        broker.fill(3)
-        consumer = await client.consumer("t")
-        await consumer.close()
-        await consumer.close()
-        with pytest.raises(ClientClosedError):
-            await values(consumer)
-
-
 # --- The client -------------------------------------------------------------------------------------------------------
 
 
@@ -307,17 +265,6 @@ async def test_everybody_who_waits_learns_that_the_connection_broke(face: Face) 
         assert all(client.server in str(error) for error in errors)
 
 
-async def test_creating_a_topic_and_being_content_with_one_that_is_there(face: Face) -> None:
-    async with face() as (broker, client):
-        assert (await client.create_topic("new", 3, {"retention.ms": -1})).partitions == 3
-        with pytest.raises(TopicExistsError):
-            await client.create_topic("new", 3)
-        broker.config["new"] = {"retention.ms": messages.ConfigEntry("5", "topic")}
-        found = await client.create_topic("new", 4, {"retention.ms": -1}, exist_ok=True)
-        assert found.partitions == 3
-        assert found.warnings == ["new exists with 3 partitions, not 4", "new exists with retention.ms=5, not -1"]
-
-
 async def test_listing_pages_and_describing_and_deleting(face: Face) -> None:
     async with face(topics={f"t{n:04}": 1 for n in range(2_500)}) as (broker, client):
         assert [topic.name for topic in await client.topics()] == [f"t{n:04}" for n in range(2_500)]
@@ -327,18 +274,6 @@ async def test_listing_pages_and_describing_and_deleting(face: Face) -> None:
         for call in (client.delete_topic, client.describe_topic, client.offsets, client.consumer, client.producer):
             with pytest.raises(UnknownTopicError, match="did you mean"):
                 await call("t0007")
-
-
-async def test_offsets_and_where_a_moment_is(face: Face) -> None:
-    async with face() as (broker, client):
-        broker.fill(9)
-        assert await client.offsets("t") == [seglog.PartitionOffsets("t", 0, 0, 9, 9, 0)]
-        (at,) = await client.offsets("t", at=datetime.fromtimestamp(5, tz=UTC))
-        assert (at.offset, at.timestamp) == (5, 5000)
-        assert (await client.offsets("t", at="@99999"))[0].offset is None
-        assert (await client.ping()).uptime_ms == 61_000
-        with pytest.raises(ValueError, match="not a time"):
-            await client.offsets("t", at="7")
 
 
 async def test_what_only_asks_is_asked_once_more_and_nothing_else_is(face: Face) -> None:
@@ -352,17 +287,6 @@ async def test_what_only_asks_is_asked_once_more_and_nothing_else_is(face: Face)
         with pytest.raises(ConnectionLostError):
             await client.create_topic("new")
         assert [topic.name for topic in await client.topics()] == ["t"]
-
-
-async def test_a_first_connection_that_is_lost(face: Face) -> None:
-    """A consumer begins also where its first connection is lost before it knows where."""
-    async with face() as (broker, client):
-        broker.fill(6)
-        refusals = iter([CLOSE])
-        broker.script = lambda request, _: (
-            next(refusals, None) if isinstance(request, messages.OffsetsRequest) else None
-        )
-        assert await numbers(client) == list(range(6))
 
 
 async def test_lag_over_a_connection_that_breaks(face: Face) -> None:
@@ -408,20 +332,6 @@ async def test_lag_of_many_partitions_is_asked_for_in_parts(face: Face) -> None:
         assert len(found) == 2_500
         assert found[2_499].is_beyond_end
         assert broker.asked(messages.LagRequest) == 3
-
-
-async def test_positions_that_were_json_go_on_where_they_were(face: Face) -> None:
-    async with face(topics={"t": 2}) as (broker, client):
-        broker.fill(6)
-        broker.fill(6, partition=1, first=100)
-        saved = {"0": 2, "1": 0}
-        assert sorted(await numbers(client, start=saved)) == [2, 3, 4, 5, *range(100, 106)]
-        assert await numbers(client, start=saved, until={"0": 4, "1": 0}) == [2, 3]
-        async with client.consumer("t") as consumer:
-            await consumer.seek(saved)
-            assert len(await values(consumer)) == 10
-            with pytest.raises(ValueError, match="does not read partition 7"):
-                await consumer.seek({"7": 0})
 
 
 async def test_partitions_that_are_gone_when_they_are_looked_up_cost_nothing_that_was_read(face: Face) -> None:

@@ -70,16 +70,6 @@ async def test_a_description_has_lag_owners_and_partitions_without_an_offset(fac
         assert await client.group_offsets("nobody") == []
 
 
-async def test_lag_is_asked_for_by_the_thousand(face: Face) -> None:
-    async with face(topics=TOPICS) as (broker, client):
-        groups = _filled(broker)
-        broker.logs["many"] = [broker.logs["t"][1]] * 2_300
-        for partition in range(2_300):
-            groups.commit("app", "many", partition, 1)
-        assert sum(each.lag.records for each in await client.group_offsets("app")) == 4 * 2_300
-        assert broker.asked(messages.LagRequest) == 3
-
-
 RESETS = [
     ("earliest", [(0, 10, None), (1, 0, None), (2, 0, None)]),
     ("latest", [(0, 100, None), (1, 5, None), (2, 0, None)]),

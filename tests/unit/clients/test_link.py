@@ -1,9 +1,7 @@
 """The shared connection, and one client for many threads: interrupts, a fork, an end."""
 
 import socket
-import sys
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -117,21 +115,6 @@ def test_a_request_of_which_nothing_could_be_written_leaves_the_connection_usabl
         link.close()
 
 
-def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:
-    with fake_broker() as broker:
-        link = dial(broker)
-        # What the child inherits is a copy of the descriptor: closing it must not shut the connection down.
-        link.owner._pid += 1
-        copy = link._socket.dup()
-        original, link._socket = link._socket, copy
-        link.close()
-        link._socket = original
-        link.owner._pid -= 1
-        reply, _ = link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
-        assert not reply.more
-        link.close()
-
-
 def test_connecting_tries_again_until_the_broker_is_there() -> None:
     with fake_broker() as broker:
         refusals = iter([CLOSE, SILENCE, CLOSE, CLOSE])
@@ -181,22 +164,6 @@ def test_large_payloads_arrive_whole_while_the_other_end_reads_slowly() -> None:
 # --- One client for many threads: what they share, and what ends the waits of all of them -----------------------------
 
 
-def test_nothing_of_python_runs_as_a_consumer_is_dropped_where_an_interrupt_would_be_lost() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        consumer = client.consumer("t", start="earliest")
-        assert not list(consumer)
-        consumer.close()
-        dropped = weakref.ref(consumer)
-        called: list[str] = []
-        sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
-        try:
-            del consumer
-        finally:
-            sys.setprofile(None)
-        assert dropped() is None
-        assert not called
-
-
 def in_threads(count: int, work: Any) -> list[Any]:
     barrier = threading.Barrier(count)
 
@@ -235,12 +202,6 @@ def test_threads_share_a_producer_through_lost_connections_each_in_its_own_order
         )
 
 
-def test_many_threads_may_wait_for_one_delivery() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
-        delivery = producer.send(b"x")
-        assert in_threads(8, lambda _: delivery.result(60).offset) == [0] * 8
-
-
 def test_closing_in_one_thread_ends_the_waits_of_others() -> None:
     with fake_broker() as broker:
         client = seglog.connect(broker.address)
@@ -277,22 +238,3 @@ def _close_when_all_wait(broker: FakeBroker, client: seglog.Client) -> None:
 
 
 # --- What both faces do, and threads make hard ------------------------------------------------------------------------
-
-
-def test_a_producer_without_a_broker_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = 0
-    step = seglog.Producer._step
-
-    def counted(self: seglog.Producer, *arguments: Any) -> None:
-        nonlocal steps
-        steps += 1
-        step(self, *arguments)
-
-    monkeypatch.setattr(seglog.Producer, "_step", counted)
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        producer = client.producer("t", delivery_timeout=1.0)
-        broker.stop()
-        with pytest.raises(seglog.ClientTimeoutError):
-            producer.send(b"x").result(60)
-        assert steps < 200
-        producer.close()

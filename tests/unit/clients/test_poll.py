@@ -1,6 +1,6 @@
 """``Consumer.poll`` on all faces, with a real broker."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,18 +13,9 @@ LONG = 600.0
 """Nothing here waits so long, as what is waited for is there."""
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as started:
-        yield started
-
-
 @pytest.fixture
-async def client(connect: Connect, broker: Broker) -> AsyncIterator[Any]:
-    async with connect(broker.address) as client:
-        for topic in await client.topics():
-            if not topic.name.startswith("__"):
-                await client.delete_topic(topic.name)
+async def client(connect: Connect, group_broker: Broker) -> AsyncIterator[Any]:
+    async with connect(group_broker.address) as client:
         await client.create_topic("t", 1)
         yield client
 
@@ -59,22 +50,6 @@ async def test_poll_returns_a_batch_or_nothing_when_its_time_is_over(client: Any
         async for record in consumer:
             assert record.value == b"5"
             break
-
-
-@pytest.mark.parametrize("options", [{}, {"group": "ends"}], ids=["alone", "in a group"])
-async def test_poll_returns_nothing_at_the_end(client: Any, options: dict[str, Any]) -> None:
-    await send(client, "1")
-    async with client.consumer("t", follow=False, **options) as consumer:
-        assert texts(await consumer.poll(LONG)) == ["1"]
-        assert await consumer.poll(LONG) == []
-
-
-async def test_poll_goes_on_within_a_batch_of_which_a_loop_has_read_a_part(client: Any) -> None:
-    await send(client, "1", "2", "3")
-    async with client.consumer("t") as consumer:
-        async for _ in consumer:
-            break
-        assert texts(await consumer.poll(LONG)) == ["2", "3"]
 
 
 async def test_records_that_poll_has_returned_are_committed_when_it_is_called_again(client: Any) -> None:

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 import seglog
-from seglog.core.retries import ATTEMPT_FIRST_SECONDS
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
-    BrokerStoppingError,
     ClientClosedError,
     ClientTimeoutError,
-    ConnectionLostError,
     DeliveryFailed,
     InvalidRecordError,
     MessageTooLargeError,
@@ -153,24 +150,6 @@ async def test_a_broker_that_is_away_for_a_while_loses_nothing(face: Face) -> No
         assert broker.values() == [b"before", *(b"%d" % number for number in range(10))]
 
 
-async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(face: Face) -> None:
-    async with face() as (broker, client), client.producer("t") as producer:
-        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still"), None, InvalidRecordError("no")])
-
-        def answer(request: AppendRequest, _payload: memoryview) -> Answer | None:
-            error = next(errors, None)
-            return None if error is None else AppendReply([AppendResult("t", 0, error=error)])
-
-        broker.script = on_append(answer)
-        assert (await (await producer.send(b"x"))).offset == 0
-        refused = await producer.send(b"y")
-        errors_seen = [await refused.exception() for _ in range(2)]
-        assert all(isinstance(error, InvalidRecordError) for error in errors_seen)
-        assert errors_seen[0] is not errors_seen[1], "each has an exception of its own"
-        with pytest.raises(InvalidRecordError, match="no"):
-            await refused
-
-
 async def test_records_of_a_batch_that_is_split_have_their_receipts(face: Face) -> None:
     async with face(max_message_bytes=100_000) as (broker, client):
 
@@ -234,14 +213,6 @@ async def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connect
                 await producer.send(b"%d" % linger_ms)
             assert broker.asked(HelloRequest) >= hellos + 2
         assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
-
-
-async def test_room_in_the_buffer_lets_a_waiting_send_go_on(face: Face) -> None:
-    async with face() as (broker, client):
-        async with client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer:
-            for number in range(100):
-                await producer.send(b"%d" % number * 50)
-        assert len(broker.values()) == 100
 
 
 async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(face: Face) -> None:
@@ -427,40 +398,3 @@ def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(monkeypatc
         finally:
             thawed.set()
             producer.abort(0)
-
-
-@pytest.mark.parametrize("waits_for", ["connect", "hello"])
-def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
-    waits_for: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = HandClock()
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        for module in ("producer", "link"):
-            monkeypatch.setattr(f"seglog.{module}.time", clock)
-        producer = client.producer("t", delivery_timeout=5, linger_ms=0)
-        assert producer.send(b"before").result(10).offset == 0
-        attempts: list[float] = []
-
-        def unanswered(*_: Any, timeout: float) -> Any:
-            attempts.append(timeout)
-            clock.pass_by(timeout)
-            raise ClientTimeoutError("no answer")
-
-        def unconnected(_address: Any, timeout: float) -> Any:
-            attempts.append(timeout)
-            clock.pass_by(timeout)
-            raise TimeoutError
-
-        if waits_for == "connect":
-            monkeypatch.setattr("seglog.link.socket.create_connection", unconnected)
-        else:
-            monkeypatch.setattr("seglog.link.Link.call", unanswered)
-        monkeypatch.setattr(producer._changed, "wait", clock.pass_by)
-        link = producer._link
-        assert link is not None
-        producer._lost(link, ConnectionLostError("lost"))
-        began = clock.now
-        assert isinstance(producer.send(b"x").exception(0), ClientTimeoutError)
-        assert attempts[-2] > ATTEMPT_FIRST_SECONDS
-        assert 5 <= clock.now - began <= 5 + ATTEMPT_FIRST_SECONDS, attempts
-        producer.abort(0)

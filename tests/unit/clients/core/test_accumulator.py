@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.core import accumulator
 from seglog.core.accumulator import FAILED_BATCHES_MAX, Accumulator, BatchLimits, ProducerBatch, ProducerEpoch
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_protocol.errors import (
@@ -111,22 +110,6 @@ def test_flush_lets_nothing_linger_until_all_is_resolved() -> None:
     accumulator.answer(batch, appended(), 0.0)
     add(accumulator, b"b")
     assert accumulator.take(0.0) == [], "the flush is over"
-
-
-def test_what_was_on_the_way_when_the_connection_broke_goes_first_and_in_order() -> None:
-    accumulator = make(linger_seconds=0.0)
-    sent = []
-    for number in range(3):
-        add(accumulator, b"%d" % number)
-        sent += accumulator.take(0.0)
-    add(accumulator, b"3")
-    accumulator.requeue(reversed(sent))
-    order = []
-    while batches := accumulator.take(0.0):
-        order += [values(batch, accumulator) for batch in batches]
-        for batch in batches:
-            accumulator.answer(batch, appended(), 0.0)
-    assert order == [[b"0"], [b"1"], [b"2"], [b"3"]]
 
 
 def test_nothing_overtakes_a_batch_that_waits_to_be_sent_again() -> None:
@@ -308,47 +291,6 @@ def test_whatever_happens_every_record_lands_exactly_once_and_nothing_is_left_be
     assert accumulator.kept() == []
 
 
-@pytest.mark.skipif(not accumulator.__file__.endswith(".py"), reason="compiled: nothing sees its own look-ups")
-def test_many_small_batches_are_given_out_and_given_up_in_as_many_steps_as_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    count, looks = 2_000, 0
-
-    class Watched(ProducerBatch):
-        """Counts how often a batch is looked at."""
-
-        __slots__ = ()
-
-        def __getattribute__(self, name: str) -> object:
-            nonlocal looks
-            looks += name in {"deadline", "attempts", "order"}
-            return super().__getattribute__(name)
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal looks
-            looks += 1
-            return self is other
-
-        __hash__ = ProducerBatch.__hash__
-
-    monkeypatch.setattr("seglog.core.accumulator.ProducerBatch", Watched)
-    accumulator = make(batch_bytes=1, buffer_bytes=1e9)
-    for number in range(count):
-        add(accumulator, b"x", now=float(number))
-    for _ in range(count // 4):
-        accumulator.requeue(accumulator.take(0.0))  # lost with the connection, and put back
-        (batch,) = accumulator.take(0.0)
-        accumulator.answer(batch, appended(), 0.0)
-    for number in range(count * 3 // 4):
-        accumulator.expire(number + LIMITS.delivery_seconds)
-        accumulator.next_expiry()
-    assert accumulator.unresolved == count // 4
-    accumulator.abandon(BrokerStoppingError("over"))
-    assert accumulator.unresolved == 0
-    assert accumulator.next_expiry() is None
-    assert looks < 20 * count
-
-
 # --- Batches of an idempotent producer, from number to answer: what is sent again, as what, and what is not -----------
 
 
@@ -392,17 +334,6 @@ def out_of_order(expected: int) -> OutOfOrderSequenceError:
     return OutOfOrderSequenceError("out of order", producer_id=7, sequence=0, expected=expected)
 
 
-def test_sequences_count_the_records_of_a_partition() -> None:
-    a = numbered()
-    send(a, b"0", b"1", b"2")
-    send(a, b"3")
-    first = taken(a)
-    assert take(a) is None, "the broker does not know this producer yet: nothing may overtake its first batch"
-    accept(a, first)
-    second = taken(a)
-    assert (fields(second), second.sequence) == ((7, 0, 3), 3)
-
-
 def test_five_batches_of_a_partition_are_on_the_way_at_most() -> None:
     a = numbered()
     for number in range(8):
@@ -423,20 +354,6 @@ def test_what_lingers_is_due_in_time_though_others_are_on_the_way() -> None:
     taken(a, 12.0)
     a.append(0, (-1, None, b"2", ()), 13.0)
     assert a.next_event() == 18.0
-
-
-def test_after_a_lost_connection_the_same_bytes_go_again() -> None:
-    a = numbered()
-    for number in range(3):
-        send(a, b"%d" % number)
-    accept(a, taken(a))
-    first, second = taken(a), taken(a)
-    before = [first.data, second.data]
-    a.requeue([first, second])
-    again = taken(a)
-    assert (again, again.data) == (first, before[0])
-    accept(a, again)
-    assert (taken(a), second.data) == (second, before[1])
 
 
 def test_halves_of_a_batch_have_the_sequences_of_the_whole_in_order() -> None:

@@ -166,34 +166,12 @@ def test_cooperative_groups_settle_balanced_and_only_what_must_move_moves(
         assert moved <= sum(max(0, len(member.owned) - least) for member in members.values())
 
 
-def test_a_third_member_takes_one_partition_from_each_of_the_others() -> None:
-    topics = frozenset({"t"})
-    members = {
-        "a": Subscription(topics, frozenset({("t", 0), ("t", 1), ("t", 2)}), 5),
-        "b": Subscription(topics, frozenset({("t", 3), ("t", 4), ("t", 5)}), 5),
-        "c": Subscription(topics),
-    }
-    first = assign(COOPERATIVE, members, {"t": 6})
-    assert first == {"a": {("t", 0), ("t", 1)}, "b": {("t", 3), ("t", 4)}, "c": set()}
-    settled_at, _, moved = settled(members, {"t": 6})
-    assert settled_at == {"a": first["a"], "b": first["b"], "c": {("t", 2), ("t", 5)}}
-    assert moved == 2
-
-
 def test_of_two_claims_that_of_the_newer_generation_counts() -> None:
     topics, mine = frozenset({"t"}), frozenset({("t", 0)})
     members = {"a": Subscription(topics, mine, 4), "b": Subscription(topics, mine, 5)}
     assert assign(COOPERATIVE, members, {"t": 2})["a"] == {("t", 1)}
     disputed = {"a": Subscription(topics, mine, 5), "b": Subscription(topics, mine, 5)}
     assert loads(assign(COOPERATIVE, disputed, {"t": 2})) == [0, 1], "it is nobody's until both have given it up"
-
-
-def test_many_partitions_are_dealt_out_anew_in_reasonable_time() -> None:
-    topics = frozenset({"t"})
-    members = {f"m{number:03}": Subscription(topics) for number in range(50)}
-    members["old"] = Subscription(topics, frozenset(("t", number) for number in range(10_000)), 1)
-    assert loads(assign(COOPERATIVE, members, {"t": 10_000}))[:1] == [0]
-    assert len(assign(COOPERATIVE, members, {"t": 10_000})["old"]) == 197
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Arguments of ``consumer()`` that make no sense, with either face: each is named, with what it can be."""
+"""Arguments of ``consumer()`` that make no sense: each is named, with what it can be."""
 
 import math
 import re
@@ -8,7 +8,6 @@ import pytest
 
 from seglog.core.consumer_options import consumer_options, group_options
 from tests.support import each_case
-from tests.unit.clients.faces import Face
 
 LIMIT = "is more than 0 s and at most 2,147,483 s, not "
 KNOWN = "known are range, roundrobin, cooperative-sticky"
@@ -68,11 +67,3 @@ def test_a_wrong_argument_of_a_member_is_named(wrong: dict[str, Any], kind: type
 def test_a_wrong_argument_without_a_group_is_named(wrong: dict[str, Any], kind: type[Exception], sentence: str) -> None:
     with pytest.raises(kind, match=f"^{re.escape(sentence)}"):
         consumer_options(wrong)
-
-
-async def test_both_faces_check_before_anything_is_asked(face: Face) -> None:
-    async with face() as (_, client):
-        with pytest.raises(ValueError, match="instance_id must not be empty"):
-            await client.consumer("t", group="app", instance_id="")
-        with pytest.raises(TypeError, match=r"consumer\(\) has no argument"):
-            await client.consumer("t", nonsense=1)

@@ -600,25 +600,17 @@ def test_iteration_ends_only_when_all_is_read_or_paused() -> None:
 
 
 @each_case(
-    ("offsets", "metadata", "sentence"),
+    ("ask", "sentence"),
     [
-        (5, None, r"offsets is {partition: offset} or None, not 5"),
-        ([1], None, r"offsets is {partition: offset} or None, not \[1\]"),
-        ({0: "x"}, None, "an offset is a whole number, not 'x'"),
-        (None, 5, "metadata is text or None, not 5"),
+        (lambda of: of.session.committing(5), r"offsets is {partition: offset} or None, not 5"),
+        (lambda of: of.session.committing([1]), r"offsets is {partition: offset} or None, not \[1\]"),
+        (lambda of: of.session.committing({0: "x"}), "an offset is a whole number, not 'x'"),
+        (lambda of: of.session.committing(None, 5), "metadata is text or None, not 5"),
+        (lambda _: look_up_committed("a", "t", 5), "partitions is a sequence of whole numbers or None, not 5"),  # type: ignore[arg-type]
+        (lambda _: look_up_committed("a", "t", ["x"]), "a partition is a whole number, not 'x'"),  # type: ignore[list-item]
     ],
 )
-def test_what_cannot_be_committed_is_named(offsets: Any, metadata: Any, sentence: str) -> None:
+def test_what_cannot_be_committed_or_looked_up_is_named(ask: Callable[[Any], Any], sentence: str) -> None:
     group = Coordinator()
     with pytest.raises(TypeError, match=sentence):
-        group.run(group.session.committing(offsets, metadata))
-
-
-def test_what_cannot_be_looked_up_is_named() -> None:
-    wrongs: list[tuple[Any, str]] = [
-        (5, "partitions is a sequence of whole numbers or None, not 5"),
-        (["x"], "a partition is a whole number, not 'x'"),
-    ]
-    for wrong, sentence in wrongs:
-        with pytest.raises(TypeError, match=sentence):
-            Coordinator().run(look_up_committed("app", "t", wrong))
+        group.run(ask(group))

@@ -523,12 +523,6 @@ def test_no_time_beyond_the_last_stable_offset_is_found(tmp_path: Path) -> None:
             assert consumer.positions() == {0: 2}
 
 
-def test_an_unknown_isolation_is_refused_by_name(tmp_path: Path) -> None:
-    make_partition(tmp_path)
-    with pytest.raises(ValueError, match="isolation is 'read_uncommitted' or 'read_committed', not 'committed'"):
-        LogDirectory(tmp_path).consumer("t", isolation="committed", partition_bytes=1)
-
-
 @pytest.mark.parametrize("has_indexes", [True, False])
 def test_kafkas_directory_is_read_as_kafka_reads_it_at_both_isolations(tmp_path: Path, has_indexes: bool) -> None:
     case = load_case("transactions")

@@ -14,9 +14,9 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_on
 import seglog.trio
 from seglog.core.dialing import Address
 from seglog.trio import Client
-from seglog_protocol.frames import Frame, FrameReader, encode_frame
-from seglog_protocol.messages import AppendRequest, FetchReply, FetchRequest, Message, decode_request, reply_header
-from tests.unit.clients.fake_broker import CLOSE, SILENCE, FakeBroker, Fault
+from seglog_protocol.frames import Frame, FrameReader
+from seglog_protocol.messages import FetchReply, FetchRequest, Message, decode_request
+from tests.unit.clients.fake_broker import CLOSE, FakeBroker, encoded
 
 
 class MemoryTransport:
@@ -151,13 +151,9 @@ class MemoryBroker(FakeBroker):
         if answer is CLOSE:
             peer.close()
             return False
-        if answer is SILENCE or (isinstance(request, AppendRequest) and request.ack == "none"):
-            return True
-        message, payload = answer if isinstance(answer, tuple) else (answer, b"")
-        assert not isinstance(message, Fault)
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async with peer.writing:
-                await peer.sending.send_all(encode_frame(reply_header(frame.header["id"], message), [payload]))
+                await peer.sending.send_all(encoded(frame, request, answer))
         return True
 
     # --- For tests ---
