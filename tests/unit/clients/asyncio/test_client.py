@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from math import inf
@@ -18,7 +17,7 @@ from seglog.asyncio.connecting import open_socket
 from seglog.asyncio.loop import AsyncioLoop, Deadline
 from seglog.core.dialing import parse_address
 from seglog.testing import Broker
-from seglog_protocol.messages import AppendRequest, FetchRequest, Request
+from seglog_protocol.messages import AppendRequest, Request
 from tests.unit.clients.asyncio.conftest import Run
 from tests.unit.clients.fake_broker import SILENCE, Answer, FakeBroker, fake_broker
 
@@ -74,32 +73,6 @@ def test_a_port_where_nobody_listens_is_an_error_with_the_reason_alone(run: Run)
     run(main(address))
 
 
-def test_timeouts_are_those_of_asyncio(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with seglog.asyncio.connect(broker.address) as client, client.producer("t") as producer:
-            broker.script = silent(AppendRequest)
-            delivery = await producer.send(b"x")
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await delivery
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(delivery, 0.05)
-            async with client.consumer("t", follow=True) as consumer:
-                with pytest.raises(TimeoutError):  # noqa: PT012
-                    async with asyncio.timeout(0.05):
-                        async for _ in consumer:
-                            pytest.fail("there are no records")
-                broker.fill(1)
-                async for record in consumer:
-                    assert record.offset == 0
-                    break
-            broker.script = lambda *_: None
-            assert await producer.abort(0.01) == 1
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
 def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Run) -> None:
     senders = 400
 
@@ -127,40 +100,6 @@ def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Ru
             assert len(kept) == senders - len(gone)
             assert sorted(value or b"" for value in broker.values()) == [b"%05d" % number * 20 for number in kept]
             assert looks <= 3 * senders  # one that finds room, and one in vain for each answer at most
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
-def test_other_tasks_run_between_two_batches_that_are_ready_together(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
-
-        counting = asyncio.create_task(count())
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.producer("t", linger_ms=3_600_000, batch_bytes=1_000, compression="gzip") as producer,
-        ):
-            seen: list[int] = []
-            write = producer._write
-
-            async def noted(*sent: Any) -> None:
-                seen.append(turns)
-                await write(*sent)
-
-            producer._write = noted  # type: ignore[method-assign, assignment]
-            for number in range(5):
-                await producer.send(b"%d" % number * 990)
-            await producer.flush()
-            assert len(seen) == 5
-            assert sorted(set(seen)) == seen
-        counting.cancel()
 
     with fake_broker() as broker:
         run(main(broker))
@@ -253,49 +192,6 @@ def test_records_that_wait_when_their_loop_ends_fail_and_are_counted(
     assert any("not acknowledged: 3 records to t" in note for note in notes), notes
 
 
-def test_a_loop_that_is_closed_with_a_producer_left_open_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    with fake_broker() as broker, caplog.at_level(logging.WARNING):
-        broker.script = silent(AppendRequest)
-        loop = asyncio.new_event_loop()
-        client = seglog.asyncio.connect(broker.address)
-        loop.run_until_complete(client.__aenter__())
-
-        async def begin() -> seglog.asyncio.Delivery:
-            producer = await client.producer("t", linger_ms=3_600_000)
-            return await producer.send(b"x")
-
-        delivery = loop.run_until_complete(begin())
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.close()
-        assert delivery.done()
-        assert any("not acknowledged: 1 record to t" in message for message in caplog.messages)
-
-
-def test_one_task_at_a_time_waits_for_a_consumer(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        async with (
-            seglog.asyncio.connect(broker.address) as client,
-            client.consumer("t", follow=True) as consumer,
-        ):
-
-            async def read() -> None:
-                async for _ in consumer:
-                    pass
-
-            first = asyncio.create_task(read())
-            await arrived(broker, FetchRequest)
-            with pytest.raises(seglog.ClientError, match="another task is waiting for this consumer"):
-                await read()
-            first.cancel()
-            await asyncio.wait([first])
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
 def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(run: Run) -> None:
     async def bug() -> None:
         raise ZeroDivisionError("a bug")
@@ -318,35 +214,6 @@ def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(run: Run) -> Non
         assert any("ZeroDivisionError" in note for note in caught.value.__notes__)
         await asyncio.sleep(0)
         assert task.cancelling() == 0
-
-    with fake_broker() as broker:
-        run(main(broker))
-
-
-def test_an_abort_waits_for_what_is_in_flight_however_often_it_is_cancelled(run: Run) -> None:
-    async def main(broker: FakeBroker) -> None:
-        held = threading.Event()
-
-        def hold(request: Request, _payload: memoryview) -> None:
-            if isinstance(request, AppendRequest):
-                broker.changed.wait_for(held.is_set, 60)
-
-        broker.script = hold
-        async with seglog.asyncio.connect(broker.address) as client:
-            producer = await client.producer("t", linger_ms=0)
-            delivery = await producer.send(b"x")
-            await arrived(broker, AppendRequest)
-            aborting = asyncio.create_task(producer.abort(60))
-            for _ in range(5):
-                await asyncio.sleep(0)
-                aborting.cancel()
-            assert not aborting.done()
-            held.set()
-            with broker.changed:
-                broker.changed.notify_all()
-            await asyncio.wait([aborting])
-            assert aborting.cancelled()
-            assert (await delivery).offset == 0
 
     with fake_broker() as broker:
         run(main(broker))

@@ -10,18 +10,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import seglog
 import seglog.trio
-from seglog.testing import Broker
 from seglog.trio import raw
 from seglog.trio.loop import TrioLoop
-from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     ClientClosedError,
     ClientTimeoutError,
-    NotReachableError,
 )
-from seglog_protocol.messages import AppendRequest, HelloRequest, OffsetsRequest, TopicsRequest
+from seglog_protocol.messages import HelloRequest, TopicsRequest
 from tests.support import each_case
-from tests.unit.clients.fake_broker import CLOSE, SILENCE, FakePartition, fake_broker, on_append
+from tests.unit.clients.fake_broker import SILENCE, FakePartition, on_append
 from tests.unit.clients.trio.memory_broker import MemoryTransport, memory_broker
 
 
@@ -50,15 +47,6 @@ async def test_a_call_that_timed_out_leaves_the_connection_in_step(autojump_cloc
         assert trio.current_time() == began + 35
         assert (await client.offsets("t"))[0].topic == "t"
         assert broker.asked(HelloRequest) == 1
-
-
-async def test_what_only_hangs_up_is_tried_again_until_the_time_is_over(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker:
-        broker.script = lambda request, _: CLOSE if isinstance(request, HelloRequest) else None
-        with pytest.raises(NotReachableError, match="does not speak the seglog protocol"):
-            async with broker.connect():
-                pytest.fail("not reached")
-        assert 8 < trio.current_time() <= 10
 
 
 async def test_a_broker_that_does_not_say_hello_is_tried_again_until_the_time_is_over(
@@ -96,20 +84,6 @@ async def test_a_client_closed_early_is_closed_and_so_is_what_was_just_being_ope
 async def ended(opening: Callable[[], Awaitable[object]]) -> None:
     with suppress(ClientClosedError):
         await opening()
-
-
-async def test_over_real_sockets() -> None:
-    with fake_broker(topics={"t": 2}) as broker:
-        async with seglog.trio.connect(broker.address) as client:
-            assert len(await client.offsets("t")) == 2
-            broker.stop()
-            broker.start()
-            await client.delete_topic("t")
-            assert broker.asked(OffsetsRequest) == 1
-        address = broker.address
-    with pytest.raises(seglog.NotReachableError, match=rf"no broker answers at {address}: .*refused"):
-        async with seglog.trio.connect(address, connect_timeout=1.0):
-            pytest.fail("not reached")
 
 
 # --- The client's one nursery: no exception groups come out of it, and nothing that was raised is lost ----------------
@@ -162,17 +136,6 @@ async def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(autojump_c
         assert not isinstance(caught.value.__cause__, BaseExceptionGroup)
         assert await broker.connections() == 0
         assert "a bug" in "".join(traceback.format_exception(caught.value))
-
-
-async def test_an_interrupt_in_a_task_comes_before_what_the_block_says_about_it(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker:
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-            async with broker.connect() as client:
-                client._loop.start(interrupted, "an interrupt")
-                try:
-                    await trio.sleep_forever()
-                finally:
-                    raise ValueError("while cleaning up")
 
 
 async def test_a_bug_while_the_block_is_left_by_an_exception_does_not_mask_that(autojump_clock: MockClock) -> None:
@@ -258,18 +221,6 @@ async def values(consumer: seglog.trio.Consumer, count: int | None = None) -> li
     return found
 
 
-async def test_a_cancelled_wait_loses_nothing(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        async with client.consumer("t", follow=True) as consumer:
-            for number in range(5):
-                with trio.move_on_after(1) as scope:
-                    await values(consumer, 1)
-                assert scope.cancelled_caught
-                broker.fill(1, first=number)
-                assert await values(consumer, 1) == [number]
-        assert broker.asked(HelloRequest) == 2
-
-
 async def test_another_task_may_seek_pause_and_close_while_one_waits(autojump_clock: MockClock) -> None:
     async with memory_broker() as broker, broker.connect() as client:
         broker.fill(3)
@@ -301,34 +252,6 @@ async def test_another_task_may_seek_pause_and_close_while_one_waits(autojump_cl
                 await wait_all_tasks_blocked()
                 await consumer.close()
         assert trio.current_time() < 1
-
-
-async def test_a_loop_over_records_that_are_there_lets_other_tasks_have_their_turn(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        broker.fill(1_000, per_batch=1_000)
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        async with client.consumer("t") as consumer, trio.open_nursery() as nursery:
-            assert await values(consumer, 1) == [0]
-            nursery.start_soon(count)
-            assert await values(consumer, 900) == list(range(1, 901))
-            nursery.cancel_scope.cancel()
-        assert turns >= 3
-
-
-async def test_leaving_the_block_of_the_client_ends_its_consumers(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker:
-        async with broker.connect() as client:
-            consumer = await client.consumer("t")
-        with pytest.raises(ClientClosedError):
-            await values(consumer)
-        assert await broker.connections() == 0
 
 
 async def test_a_range_that_was_fetched_leaves_no_connection(autojump_clock: MockClock) -> None:
@@ -392,19 +315,6 @@ async def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(
 # --- How the block is left --------------------------------------------------------------------------------------------
 
 
-async def test_leaving_by_an_exception_waits_a_second_for_what_is_on_the_way(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        broker.script = on_append(lambda _request, _payload: SILENCE)
-        began = trio.current_time()
-        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
-            async with client.producer("t", linger_ms=0) as producer:
-                await producer.send(b"x")
-                await broker.heard(AppendRequest)
-                raise ZeroDivisionError
-        assert trio.current_time() == pytest.approx(began + 1)
-        assert caught.value.__notes__ == ["seglog: not acknowledged: 1 record to t"]
-
-
 @pytest.mark.parametrize("inside", ["the producer's block", "the client's block"])
 async def test_a_cancellation_waits_a_second_too_and_its_note_says_what_was_lost(
     autojump_clock: MockClock, inside: str
@@ -438,19 +348,6 @@ async def test_a_cancellation_waits_a_second_too_and_its_note_says_what_was_lost
         assert len(notes) == (1 if inside == "the producer's block" else 3)
 
 
-async def test_a_cancelled_flush_at_the_end_of_the_block_is_left_like_an_exception(autojump_clock: MockClock) -> None:
-    async with memory_broker() as broker, broker.connect() as client:
-        broker.script = on_append(lambda _request, _payload: SILENCE)
-        began = trio.current_time()
-        with trio.move_on_after(10) as scope:
-            async with client.producer("t") as producer:
-                delivery = await producer.send(b"x")
-        assert scope.cancelled_caught
-        assert trio.current_time() == pytest.approx(began + 11)
-        with pytest.raises(ClientClosedError, match="before this record was acknowledged"):
-            await delivery
-
-
 async def test_at_ack_none_partitions_that_are_added_are_used_within_seconds(autojump_clock: MockClock) -> None:
     """No answer tells of them: the broker is asked."""
     async with memory_broker() as broker, broker.connect() as client, client.producer("t", ack="none") as producer:
@@ -464,21 +361,3 @@ async def test_at_ack_none_partitions_that_are_added_are_used_within_seconds(aut
 
 
 # --- The client on trio and the real broker, over real sockets --------------------------------------------------------
-
-
-async def test_cancelled_calls_leave_a_real_connection_in_step() -> None:
-    batch = encode_batch([(0, None, bytes(1_000_000), ())])
-    async with Broker() as broker, seglog.trio.connect(broker.address) as client:
-        await client.create_topic("one", 1)
-        await client.create_topic("two", 2)
-        for turns in range(40):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.offsets, "one")
-                nursery.start_soon(raw.append, client, [raw.RawBatch("one", 0, batch)] * 5)
-                for _ in range(turns):
-                    await trio.lowlevel.checkpoint()
-                nursery.cancel_scope.cancel()
-            assert len(await client.offsets("two")) == 2
-        async with raw.fetch(client, "one", 0, 0, 10**6) as batches:
-            async for fetched in batches:
-                assert bytes(fetched.data[16:]) == batch[16:]

@@ -59,37 +59,6 @@ async def test_leaving_the_clients_block_leaves_the_group(group_broker: Broker) 
         assert await offsets(client, "app") == {0: 4}
 
 
-async def test_an_error_in_a_callback_is_the_programs_own(group_broker: Broker) -> None:
-    def revoked(_: list[int], __: bool) -> None:
-        raise KeyError("mine")
-
-    async def read_one() -> None:
-        async with seglog.trio.connect(group_broker.address) as client:
-            await send(client, range(1), partitions=1)
-            consumer = await client.consumer("t", group="failing", on_revoked=revoked)
-            await anext(aiter(consumer))
-
-    with pytest.raises(KeyError, match="mine"):
-        await read_one()
-
-
-async def test_a_program_that_is_too_slow_loses_its_partitions_until_it_asks_again(group_broker: Broker) -> None:
-    told: list[tuple[list[int], bool]] = []
-
-    def revoked(partitions: list[int], is_lost: bool) -> None:
-        told.append((partitions, is_lost))
-
-    async with seglog.trio.connect(group_broker.address) as client:
-        await send(client, range(2), partitions=1)
-        async with client.consumer("t", group="slow", max_poll_interval=0.1, on_revoked=revoked) as consumer:
-            records = aiter(consumer)
-            assert (await anext(records)).offset == 0
-            while (await client.describe_group("slow")).members:  # noqa: ASYNC110 - the broker's state
-                await trio.sleep(0.01)
-            assert (await anext(records)).offset == 0
-            assert told == [([0], True)]
-
-
 async def test_added_partitions_are_read_and_a_broker_that_was_killed_is_waited_for(group_broker: Broker) -> None:
     async with seglog.trio.connect(group_broker.address) as client:
         await send(client, range(2), partitions=1)
