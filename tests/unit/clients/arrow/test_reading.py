@@ -23,7 +23,6 @@ from seglog_protocol.errors import (
     ClientClosedError,
     CorruptRecordError,
     NotReachableError,
-    OffsetOutOfRangeError,
     UnknownTopicError,
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
@@ -141,14 +140,6 @@ def test_the_end_is_where_it_was_when_the_reader_was_made(broker: FakeBroker) ->
     assert following.positions() == {0: 25, 1: 7}
 
 
-def test_positions_are_those_of_the_next_row(broker: FakeBroker) -> None:
-    with seglog.read_arrow(broker.address, "t", partitions=[0], batch_rows=4) as reader:
-        assert reader.positions() == {0: 0}
-        for end in (4, 8, 12):
-            reader.read_next_batch()
-            assert reader.positions() == {0: end}
-
-
 def test_it_can_stand_for_a_reader_of_pyarrow(broker: FakeBroker) -> None:
     with seglog.connect(broker.address) as client:
         expected = seglog.read_arrow(client, "t").read_all()
@@ -190,13 +181,6 @@ def test_a_reader_that_is_closed_early(broker: FakeBroker) -> None:
         with pytest.raises(ClientClosedError, match="the reader is closed"):
             next(closed)
     # Their sockets, had they stayed open, would be a ResourceWarning when they are collected, which is an error.
-
-
-def test_leaving_the_block_of_a_client_leaves_the_client_open(broker: FakeBroker) -> None:
-    with seglog.connect(broker.address) as client:
-        with seglog.read_arrow(client, "t") as reader:
-            next(reader)
-        assert client.topics()
 
 
 # --- Gaps and errors --------------------------------------------------------------------------------------------------
@@ -254,27 +238,19 @@ def test_damage_is_an_error_behind_the_rows_before_it_and_reading_goes_on_behind
         assert behind.read_all().column("offset").to_pylist() == list(range(end, 12))
 
 
-def test_a_bomb_is_an_error_with_the_limit_that_the_reader_was_given() -> None:
+def test_limits_and_places_that_the_reader_was_given_are_those_of_its_consumer_and_its_tables() -> None:
     with fake_broker() as broker:
-        fill(broker, 3)
+        fill(broker, 6)
         broker.logs["t"][0].append(encode_batch([(0, None, bytes(200_000), ())], codec=Codec.ZSTD))
-        reader = seglog.read_arrow(broker.address, "t", decompressed_batch_bytes_max=100_000)
+        del broker.logs["t"][0].batches[0]
+        broker.logs["t"][0].earliest = 3
+        reader = seglog.read_arrow(
+            broker.address, "t", since=0, on_out_of_range="earliest", decompressed_batch_bytes_max=100_000
+        )
         assert next(reader).num_rows == 3
         with pytest.raises(CorruptRecordError, match="more than 100000 bytes"):
             reader.to_reader().read_all()  # also through pyarrow
-        assert seglog.read_arrow(broker.address, "t").read_all().num_rows == 4
-
-
-def test_a_range_that_is_gone_is_an_error_or_a_gap_as_for_a_consumer(broker: FakeBroker) -> None:
-    with broker.changed:
-        log = broker.logs["t"][0]
-        del log.batches[:2]
-        log.earliest = 6
-    with pytest.raises(OffsetOutOfRangeError):
-        offsets(broker, since={0: 2})
-    reader = seglog.read_arrow(broker.address, "t", since={0: 2}, partitions=[0], on_out_of_range="earliest")
-    assert reader.read_all().column("offset").to_pylist() == list(range(6, 20))
-    assert [tuple(gap) for gap in reader.gaps] == [("t", 0, 2, 6, "expired")]
+        assert [tuple(gap) for gap in reader.gaps] == [("t", 0, 0, 3, "expired")]
 
 
 # --- A stream is read once --------------------------------------------------------------------------------------------
@@ -369,14 +345,3 @@ def test_pieces_are_of_one_partition() -> None:
     assert [len(piece) for piece in pieces(batches, 4 * SIZE)] == [3, 4, 1]
     assert [len(piece) for piece in pieces(batches, 2 * SIZE)] == [2, 1, 2, 2, 1]
     assert [len(piece) for piece in pieces(batches, 1000 * SIZE)] == [7, 1], "small ones are worth a copy"
-
-
-def test_what_came_before_an_error_is_handed_out_first() -> None:
-    def broken() -> object:
-        yield from map(batch, views(3))
-        raise CorruptRecordError("no")
-
-    found = pieces(broken(), 1 << 20)  # type: ignore[arg-type]
-    assert len(next(found)) == 3
-    with pytest.raises(CorruptRecordError):
-        next(found)

@@ -12,7 +12,6 @@ from seglog.core.partitioner import partition_for_key
 from seglog.testing import Broker
 from seglog_protocol.errors import (
     DeliveryFailed,
-    MessageTooLargeError,
     PartitionReadOnlyError,
     UnknownPartitionError,
     UnknownTopicError,
@@ -54,14 +53,6 @@ def test_rows_arrive_where_the_producer_would_put_them_in_their_order(broker: Fa
     assert written.batch_bytes == sum(len(batch) for log in broker.logs["t"] for batch in log.batches)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_that_of_its_name(broker: FakeBroker, compression: str) -> None:
-    seglog.write_arrow(broker.address, "t", table(100), compression=compression)
-    headers = [parse_header(batch) for log in broker.logs["t"] for batch in log.batches]
-    assert {header.codec.name.lower() for header in headers} == {compression}
-    assert sum(map(len, values(broker))) == 100
-
-
 def test_tables_batches_streams_and_readers_are_written_alike(broker: FakeBroker) -> None:
     rows = table(200)
     with seglog.connect(broker.address) as client:
@@ -87,14 +78,6 @@ def test_an_empty_table_is_written_in_no_time(broker: FakeBroker) -> None:
     written = seglog.write_arrow(broker.address, "t", table(0))
     assert (written.records, written.batches, dict(written.partitions)) == (0, 0, {})
     assert not any(isinstance(request, AppendRequest) for request in broker.requests)
-
-
-def test_batches_stay_within_their_size_and_the_ack_is_the_one_asked_for(broker: FakeBroker) -> None:
-    seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500, ack="os")
-    appends = [request for request in broker.requests if isinstance(request, AppendRequest)]
-    assert {request.ack for request in appends} == {"os"}
-    assert len(appends) > 5
-    assert all(part.size <= 500 for request in appends for part in request.partitions)
 
 
 def test_with_ack_none_offsets_are_not_known(broker: FakeBroker) -> None:
@@ -130,17 +113,6 @@ def test_rows_that_cannot_be_written_end_a_stream_with_a_note_of_what_was(
     count = len(values(broker)[0])
     assert note == f"seglog: {count} record{'s' if count > 1 else ''} or more were written before"
     assert values(broker)[0] == list(range(count))
-
-
-def test_what_is_wrong_with_the_source_is_said_as_it_is(broker: FakeBroker) -> None:
-    def rows() -> Iterator[pa.RecordBatch]:
-        yield table(70_000).combine_chunks().to_batches()[0]
-        raise seglog.NotReachableError("the other broker is gone")
-
-    stream = pa.RecordBatchReader.from_batches(table(1).schema, rows())
-    with pytest.raises(seglog.NotReachableError, match="the other broker is gone") as caught:
-        seglog.write_arrow(broker.address, "t", stream)
-    assert caught.value.__notes__ == [f"seglog: {sum(map(len, values(broker))):,} records or more were written before"]
 
 
 def test_a_topic_that_does_not_exist_is_created_where_the_broker_does_that() -> None:
@@ -192,15 +164,6 @@ def test_what_is_refused_for_good_ends_the_writing_and_is_counted(broker: FakeBr
     assert 0 < written < 900 - count
     assert values(broker)[0][:count] == list(range(count))
     assert not any(thread.name.startswith("seglog") for thread in threading.enumerate())
-
-
-def test_a_record_that_no_batch_may_hold_fails_without_being_sent() -> None:
-    with fake_broker(max_message_bytes=1_000) as broker:
-        rows = pa.table({"value": [b"7", bytes(2_000)]})
-        with pytest.raises(DeliveryFailed, match="more than a batch of t can hold") as caught:
-            seglog.write_arrow(broker.address, "t", rows)
-        assert isinstance(caught.value.__cause__, MessageTooLargeError)
-        assert values(broker) == [[7]]
 
 
 # --- The real thing ---------------------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ import json
 from datetime import UTC
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from seglog.cli.consume import json_formatter, raw_formatter, text_formatter
 from seglog.cli.exits import InputError
@@ -41,14 +39,6 @@ def test_what_is_not_utf_8_is_base64_under_a_name_that_says_so() -> None:
         {"key": "h", "value": None},
         {"key": "i", "value": "x"},
     ]
-
-
-@given(st.none() | st.binary(), st.none() | st.binary())
-def test_one_record_is_always_one_line_of_valid_json(key: bytes | None, value: bytes | None) -> None:
-    line = json_formatter()(record(key, value))
-    assert line.endswith(b"\n")
-    assert line.count(b"\n") == 1
-    json.loads(line)
 
 
 def test_text_shows_what_was_asked_for_and_raw_the_value_alone() -> None:

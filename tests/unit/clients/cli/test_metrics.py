@@ -48,12 +48,6 @@ def test_all_of_it_is_json_without_constants_that_json_lacks(group_broker: Broke
     assert {sample["labels"]["state"] for sample in values["seglog_partitions"]} >= {"serving", "offline"}
 
 
-def test_what_each_means_is_shown_for_those_who_ask(group_broker: Broker, typed: Typed) -> None:
-    lines = typed("--server", group_broker.address, "metrics", "partitions", "--help-texts")[1].splitlines()
-    assert lines[0] == "seglog_partitions (gauge by state)"
-    assert lines[1].startswith("  Partitions by state")
-
-
 def family(value: float | MetricBuckets, name: str = "seglog_x") -> MetricFamily:
     return MetricFamily(name, "gauge", "", ["a", "b"], [MetricSample(["1", "2"], value)])
 

@@ -125,14 +125,6 @@ def test_a_user_without_a_home_has_no_profiles(monkeypatch: pytest.MonkeyPatch) 
         parsed("--profile", "prod")
 
 
-def test_a_user_who_has_the_home_of_another_has_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Path) -> bool:
-        raise PermissionError
-
-    monkeypatch.setattr(Path, "exists", refuse)
-    assert parsed().security == {}
-
-
 def test_another_user_is_not_given_the_password_of_a_profile(home: Path) -> None:
     profiles(home, '[profiles.a]\nuser = "alice"\npassword_file = "p"\n')
     assert parsed("--profile", "a", "--user", "bob").security == {"user": "bob"}
@@ -259,19 +251,6 @@ def test_ping_says_who_one_is_and_whether_there_is_tls(tmp_path: Path, password_
     with secure_broker() as broker:
         told = json.loads(said(0, "--server", broker.address, "ping", "--json"))
         assert (told["principal"], told["tls"]) == (None, None)
-
-
-def test_an_account_in_the_address_is_refused_and_not_shown(
-    home: Path, monkeypatch: pytest.MonkeyPatch, said: Said
-) -> None:
-    address = f"seglogs://alice:{PASSWORD}@localhost:1"
-    profiles(home, f'[profiles.a]\nserver = "{address}"\n')
-    for typed in (("--server", address, "topic", "list"), ("--profile", "a", "ping"), ("consume", "t")):
-        if typed[0] == "consume":
-            monkeypatch.setenv("SEGLOG_SERVER", address)
-        shown = said(2, *typed)
-        assert "an account does not belong in the address" in shown
-        assert PASSWORD not in shown
 
 
 @pytest.mark.parametrize(

@@ -73,17 +73,6 @@ async def test_errors_that_time_may_cure_are_counted_and_the_run_goes_on(autojum
         assert report.measurement.sent.records > 400
 
 
-async def test_at_a_rate_records_go_out_on_time(autojump_clock: MockClock) -> None:
-    async with memory_broker(topics={"t": 1}) as broker:
-        began = trio.current_time()
-        report = await ran(broker, "produce", topic="t", duration=10.0, rate=50.0, batch_bytes=None)
-        assert report.measurement.sent.records == 500
-        assert report.unsent == 0
-        assert 9.5 < trio.current_time() - began < 11
-        assert report.measurement.seconds == pytest.approx(10, abs=0.1)
-        assert report.measurement.latencies.count == 500
-
-
 async def test_a_silent_broker_does_not_keep_a_run_from_ending(autojump_clock: MockClock) -> None:
     async with memory_broker(topics={"t": 1}) as broker:
         broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None

@@ -167,15 +167,6 @@ def test_no_line_is_wider_and_no_page_higher_than_the_terminal(view: View) -> No
             assert max(map(len, lines)) <= columns, (columns, height)
 
 
-@each_case("columns", [30, 40, 50, 60, 70, 80, 160])
-@each_case("view", VIEWS.values(), ids=list(VIEWS))
-def test_names_and_whole_numbers_stay_in_a_narrow_terminal(view: View, columns: int) -> None:
-    shown = "\n".join(lines_of(view, columns, None, colours=False))
-    for title in ("TOPIC (3)", "clicks", "orders", "metrics.raw", "GROUP (2)", "billing", "LAG"):
-        assert title in shown
-    assert "\u2026" not in shown
-
-
 def test_a_long_name_is_shortened_and_takes_no_room_from_numbers() -> None:
     ends = family("seglog_partition_log_end_offset", ("topic", "partition"), {("x" * 200, "0"): 123_456.0})
     view = View("b", WELL.now._replace(families={**WELL.now.families, ends.name: ends}))
@@ -216,22 +207,6 @@ def test_names_of_others_are_shown_and_not_obeyed(columns: int) -> None:
     assert "\x1b" not in shown
 
 
-def test_tables_have_as_many_rows_as_there_is_room_for() -> None:
-    now = healthy(10)
-    ends = family("seglog_partition_log_end_offset", ("topic", "partition"), {(f"t{n}", "0"): 1.0 for n in range(100)})
-    members = family("seglog_group_members", ("group",), {(f"g{n}",): 1 for n in range(100)})
-    left = family("seglog_topics_left_out", (), {(): 900})
-    view = View("b", now._replace(families={**now.families, ends.name: ends, members.name: members, left.name: left}))
-    for columns in (80, 160):
-        for height in (24, 60):
-            lines = lines_of(view, columns, height, colours=False)
-            assert len(lines) == height
-            assert any("TOPIC (1,000)" in line for line in lines)
-            assert any("GROUP (100)" in line for line in lines)
-            assert sum("t1" in line for line in lines) > 0
-            assert sum("g1" in line for line in lines) > 0
-
-
 @pytest.mark.parametrize(
     ("numbers", "shown"),
     [
@@ -264,14 +239,6 @@ def restarted(at: float) -> Reading:
     return now._replace(families={**now.families, begun.name: begun})
 
 
-def test_a_rate_is_the_growth_of_all_labels_a_second() -> None:
-    numbers = Numbers(healthy(10), healthy(0))
-    assert numbers.rate("seglog_append_bytes_total") == 120_000
-    assert numbers.rate("seglog_append_batches_total") == 100
-    assert numbers.rate("seglog_request_errors_total") == 0
-    assert numbers.rate("seglog_of_another_version_total") is None
-
-
 def test_one_reading_alone_has_values_and_no_rates() -> None:
     numbers = Numbers(healthy(10))
     assert numbers.rate("seglog_append_bytes_total") is None
@@ -285,18 +252,6 @@ def test_a_broker_that_was_started_again_has_no_rates_from_before() -> None:
     assert numbers.rate("seglog_append_bytes_total") is None
     assert all(row.rate is None for row in topic_rows(numbers))
     assert Numbers(healthy(0), healthy(10)).seconds == 0, "time does not run backwards"
-
-
-def test_quantiles_are_of_what_came_between_the_readings() -> None:
-    numbers = Numbers(healthy(10), healthy(0))
-    # 900 appends took 1 to 2 ms, 100 took 2 to 5 ms
-    assert numbers.quantile("seglog_request_duration_seconds", 0.5, lambda labels: labels[-1] == "append") == (
-        pytest.approx(0.001 + 0.001 * 500 / 900)
-    )
-    assert numbers.quantile("seglog_request_duration_seconds", 0.99, lambda labels: labels[-1] == "append") == (
-        pytest.approx(0.002 + 0.003 * 90 / 100)
-    )
-    assert Numbers(healthy(10), healthy(10)).quantile("seglog_fsync_duration_seconds", 0.5) is None
 
 
 def test_a_quantile_is_linear_within_its_bucket_and_none_without_values() -> None:
@@ -318,12 +273,6 @@ def test_a_topic_that_was_made_in_between_has_the_rate_of_all_its_records() -> N
     ends = family("seglog_partition_log_end_offset", ("topic", "partition"), {("new", "0"): 500.0})
     (row,) = topic_rows(Numbers(now._replace(families={**now.families, ends.name: ends}), before))
     assert row.rate == 50
-
-
-def test_groups_that_lose_records_soonest_come_first() -> None:
-    assert [row.name for row in group_rows(Numbers(healthy()))] == ["search", "billing"]
-    first = group_rows(Numbers(sick()))[0]
-    assert first == ("audit", "Empty", 0, 8_400_000, 400_000, 1500)
 
 
 def test_a_group_that_has_committed_nothing_has_no_lag() -> None:
