@@ -819,20 +819,6 @@ def key_names(key: Key) -> set[str]:
     return {key.name, *key.aliases, *(synonym.name for synonym in key.synonyms)}
 
 
-def test_broker_keys_are_taken_so_from_file_environment_and_flags_each_in_its_unit() -> None:
-    config, _ = load(
-        '"log.retention.hours" = "30d"\n"socket.request.max.bytes" = "64MiB"',
-        {"SEGLOG_LOG_SEGMENT_BYTES": "128MiB", "SEGLOG_SCRUB_BYTES_PER_SECOND": "1MB"},
-        ["connections.max.idle.ms=5m", "log.cleaner.io.max.bytes.per.second=10MiB"],
-    )
-    assert config.topic_defaults.retention_ms == 30 * 24 * HOUR_MS
-    assert config.socket_request_max_bytes == 64 << 20
-    assert config.topic_defaults.segment_bytes == 128 << 20
-    assert config.seglog_scrub_bytes_per_second == 1_000_000
-    assert config.connections_max_idle_ms == 300_000
-    assert config.log_cleaner_io_max_bytes_per_second == 10 << 20
-
-
 @each_case("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
 def test_every_default_can_be_written_as_it_is_read(key: Key) -> None:
     unit = unit_of(key.name)

@@ -12,10 +12,6 @@ from tests.logs import LogOnDisk, batch
 from tests.unit.broker.brokers import open_broker
 
 
-def test_kafkas_defaults_give_no_warning() -> None:
-    assert why_index_fills_first(TopicConfig()) is None
-
-
 async def test_the_creation_of_a_dense_topic_gives_a_warning_with_numbers() -> None:
     broker = open_broker(ForgetfulFileSystem())
     dense = {"segment.bytes": 1 << 20, "index.interval.bytes": 0, "segment.index.bytes": 1200}

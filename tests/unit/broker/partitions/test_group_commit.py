@@ -233,24 +233,6 @@ async def test_a_flush_waits_for_earlier_records() -> None:
         assert running.offload.rounds == 1, "there was nothing to be done"
 
 
-async def test_a_flush_shares_the_next_round_and_waits_for_no_later_append() -> None:
-    async with Running() as running, trio.open_nursery() as nursery:
-        running.append(1, ack="os")
-        running.offload.is_holding = True
-        await begin(nursery, running.append(0).wait)
-        results: list[messages.FlushResult] = []
-
-        async def flush() -> None:
-            results.extend(await running.flush(1))
-
-        await begin(nursery, flush)
-        await running.offload.end_one()
-        running.append(1, ack="os")
-        assert results == []
-        await running.offload.end_one()
-        assert results == [messages.FlushResult("t", 1, durable=1)]
-
-
 async def test_an_error_of_one_partition_in_a_flush_is_that_partitions_result(running: Running) -> None:
     running.append(0, 1, 2, ack="os")
     running.fs.inject(Fault("fdatasync", "t-1/00000000000000000000.log", error=errno.EIO))

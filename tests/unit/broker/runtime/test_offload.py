@@ -1,6 +1,5 @@
 """Offload: each kind of call has its own limiter, no call is abandoned, and the inline double for tests."""
 
-import errno
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
+from trio.testing import assert_no_checkpoints, wait_all_tasks_blocked
 
 from seglog_broker.runtime import offload as module
 from seglog_broker.runtime.offload import REST_SECONDS, Offload, Places
@@ -16,7 +15,6 @@ from seglog_broker.storage.io.filesystem import SYNCS_BEGUN_MAX, File, PendingSy
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.io.fsync_queue import begin_in_kernel
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 
 
@@ -97,14 +95,6 @@ async def test_a_call_cancelled_before_it_began_does_not_happen(offload: Offload
     assert happened == []
 
 
-async def test_inline_runs_on_the_loop_and_no_virtual_time_passes(autojump_clock: MockClock) -> None:
-    offload = InlineOffload()
-    before = trio.current_time()
-    for run in (offload.fsync, offload.cold_read, offload.maintenance):
-        assert await run(threading.get_ident) == threading.get_ident()
-    assert trio.current_time() == before
-
-
 # --- Rounds of group commit -------------------------------------------------------------------------------------------
 
 
@@ -182,24 +172,6 @@ async def test_rounds_one_after_the_other_use_one_queue(tmp_path: Path) -> None:
     for _ in range(300):
         assert await offload.commit(fs, flushes) == [None] * 3
     assert descriptors_open() <= before + 1
-
-
-@pytest.mark.parametrize("begins_syncs", [False, True])
-async def test_inline_rounds_run_on_the_loop_and_say_what_failed(begins_syncs: bool) -> None:
-    fs = ForgetfulFileSystem(begins_syncs=begins_syncs)
-    fs.inject(Fault("fdatasync", "/1", error=errno.EIO))
-    flushes = []
-    handles = HandlePool(fs)
-    for number in range(3):
-        lease = handles.lease(f"/{number}", create=True)
-        lease.resource.pwritev([b"some bytes"], 0)
-        flushes.append(Flush(fs, [lease], None, 10))
-    errors = await InlineOffload().commit(fs, flushes)
-    assert [error and error.errno for error in errors] == [None, errno.EIO, None]
-    assert [flush.files_are_synced for flush in flushes] == [True, False, True]
-    fs.sync_directory("/")
-    found = fs.found_after(POWER_LOSS).snapshot()
-    assert (found["/0"], found["/2"]) == (b"some bytes", b"some bytes")
 
 
 async def test_the_loop_rests_while_a_sync_is_awaited_and_only_then() -> None:

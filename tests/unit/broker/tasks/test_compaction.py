@@ -521,26 +521,6 @@ async def test_a_broker_that_stops_while_the_cleaner_runs_or_the_next_start_remo
         assert latest(broker) == expected
 
 
-async def test_appends_rolls_and_fetches_go_on_during_a_round(
-    fs: TimedDisk, offload: CleaningOffload, broker: Broker
-) -> None:
-    offload.hold_cleaners()
-    fill(broker, 4)
-    await trio.sleep(3)
-    before = offsets_found(broker)
-    fill(broker, 2)
-    assert (await fetch(broker, 0)).error is None
-    end = log_of(broker).log_end_offset
-    assert offsets_found(broker) == [*before, *range(len(before), end)]
-    expected = latest(broker)
-    offload.let_cleaners_go()
-    await trio.sleep(10)
-    assert is_compacted(broker)
-    assert latest(broker) == expected
-    verify(fs, log_of(broker))
-    assert put(broker, b"next") == end
-
-
 async def test_a_round_waits_for_a_truncation_that_is_in_progress(
     fs: TimedDisk, offload: CleaningOffload, empty: Broker
 ) -> None:

@@ -23,7 +23,6 @@ from tests.unit.broker.tasks.living_broker import (
     fetch,
     living,
     log_name,
-    log_of,
     names,
     with_topic,
 )
@@ -127,25 +126,6 @@ async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_dela
         await trio.sleep(0.2)
     assert directories(fs) == []
     assert [entry["event"] for entry in logged] == ["files_removed"] * 2
-
-
-async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        for life in range(3):
-            await with_topic(broker)
-            append(broker, life + 1)
-            assert log_of(broker).log_end_offset == life + 1
-            await trio.sleep(20)
-            if life < 2:
-                await delete(broker)
-        assert directories(fs) == ["t-0", "t-0 deleted", "t-0 deleted"]
-        await trio.sleep(41)
-        assert directories(fs) == ["t-0"]
-        assert (await fetch(broker, 2)).error is None
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        assert log_of(broker).log_end_offset == 3
 
 
 async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_directory(
@@ -276,19 +256,3 @@ async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(fs: TimedDi
         await trio.sleep(200)
     assert [entry["event"] for entry in logged] == ["deletion_failed", "files_removed"]
     assert directories(fs) == []
-
-
-async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_start(
-    clock: LoopClock, fs: TimedDisk
-) -> None:
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        await with_topic(broker)
-        append(broker)
-        await delete(broker)
-        await trio.sleep(50)
-    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
-        assert broker.directory.registry.topics == {}
-        await trio.sleep(59)
-        assert directories(fs) == ["t-0 deleted"]
-        await trio.sleep(2)
-        assert directories(fs) == []

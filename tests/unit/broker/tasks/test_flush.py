@@ -1,6 +1,5 @@
 """``flush.ms`` and ``flush.messages``: the age and number of records that a power cut can take at most."""
 
-import errno
 from collections import Counter
 from collections.abc import Sequence
 
@@ -12,7 +11,6 @@ from seglog_broker.partitions.partition_table import PART_MAX
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.tasks.upkeep import LOOK_SECONDS_MAX
-from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
 
@@ -97,13 +95,3 @@ async def test_records_appended_during_a_flush_are_synced_right_after_it(clock: 
         assert durable(broker) == 5
         await trio.sleep_until(6.001)
         assert durable(broker) == 10
-
-
-async def test_too_few_descriptors_are_waited_out(fs: TimedDisk, broker: Broker) -> None:
-    await with_topic(broker, segment_bytes=1024, flush_ms=1000)
-    append(broker, 5)
-    fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
-    await trio.sleep(3)
-    assert any("flush is held up" in problem for problem in broker.hello().problems)
-    await trio.sleep(3)
-    assert (durable(broker), broker.hello().problems) == (5, [])

@@ -196,18 +196,3 @@ async def test_wherever_a_start_finds_no_room_everything_is_read_and_in_the_end_
         lost = fs.crash(POWER_LOSS)
         async with living(lost, LoopClock(), *NO_MARKS) as broker:
             assert await read_through(broker, "idle") == list(range(3)), (name, path)
-
-
-async def test_a_start_with_a_half_deleted_topic_on_a_full_disk() -> None:
-    """A topic that was being deleted when the disk was full does not keep a broker from starting."""
-    fs = await killed()
-    async with living(fs, LoopClock(), tasks=()) as broker:
-        fs.inject(Fault("rename", "t-0", errno.EIO, sticky=True))
-        await delete(broker)
-        found = fs.found_after(PROCESS_KILL)
-    found.limit_free_bytes(0)
-    async with living(found, LoopClock(), *NO_MARKS) as broker:
-        assert await read_through(broker, "idle") == list(range(3))
-        assert ("t", 0) not in broker.partitions
-        await broker.alter_topic(messages.AlterTopicRequest("idle", config={}))
-        assert not [path for path in found.snapshot() if path.startswith("/data/t-0/")]

@@ -15,7 +15,6 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.partitions import segment_expiry
 from seglog_broker.partitions.clock_trust import QUARANTINE_SECONDS, ClockTrust
 from seglog_broker.partitions.segment_expiry import _PARTITIONS_AT_A_TIME, SegmentExpiry
-from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory.identity import decode_trusted_time, encode_trusted_time
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal
@@ -30,7 +29,6 @@ from tests.unit.broker.tasks.living_broker import (
     HeldOffload,
     LoopClock,
     TimedDisk,
-    alter,
     append,
     bases,
     fetch,
@@ -82,27 +80,6 @@ async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_t
         with trio.move_on_after(400):
             await run_retention(broker.common, Slow(), broker.retention_schedule)
     assert times == [30, 90, 270, 330, 390], "one that is missed is not made up for"
-
-
-@pytest.mark.parametrize("phase", [0.0, 0.1, 17.3, 49.999, 59.9])
-async def test_a_segment_leaves_when_predicted(phase: float, clock: LoopClock, fs: TimedDisk, broker: Broker) -> None:
-    """A segment leaves the log at the first check after the predicted time and the disk one delay later."""
-    await trio.sleep(phase)
-    append(broker, 5)
-    [first, _] = log_of(broker).retention.judge_segments()
-    due = first[1].due_ms
-    assert due == clock.now_ms() + 10_000
-    seconds = (due - START_MS) / 1000
-    check = (int(seconds // 60) + 1) * 60
-    await trio.sleep_until(check - 0.001)
-    assert bases(broker) == [0, 4]
-    await trio.sleep_until(check + 0.001)
-    assert bases(broker) == [5], "the active segment was as old"
-    assert names(fs) == {log_name(0, ".deleted"), log_name(4, ".deleted"), log_name(5)}
-    await trio.sleep_until(check + 4.999)
-    assert log_name(0, ".deleted") in names(fs)
-    await trio.sleep_until(check + 5.001)
-    assert names(fs) == {log_name(5)}
 
 
 async def test_expired_segments_are_counted_and_logged(broker: Broker) -> None:
@@ -506,24 +483,6 @@ async def test_a_fetch_in_flight_reads_to_its_end_a_segment_that_expires_and_is_
     assert not [path for path in fs.open_files if f"{0:020d}" in path], "and then the space comes back"
 
 
-async def test_a_fetch_that_waits_at_the_end_of_a_log_that_expires_gets_the_next_record(broker: Broker) -> None:
-    append(broker, 5)
-    found: list[int] = []
-
-    async def wait() -> None:
-        request = messages.FetchRequest([messages.FetchPartition("t", 0, 5)], max_wait_ms=30_000)
-        while not found:
-            with await broker.fetch(request) as answer:
-                found.extend(slice_.start_offset for slice_ in answer.slices)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await trio.sleep(65)
-        assert bases(broker) == [5]
-        append(broker)
-    assert found == [5]
-
-
 async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker)
@@ -560,14 +519,3 @@ async def test_sizes_of_very_many_segments_are_asked_for_off_the_loop(clock: Loo
         fs.reads.clear()
         await broker.answer(messages.TopicsRequest())
         assert not fs.reads
-    fs.reads.clear()
-    async with living(fs, clock, offload=offload, tasks=()) as broker:
-        await alter(broker, retention_bytes=4 * 1190 * 256)
-        offload.hold()
-        fs.reads.clear()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.expiry.check, list(broker.partitions.values()), TaskBoundary("retention"))
-            await wait_all_tasks_blocked()
-            assert not [read for read in fs.reads if read.name == "stat"]
-            offload.let_go()
-        assert bases(broker)[0] == 40

@@ -169,18 +169,6 @@ def test_whatever_is_sent_its_records_are_stored_in_the_codec_of_the_topic(
     trio.run(run)
 
 
-@pytest.mark.parametrize("level", [1, 9])
-async def test_a_batch_that_has_the_codec_stays_whatever_its_level(level: int) -> None:
-    offload = CountingOffload()
-    broker = await broker_with(offload, compression_type="gzip", compression_gzip_level=5)
-    text = b" ".join(b"%d" % number for number in range(30_000))
-    batch = encode_batch([(NOW, b"k", text, ())], codec=Codec.GZIP, level=level)
-    await append(broker, batch)
-    [(_, after)] = stored(broker)
-    assert after[HEADER_SIZE:] == batch[HEADER_SIZE:]
-    assert not offload.begun
-
-
 async def test_the_level_of_the_topic_is_used_and_only_large_batches_go_to_a_process() -> None:
     offload = CountingOffload()
     broker = await broker_with(offload, compression_type="gzip", compression_gzip_level=5)
@@ -314,27 +302,3 @@ async def test_changes_of_the_topic_while_a_batch_is_in_a_process_take_effect(
     else:
         assert result.error is not None
         assert result.error.code == outcome
-
-
-async def test_many_small_batches_are_recompressed_in_turns_with_others() -> None:
-    broker = await broker_with(compression_type="snappy")
-    batches = [encode_batch([(NOW, None, b"%d" % number, ())]) for number in range(200)]
-    request, payload = request_of(*batches)
-    turns = 0
-    is_over = False
-
-    async def others() -> None:
-        nonlocal turns
-        while not is_over:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(others)
-        pending = append_request(broker, request, view(payload))
-        assert not pending.is_written
-        await pending.write_rest()
-        is_over = True
-    assert turns >= len(batches) // 4
-    assert pending.reply is not None
-    assert [result.base_offset for result in pending.reply.partitions] == list(range(len(batches)))

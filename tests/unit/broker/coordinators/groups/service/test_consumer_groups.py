@@ -123,20 +123,6 @@ async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
         assert await again.groups.list_groups() == []
 
 
-async def test_a_group_whose_expiry_could_not_be_written_expires_with_the_next_check(fs: ForgetfulFileSystem) -> None:
-    clock = TogetherClock()
-    flags = ["offsets.retention.minutes=10", "offsets.retention.check.interval.ms=60000"]
-    async with running(fs, clock, *flags) as broker:
-        await with_topic(broker)
-        await with_empty_group(broker)
-        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        with failing_writes(broker):
-            await trio.sleep(61)
-        await trio.sleep(60)
-    async with running(fs, clock, *flags) as broker:
-        assert await broker.groups.list_groups() == []
-
-
 async def test_a_group_after_a_failed_deletion(fs: ForgetfulFileSystem, broker: Broker) -> None:
     """A group made after a deletion that could not be written has nothing of its predecessor."""
     assert (await assigned(broker, "g", "m-1")).member_epoch == 1

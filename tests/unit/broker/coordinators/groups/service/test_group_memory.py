@@ -189,23 +189,3 @@ async def test_committed_offsets_are_refused_beyond_their_budget() -> None:
         assert committed(broker, "g0") == 2
         await broker.groups.delete([f"g{number}" for number in range(300)])
         await commit(broker, "g399", 2)
-
-
-async def test_groups_without_their_last_offset_count_until_they_end() -> None:
-    flags = (*FLAGS, "offsets.retention.check.interval.ms=3600000")
-    async with running(ForgetfulFileSystem(), None, *flags) as broker:
-        await with_topic(broker, partitions=1)
-        offset = OffsetToCommit("t", 0, 1)
-        names = [f"{number:04}" + "g" * 9_000 for number in range(200)]
-        refused = 0
-        for name in names:
-            [error] = await broker.groups.commit(name, Committer(), [offset])
-            refused += error is not None
-            if error is None:
-                assert await broker.groups.delete_offsets(name, [("t", 0)]) == [None]
-        assert refused > 20
-        await trio.sleep(3_601)
-        assert await broker.groups.list_groups() == []
-        for _ in range(2):  # nothing is left of what they took
-            assert await broker.groups.commit(names[0], Committer(), [offset]) == [None]
-            assert await broker.groups.delete([names[0]]) == [None]

@@ -76,20 +76,6 @@ async def broker(broker: Broker) -> Broker:
     return broker
 
 
-@pytest.mark.parametrize("is_commit", [True, False])
-async def test_a_restart_reads_what_a_transaction_has_committed(
-    is_commit: bool, fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    await commit_in(broker, "g", 5)
-    async with running(fs := fs.found_after(POWER_LOSS), closes=False) as again:
-        assert (committed(again, "g"), is_unstable(again, "g")) == (1, True)
-        await end(again, "g", is_commit=is_commit)
-        after = (5 if is_commit else 1, False)
-        assert (committed(again, "g"), is_unstable(again, "g")) == after
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        assert (committed(again, "g"), is_unstable(again, "g")) == after
-
-
 async def test_what_was_not_begun_is_refused_and_leaves_nothing(broker: Broker) -> None:
     for transaction, error in (
         (ProducerIdAndEpoch(8, 0), errors.InvalidTransactionStateError),
