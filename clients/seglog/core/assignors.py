@@ -99,14 +99,6 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]
 # --- Assignors --------------------------------------------------------------------------------------------------------
 
 
-def assign(name: str, members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Assignment:
-    """The partitions of each member by the assignor ``name``, one of ``ASSIGNORS``.
-
-    ``counts`` has the number of partitions of every topic that exists; others are left out.
-    """
-    return ASSIGNORS[name](members, counts)
-
-
 def _in_order(members: Mapping[str, Subscription]) -> list[str]:
     """Static members by instance id, then the others by member id: static ones keep their places."""
 
@@ -222,7 +214,7 @@ ASSIGNORS: Final[Mapping[str, Callable[[Mapping[str, Subscription], Mapping[str,
     "roundrobin": assign_round_robin,
     COOPERATIVE: assign_cooperatively,
 }
-"""By the names of Kafka's clients."""
+"""By the names of Kafka's clients. The second argument has the number of partitions of every topic that exists."""
 
 
 def check_assignors(names: object) -> None:

@@ -190,7 +190,7 @@ class Membership:
                 subscriptions[member.member_id] = assignors.Subscription(frozenset())
         topics = sorted({topic for subscription in subscriptions.values() for topic in subscription.topics})
         self._counts = yield from partition_counts(topics)
-        assigned = assignors.assign(protocol, subscriptions, self._counts)
+        assigned = assignors.ASSIGNORS[protocol](subscriptions, self._counts)
         return [
             messages.SyncGroupAssignment(member_id, assignors.write_assignment(pairs))
             for member_id, pairs in assigned.items()

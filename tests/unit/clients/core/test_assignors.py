@@ -18,7 +18,6 @@ from seglog.core.assignors import (
     COOPERATIVE,
     Assignment,
     Subscription,
-    assign,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -71,7 +70,7 @@ def kafka_pythons(assignor: Any, members: Mapping[str, Subscription], counts: Ma
 
 @given(groups(static=True), COUNTS)
 def test_range_assigns_as_kafka_pythons(members: dict[str, Subscription], counts: dict[str, int]) -> None:
-    assert assign("range", members, counts) == kafka_pythons(RangePartitionAssignor, members, counts)
+    assert ASSIGNORS["range"](members, counts) == kafka_pythons(RangePartitionAssignor, members, counts)
 
 
 @given(groups(static=True), NAMES, COUNTS)
@@ -80,7 +79,7 @@ def test_round_robin_assigns_as_kafka_pythons(
 ) -> None:
     # kafka-python fails where a member has to be passed over
     members = {member_id: member._replace(topics=frozenset(topics)) for member_id, member in members.items()}
-    assert assign("roundrobin", members, counts) == kafka_pythons(RoundRobinPartitionAssignor, members, counts)
+    assert ASSIGNORS["roundrobin"](members, counts) == kafka_pythons(RoundRobinPartitionAssignor, members, counts)
 
 
 def both() -> dict[str, Subscription]:
@@ -89,16 +88,16 @@ def both() -> dict[str, Subscription]:
 
 def test_the_examples_of_kafkas_documentation() -> None:
     counts = {"t0": 3, "t1": 3}
-    assert assign("range", both(), counts) == {
+    assert ASSIGNORS["range"](both(), counts) == {
         "C0": {("t0", 0), ("t0", 1), ("t1", 0), ("t1", 1)},
         "C1": {("t0", 2), ("t1", 2)},
     }
-    assert assign("roundrobin", both(), counts) == {
+    assert ASSIGNORS["roundrobin"](both(), counts) == {
         "C0": {("t0", 0), ("t0", 2), ("t1", 1)},
         "C1": {("t0", 1), ("t1", 0), ("t1", 2)},
     }
     uneven = {name: Subscription(frozenset(f"t{n}" for n in range(number + 1))) for number, name in enumerate("ABC")}
-    assert assign("roundrobin", uneven, {"t0": 1, "t1": 2, "t2": 3}) == {
+    assert ASSIGNORS["roundrobin"](uneven, {"t0": 1, "t1": 2, "t2": 3}) == {
         "A": {("t0", 0)},
         "B": {("t1", 0)},
         "C": {("t1", 1), ("t2", 0), ("t2", 1), ("t2", 2)},
@@ -109,7 +108,7 @@ def test_the_examples_of_kafkas_documentation() -> None:
 def test_every_partition_that_somebody_reads_has_one_reader(
     name: str, members: dict[str, Subscription], counts: dict[str, int]
 ) -> None:
-    assigned = assign(name, members, counts)
+    assigned = ASSIGNORS[name](members, counts)
     assert assigned.keys() == members.keys()
     given_out = Counter(pair for partitions in assigned.values() for pair in partitions)
     read = {topic for member in members.values() for topic in member.topics}
@@ -129,7 +128,7 @@ def settled(members: dict[str, Subscription], counts: Mapping[str, int]) -> tupl
     """What generation after generation comes to, with the number of generations and of partitions that moved."""
     moved = 0
     for generation in range(10):
-        assigned = assign(COOPERATIVE, members, counts)
+        assigned = ASSIGNORS[COOPERATIVE](members, counts)
         owners = {pair: member_id for member_id, member in members.items() for pair in member.owned}
         given_out = [pair for partitions in assigned.values() for pair in partitions]
         assert len(given_out) == len(set(given_out))
@@ -169,9 +168,9 @@ def test_cooperative_groups_settle_balanced_and_only_what_must_move_moves(
 def test_of_two_claims_that_of_the_newer_generation_counts() -> None:
     topics, mine = frozenset({"t"}), frozenset({("t", 0)})
     members = {"a": Subscription(topics, mine, 4), "b": Subscription(topics, mine, 5)}
-    assert assign(COOPERATIVE, members, {"t": 2})["a"] == {("t", 1)}
+    assert ASSIGNORS[COOPERATIVE](members, {"t": 2})["a"] == {("t", 1)}
     disputed = {"a": Subscription(topics, mine, 5), "b": Subscription(topics, mine, 5)}
-    assert loads(assign(COOPERATIVE, disputed, {"t": 2})) == [0, 1], "it is nobody's until both have given it up"
+    assert loads(ASSIGNORS[COOPERATIVE](disputed, {"t": 2})) == [0, 1], "it is nobody's until both have given it up"
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
