@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.handlers import (
-    absent,
     cluster,
     configs,
     fetch,
@@ -119,7 +118,6 @@ _NO_NODE: Final = -1
 
 _SERVED: Final = (
     Api(API_VERSIONS, "ApiVersions", range(6), api_versions),
-    *absent.APIS,
     *cluster.APIS,
     *configs.APIS,
     *fetch.APIS,
