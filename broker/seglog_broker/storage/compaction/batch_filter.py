@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglog_broker.storage.compaction.job import RecordCounts
 from seglog_broker.storage.compaction.keys import Keys
 from seglog_broker.storage.compaction.offset_map import OffsetMap
 from seglog_broker.storage.compaction.producers import ActiveProducers, TransactionTracker, read_marker
@@ -40,23 +41,6 @@ HORIZON_MAX: Final = FAR_TIME >> 1
 """The latest delete horizon, for what stays for ever; timestamps relative to it are none of the far ones."""
 
 _ABORT: Final = "ABORT"
-
-
-@dataclass(slots=True)
-class RecordCounts:
-    """Counts of the records that were filtered."""
-
-    read: int = 0
-    kept: int = 0
-    keyless: int = 0
-    tombstones_kept: int = 0
-    tombstones_dropped: int = 0
-    tombstones_due_ms: int | None = None  # when the first of those that were kept, markers included, may go
-
-    def note_due(self, horizon: int) -> None:
-        """Something is kept until ``horizon`` (ms)."""
-        if self.tombstones_due_ms is None or horizon < self.tombstones_due_ms:
-            self.tombstones_due_ms = horizon
 
 
 class Filtered(NamedTuple):
@@ -133,8 +117,8 @@ class _Decision:
             if bare != batches.batch(number):  # unless it is nothing but its header already
                 self.changed[number] = bare
         left = (self.records_kept > 0) | self.must_stay | as_it_is
-        counts.read += int(batches.record_count.sum())
-        counts.kept += int(self.records_kept.sum())
+        counts.records_read += int(batches.record_count.sum())
+        counts.records_kept += int(self.records_kept.sum())
         return Filtered(np.flatnonzero(left), self.changed, self.records_kept, np.flatnonzero(self.unreadable))
 
     def _known_to_stay(self, wanted: Bools) -> Int64s | None:

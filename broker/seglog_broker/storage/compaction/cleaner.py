@@ -9,18 +9,19 @@ Source: Kafka's LogCleaner. The rules for records are in ``batch_filter``, the s
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
-from seglog_broker.storage.compaction.batch_filter import BatchFilter, Filtered, RecordCounts
+from seglog_broker.storage.compaction.batch_filter import BatchFilter, Filtered
 from seglog_broker.storage.compaction.cleaned_segment import CleanedSegment, remove_cleaned, remove_cleaned_segment
 from seglog_broker.storage.compaction.job import (
     UNREADABLE,
     CleanedGroup,
     CleaningJob,
     CleaningResult,
+    RecordCounts,
     SegmentLoss,
     SourceSegment,
 )
@@ -109,19 +110,13 @@ class _Cleaning:
             counts=self._counts,
         )
         groups = [self._clean_group(group, rules, aborted) for group in self._grouped()]
-        counts = self._counts
         return CleaningResult(
+            **asdict(self._counts),
             first_dirty=self._map.latest_offset + 1,
             groups=tuple(groups),
             losses=tuple(self._losses),
             bytes_read=self._throttle.total - self._bytes_written,
             bytes_written=self._bytes_written,
-            records_read=counts.read,
-            records_kept=counts.kept,
-            keyless=counts.keyless,
-            tombstones_kept=counts.tombstones_kept,
-            tombstones_dropped=counts.tombstones_dropped,
-            tombstones_due_ms=counts.tombstones_due_ms,
         )
 
     def discard(self) -> None:

@@ -89,22 +89,33 @@ class SegmentLoss:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningResult:
-    """The result of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place.
+@dataclass(slots=True)
+class RecordCounts:
+    """Counts of the records that were filtered.
 
     ``keyless`` records were dropped because nothing can tell what replaces them. ``tombstones_due_ms`` is when the
     first of the tombstones and markers that were kept may go, None when there are none.
     """
+
+    records_read: int = 0
+    records_kept: int = 0
+    keyless: int = 0
+    tombstones_kept: int = 0
+    tombstones_dropped: int = 0
+    tombstones_due_ms: int | None = None
+
+    def note_due(self, horizon: int) -> None:
+        """Something is kept until ``horizon`` (ms)."""
+        if self.tombstones_due_ms is None or horizon < self.tombstones_due_ms:
+            self.tombstones_due_ms = horizon
+
+
+@dataclass(slots=True, kw_only=True)
+class CleaningResult(RecordCounts):
+    """The result of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place."""
 
     first_dirty: int
     groups: tuple[CleanedGroup, ...]
     losses: tuple[SegmentLoss, ...]
     bytes_read: int
     bytes_written: int
-    records_read: int
-    records_kept: int
-    keyless: int
-    tombstones_kept: int
-    tombstones_dropped: int
-    tombstones_due_ms: int | None
