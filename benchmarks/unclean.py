@@ -65,8 +65,10 @@ def rows(bench: Bench, directory: Path) -> Iterator[Row]:
 def _build(path: Path) -> None:
     config, _ = load_config(None, "", {}, [f"log.dir={path}"])
     directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
-    directory.topics.create_topic(_UNTOUCHED, 1, {})
-    directory.topics.create_topic(_LARGE, _PARTITIONS, {})
+    admin = directory.topics
+    creation = admin.plan_creation([admin.new_topic(_UNTOUCHED, 1, {}), admin.new_topic(_LARGE, _PARTITIONS, {})])
+    creation.run()
+    admin.finish_creation(creation, None)
     batch, _ = batch_of(_BATCH_BYTES)
     view = memoryview(bytearray(batch))
     header = parse_header(view)

@@ -19,6 +19,7 @@ from seglog_broker.kafka_export.source import ExportError, read_source
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import ManualClock, append_one, batch
+from tests.unit.broker.storage.steps import create_topic
 
 NEIGHBOURS: Final = {
     *("lost+found/x", "System Volume Information/x", "$RECYCLE.BIN/x", "@eaDir/x", "#recycle/x", "..2026_11_28_00/x"),
@@ -38,7 +39,7 @@ def test_neighbours_stay_and_no_topic_is_taken_for_something_else() -> None:
         directory = open_log_directory(fs, clock, config, "/data")
         for topic in TOPICS:
             if topic not in directory.registry.topics:
-                directory.topics.create_topic(topic, 1, {})
+                create_topic(directory, topic, 1, {})
             append_one(directory.logs[topic, 0], memoryview(bytearray(batch(b"v", timestamp=1000))))
         assert directory.close() == []
     assert [

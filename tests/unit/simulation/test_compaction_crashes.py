@@ -24,7 +24,7 @@ from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit, read_around, verify
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
-from tests.unit.broker.storage.steps import save_state
+from tests.unit.broker.storage.steps import create_topic, save_state
 from tests.unit.simulation.crashes import crash_points
 
 _TOPIC_CONFIG = {
@@ -49,7 +49,7 @@ def _open(fs: forgetful.ForgetfulFileSystem, now: int = _NOW) -> tuple[LogDirect
     assert directory.report.offline == {}
     assert directory.report.problems == []
     if "t" not in directory.registry.topics:
-        directory.topics.create_topic("t", 1, dict(_TOPIC_CONFIG))
+        create_topic(directory, "t", 1, dict(_TOPIC_CONFIG))
     return directory, directory.logs["t", 0]
 
 

@@ -29,7 +29,7 @@ from seglog_protocol import segment_files
 from tests.logs import ManualClock, append_one, batch, opened_directory, read_around, verify
 from tests.soundness import assert_directory_sound
 from tests.unit.broker.storage.directory.directories import opened
-from tests.unit.broker.storage.steps import save_state
+from tests.unit.broker.storage.steps import create_topic, delete_topic, save_state
 from tests.unit.simulation.crashes import crash_points
 
 _TOPIC_CONFIG = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
@@ -85,7 +85,7 @@ class Scenario:
         assert directory.close() == []
 
     def create(self, directory: LogDirectory, topic: str, partitions: int) -> None:
-        directory.topics.create_topic(topic, partitions, dict(_TOPIC_CONFIG))
+        create_topic(directory, topic, partitions, dict(_TOPIC_CONFIG))
         self.promises.topics.add(topic)
         for partition in range(partitions):
             self.promises.written[topic, partition] = []
@@ -116,7 +116,7 @@ class Scenario:
     def mark_deleted(self, directory: LogDirectory, topic: str) -> list[str]:
         """Delete a topic, without removing its files."""
         self.promises.topics.discard(topic)  # from here on it may be there or not
-        doomed = directory.topics.delete_topic(directory.registry.topics[topic])
+        doomed = delete_topic(directory, directory.registry.topics[topic])
         self.promises.deleted.add(topic)
         write_checkpoints(self.fs, directory)
         return doomed

@@ -236,18 +236,6 @@ class TopicAdmin:
                 log.reconfigure(config)
         return altered
 
-    def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
-        """``plan_creation``, ``run`` and ``finish_creation`` for one topic, in line."""
-        topic = self.new_topic(name, partitions, config)
-        creation = self.plan_creation([topic])
-        failure = None
-        try:
-            creation.run()
-        except OSError as error:
-            failure = error
-        self.finish_creation(creation, failure)
-        return topic
-
     def _undo(self, creation: TopicCreation) -> None:
         """Remove the directories of new partitions, then write the previous registry.
 
@@ -276,12 +264,6 @@ class TopicAdmin:
         taken = self.half_made[:]
         self.half_made.clear()
         return taken
-
-    def delete_topic(self, topic: Topic) -> list[str]:
-        """``record_deletion``, ``release`` and ``mark_for_deletion``, in line."""
-        self.record_deletion(topic)
-        self.release([(topic.name, partition) for partition in range(topic.partitions)])
-        return self.mark_for_deletion(topic)
 
     def record_deletion(self, topic: Topic) -> None:
         """Take a topic out of the registry; then ``release`` its partitions and mark its directories.

@@ -17,6 +17,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
 from tests.logs import ManualClock, append_one, batch, cut_file, flip_bit, opened_directory
+from tests.unit.broker.storage.steps import create_topic
 
 SEGMENT_BYTES = 60_000
 SETTINGS = {"segment.bytes": str(SEGMENT_BYTES)}
@@ -38,7 +39,7 @@ class Disk:
         self.clock = ManualClock()
         self.records = 0
         directory = self.opened()
-        directory.topics.create_topic("t", 2, dict(SETTINGS))
+        create_topic(directory, "t", 2, dict(SETTINGS))
         assert directory.close() == []
         self.append(records)
 

@@ -20,6 +20,7 @@ from seglog_protocol.batch_builder import encode_batch
 from tests.logs import ManualClock, append_one, flip_bit
 from tests.pages import reference
 from tests.unit.broker.inspect.check import support
+from tests.unit.broker.storage.steps import create_topic
 
 PAGE = reference("Looking inside a directory", "Checking a directory")
 CHECKING = reference("Checking a directory")
@@ -34,7 +35,7 @@ def write_example(folder: Path) -> None:
     logs = open_log_directory(
         PosixFileSystem(), clock, config, str(folder), new_uuid=lambda: uuid.uuid5(uuid.NAMESPACE_URL, str(next(ids)))
     )
-    logs.topics.create_topic("commits", 2, {"segment.bytes": "2048", "retention.ms": "-1"})
+    create_topic(logs, "commits", 2, {"segment.bytes": "2048", "retention.ms": "-1"})
     for number in range(0, 40, 5):
         records = []
         for commit in range(number, number + 5):

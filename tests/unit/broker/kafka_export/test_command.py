@@ -8,13 +8,14 @@ from seglog_broker.__main__ import main
 from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.logs import append_one, batch, opened_directory
+from tests.unit.broker.storage.steps import create_topic
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     directory = opened_directory(PosixFileSystem(), str(folder))
-    directory.topics.create_topic("orders", 3, {"segment.bytes": "1024"})
+    create_topic(directory, "orders", 3, {"segment.bytes": "1024"})
     for log in directory.logs.values():
         append_one(log, batch(b"v" * 100))
     assert directory.close() == []

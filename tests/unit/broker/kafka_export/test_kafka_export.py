@@ -37,6 +37,7 @@ from seglog_protocol.records import Record
 from tests.logs import append_one, batch, flip_bit, opened_directory, read_all
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
+from tests.unit.broker.storage.steps import create_topic
 
 _DATA, _DESTINATION = "/data", "/kafka/logs"
 _CREDENTIAL = Credential("SCRAM-SHA-256", 4096, b"salt of ada!", b"s" * 32, b"t" * 32)
@@ -58,8 +59,8 @@ def _filled(*, is_clean: bool = True) -> ForgetfulFileSystem:
 def _content(*, is_clean: bool) -> dict[str, bytes]:
     fs = ForgetfulFileSystem(is_recorded=False)
     directory = opened_directory(fs)
-    directory.topics.create_topic("orders", 3, {"segment.bytes": "1024", "retention.ms": "-1"})
-    directory.topics.create_topic("readings", 1, {"cleanup.policy": "compact", "min.insync.replicas": "2"})
+    create_topic(directory, "orders", 3, {"segment.bytes": "1024", "retention.ms": "-1"})
+    create_topic(directory, "readings", 1, {"cleanup.policy": "compact", "min.insync.replicas": "2"})
     for number in range(12):
         for (topic, partition), log in directory.logs.items():
             key = b"k%d" % (number % 5) if topic == "readings" else None

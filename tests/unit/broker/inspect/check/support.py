@@ -11,6 +11,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import append_one, batch_of_size, opened_directory
+from tests.unit.broker.storage.steps import create_topic
 
 DATA = "/data"
 PARTITION = f"{DATA}/commits-0"
@@ -38,7 +39,7 @@ def written(
     """A log directory with one partition; segments with base 0, 10, 20. Without ``covered`` none has a checksum."""
     fs = ForgetfulFileSystem()
     logs = opened(fs)
-    logs.topics.create_topic("commits", 1, dict(config))
+    create_topic(logs, "commits", 1, dict(config))
     log = logs.logs["commits", 0]
     for number in range(batches):
         append(log, number)

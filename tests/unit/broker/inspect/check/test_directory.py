@@ -36,6 +36,7 @@ from tests.unit.broker.inspect.check.support import (
     written,
 )
 from tests.unit.broker.inspect.dump.support import create, overwrite
+from tests.unit.broker.storage.steps import create_topic
 
 Fs = ForgetfulFileSystem
 
@@ -324,7 +325,7 @@ def test_an_unreadable_file_stops_its_partition_only() -> None:
     """A file that cannot be read stops its partition only and nothing is repaired in it."""
     fs = written(3)
     logs = opened(fs)
-    logs.topics.create_topic("another", 1, dict(SMALL))
+    create_topic(logs, "another", 1, dict(SMALL))
     logs.close()
     fs.inject(Fault("pread", path_of(0), 5, sticky=True))
     before = fs.snapshot()
@@ -394,8 +395,8 @@ def test_a_topic_deleted_only_by_name_stays_deleted() -> None:
     """A topic whose deletion only a directory's name shows is no loss, and stays deleted after a repair."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("kept", 1, {})
-    topic = directory.topics.create_topic("gone", 3, {})
+    create_topic(directory, "kept", 1, {})
+    topic = create_topic(directory, "gone", 3, {})
     append(directory.logs["gone", 1], 0)
     fs.limit_free_bytes(0)
     directory.topics.record_deletion(topic)

@@ -19,12 +19,13 @@ from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from tests.logs import DIRECTORY, add_bytes, append_one, batch_of_size, cut_file, opened_directory
 from tests.support import each_case
 from tests.unit.broker.inspect.dump.support import LOG, create, damage, facts, notes, only, overwrite, small_log
+from tests.unit.broker.storage.steps import create_topic
 
 
 def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     """An open log directory with a topic of two partitions, ten batches in the first."""
     logs = opened_directory(fs, path, "log.index.interval.bytes=150")
-    logs.topics.create_topic("commits", 2, {"retention.ms": "-1"})
+    create_topic(logs, "commits", 2, {"retention.ms": "-1"})
     for number in range(10):
         append_one(logs.logs["commits", 0], batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number))
     return logs

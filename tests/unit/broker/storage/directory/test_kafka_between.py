@@ -25,6 +25,7 @@ from tests.soundness import assert_directory_sound
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, codes, faults, findings
 from tests.unit.broker.storage.directory.directories import kafka_partition, opened, put
+from tests.unit.broker.storage.steps import create_topic
 
 _DATA = "/data"
 _MARKER = f"{_DATA}/.kafka_cleanshutdown"
@@ -47,7 +48,7 @@ def _written() -> Fs:
     """A topic of two partitions; partition 0 has segments with base 0, 10, 20, all but the last with a checksum."""
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
-    directory.topics.create_topic("orders", 2, {"segment.bytes": "1024", "retention.ms": "1000"})
+    create_topic(directory, "orders", 2, {"segment.bytes": "1024", "retention.ms": "1000"})
     log = directory.logs["orders", 0]
     for number in range(23):
         append_one(log, batch_of_size(100, timestamp=1_700_000_000_000 + number))

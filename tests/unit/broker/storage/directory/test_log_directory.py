@@ -28,6 +28,7 @@ from tests.logs import append_one, batch, cut_file, read_all
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, findings
 from tests.unit.broker.storage.directory.directories import opened, put
+from tests.unit.broker.storage.steps import create_topic, delete_topic
 
 _MARKER = "/data/.kafka_cleanshutdown"
 _ID = "IVT1Seu3QjacxS7oBTKhDQ"
@@ -44,7 +45,7 @@ def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
 def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFileSystem, LogDirectory]:
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("orders", partitions, {"segment.bytes": "1024"})
+    create_topic(directory, "orders", partitions, {"segment.bytes": "1024"})
     for log in directory.logs.values():
         for _ in range(records):
             _append(log)
@@ -113,7 +114,7 @@ def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_p
     first = opened(fs, path=path)
     with pytest.raises(errors.LogDirectoryError, match="in use"):
         opened(fs, path=path)
-    first.topics.create_topic("t", 1, {})
+    create_topic(first, "t", 1, {})
     _append(first.logs["t", 0])
     assert first.close() == []
     assert (tmp_path / "data" / ".lock").exists(), "the lock file is never deleted"
@@ -274,13 +275,13 @@ def test_kafkas_directories_awaiting_deletion_are_named_for_it_and_stray_ones_st
 def test_a_topic_cannot_be_created_under_a_wrong_or_used_name_or_with_a_wrong_count() -> None:
     _, directory = _with_topic()
     with pytest.raises(errors.TopicExistsError):
-        directory.topics.create_topic("orders", 1, {})
+        create_topic(directory, "orders", 1, {})
     for name in ("", "..", "a/b", "t" * 250):
         with pytest.raises(errors.InvalidTopicError):
-            directory.topics.create_topic(name, 1, {})
+            create_topic(directory, name, 1, {})
     for count in (0, -1, 10_001):
         with pytest.raises(errors.InvalidPartitionsError):
-            directory.topics.create_topic("other", count, {})
+            create_topic(directory, "other", count, {})
     assert set(directory.registry.topics) == {"orders"}
 
 
@@ -376,11 +377,11 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
         directory = opened(fs)
         fs.inject(Fault(operation, lambda path: "orders-1" in path, error=errno.ENOSPC))
         with pytest.raises(errors.StorageError, match="could not be created"):
-            directory.topics.create_topic("orders", 2, {})
+            create_topic(directory, "orders", 2, {})
         fs.heal()
         assert [path for path in fs.snapshot() if "orders-" in path] == []
         assert fs.open_files == ["/data/.lock"]
-        directory.topics.create_topic("orders", 2, {})
+        create_topic(directory, "orders", 2, {})
         directory.close()
         again = opened(fs)
         assert set(again.logs) == {("orders", 0), ("orders", 1)}
@@ -394,11 +395,11 @@ def test_topics_without_descriptors(
     """A topic that could not be made or removed for want of descriptors can be made when there are some."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("clicks", 1, {})
+    create_topic(directory, "clicks", 1, {})
     fs.inject(Fault(operation, lambda path: "orders-1" in path or "clicks-2" in path, error=errno.EMFILE, sticky=True))
     fs.inject(Fault("remove_tree", error=errno.EMFILE, sticky=True))
     with pytest.raises(errors.OutOfResourcesError, match=r"orders could not be created: .*open files \(ulimit -n"):
-        directory.topics.create_topic("orders", 2, {})
+        create_topic(directory, "orders", 2, {})
     clicks = directory.registry.topics["clicks"]
     alteration = directory.topics.plan_alteration(clicks, 3, {})
     error = outcome_of(alteration.run)
@@ -408,7 +409,7 @@ def test_topics_without_descriptors(
     left = {f"/data/{name}" for name in fs.list_directory("/data") if name.startswith(("orders", "clicks"))}
     assert left - set(directory.topics.half_made) == {"/data/clicks-0"}
     assert directory.topics.half_made
-    directory.topics.create_topic("orders", 2, {})
+    create_topic(directory, "orders", 2, {})
     for log in directory.logs.values():
         assert _append(log).base_offset == 0
     directory.close()
@@ -436,10 +437,10 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
         log.flusher.flush()
     promises: list[str] = []
     found = _crashes(fs, promises)
-    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
+    doomed = delete_topic(directory, directory.registry.topics["orders"])
     promises.append("orders is deleted")
     if created_again:
-        directory.topics.create_topic("orders", 2, {})
+        create_topic(directory, "orders", 2, {})
     for path in doomed:
         fs.remove_tree(path)
     for crashed, is_promised in found:
@@ -474,7 +475,7 @@ def test_a_deletion_that_cannot_be_recorded_leaves_the_topic_in_service(
     for fault in faults:
         fs.inject(fault)
     with pytest.raises(error, match="could not be deleted"):
-        directory.topics.delete_topic(directory.registry.topics["orders"])
+        delete_topic(directory, directory.registry.topics["orders"])
     fs.heal()
     assert {"orders-0", "orders-1"} <= set(fs.list_directory("/data"))
     assert not directory.topics.unrecorded
@@ -493,14 +494,14 @@ def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_agai
     fs, directory = _with_topic(partitions=3)
     for log in directory.logs.values():
         log.flusher.flush()
-    directory.topics.create_topic("kept", 1, {})
+    create_topic(directory, "kept", 1, {})
     if gone:
         fs.remove_tree("/data/orders-0")
         fs.sync_directory("/data")
     fs.limit_free_bytes(0)
     promises: list[str] = []
     found = _crashes(fs, promises)
-    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
+    doomed = delete_topic(directory, directory.registry.topics["orders"])
     assert len(directory.topics.unrecorded) == 1
     promises.append("orders is deleted")
     for path in doomed:
@@ -513,7 +514,7 @@ def test_a_crash_during_a_deletion_on_a_full_disk(created_again: bool, room_agai
         fs.remove_tree(path)
     assert not directory.topics.unrecorded
     if created_again:
-        directory.topics.create_topic("orders", 3, {})
+        create_topic(directory, "orders", 3, {})
     kept = {"kept-0"}
     for crashed, is_promised in found:
         for policy in (PROCESS_KILL, POWER_LOSS):
@@ -547,7 +548,7 @@ def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
     fs = ForgetfulFileSystem()
     fs.limit_free_bytes(100_000)
     directory = opened(fs, "seglog.disk.ballast.bytes=10000", *_NO_MARKS)
-    directory.topics.create_topic("orders", 2, {})
+    create_topic(directory, "orders", 2, {})
     for log in directory.logs.values():
         _append(log)
     directory.space.make_ballast()
@@ -564,7 +565,7 @@ def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast(a_nam
     if a_name_grows:
         fs.limit_free_bytes(10_000)
         fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))
-    assert len(directory.topics.delete_topic(directory.registry.topics["orders"])) == 2
+    assert len(delete_topic(directory, directory.registry.topics["orders"])) == 2
     assert directory.space.ballast == 0
     assert opened(fs.found_after(POWER_LOSS)).registry.topics == {}
 
@@ -583,7 +584,7 @@ def _without_inodes(*, stops: int, partitions: int = 20) -> tuple[ForgetfulFileS
     fs = ForgetfulFileSystem()
     fs.limit_free_inodes(10_000)
     directory = opened(fs)
-    directory.topics.create_topic("orders", partitions, {"segment.bytes": "1024"})
+    create_topic(directory, "orders", partitions, {"segment.bytes": "1024"})
     for _ in range(stops):
         assert directory.close() == []
         directory = opened(fs)
@@ -683,7 +684,7 @@ def test_an_impossible_topic_configuration() -> None:
     """A topic whose configuration is no longer valid uses the broker's, with a warning."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("orders", 1, {})
+    create_topic(directory, "orders", 1, {})
     topic = directory.registry.topics["orders"]
     directory.registry.topics["orders"] = replace(topic, config={"segment.bytes": "-5"})
     directory.registry.save()
@@ -879,10 +880,10 @@ def test_checkpoints_of_a_deleted_topic() -> None:
     directory.logs["orders", 0].truncate_before(40)
     directory.close()
     directory = opened(fs)
-    for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
+    for path in delete_topic(directory, directory.registry.topics["orders"]):
         fs.remove_tree(path)
     directory = opened(fs.crash(PROCESS_KILL))
-    directory.topics.create_topic("orders", 2, {})
+    create_topic(directory, "orders", 2, {})
     for log in directory.logs.values():
         _append(log)
     directory.abandon()
@@ -898,9 +899,9 @@ def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() ->
     directory = opened(fs)
     assert [log.state.compacted_before for log in directory.logs.values()] == [3, 0]
     assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {("orders", 0): 3}
-    for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
+    for path in delete_topic(directory, directory.registry.topics["orders"]):
         fs.remove_tree(path)
-    directory.topics.create_topic("orders", 2, {})
+    create_topic(directory, "orders", 2, {})
     directory.close()
     assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {}
     directory = opened(fs)
@@ -1099,7 +1100,7 @@ def test_on_a_full_disk_a_file_that_is_not_understood_is_named_all_the_same() ->
 )
 def test_a_topic_with_the_name_of_another_file_is_there_after_a_restart(name: str) -> None:
     fs, directory = _with_topic(partitions=1)
-    directory.topics.create_topic(name, 2, {})
+    create_topic(directory, name, 2, {})
     _append(directory.logs[name, 1])
     directory.close()
     again = opened(fs)
@@ -1112,7 +1113,7 @@ def test_no_topic_gets_the_name_of_kafkas_metadata_log() -> None:
     fs, directory = _with_topic()
     before = fs.snapshot()
     with pytest.raises(errors.InvalidRequestError, match="metadata log"):
-        directory.topics.create_topic("__cluster_metadata", 1, {})
+        create_topic(directory, "__cluster_metadata", 1, {})
     assert fs.snapshot() == before
 
 

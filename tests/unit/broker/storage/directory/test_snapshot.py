@@ -16,6 +16,7 @@ from tests.snapshots import copied
 from tests.soundness import assert_directory_sound
 from tests.unit.broker.storage.directory.directories import opened
 from tests.unit.broker.storage.log.transactions import append_in_transaction, end_transaction
+from tests.unit.broker.storage.steps import create_topic
 
 ROLLS = {"segment.bytes": "1024", "index.interval.bytes": "150"}
 
@@ -40,7 +41,7 @@ def snapshot(fs: ForgetfulFileSystem, directory: LogDirectory) -> SnapshotWriter
 def test_a_copy_of_a_snapshot_opens_as_after_a_clean_stop_with_what_there_was(records: int) -> None:
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("t", 1, ROLLS)
+    create_topic(directory, "t", 1, ROLLS)
     fill(directory, 0, records)
     directory.registry.metadata_version = 33  # of the Kafka that had it before
     writer = snapshot(fs, directory)
@@ -65,7 +66,7 @@ def test_a_copy_has_the_transactions_that_had_ended_and_those_that_were_open(is_
     """Whatever becomes of them afterwards; the coordinator may end the open one in the copy, too."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("t", 1, ROLLS | {"segment.ms": "9000000000000"})
+    create_topic(directory, "t", 1, ROLLS | {"segment.ms": "9000000000000"})
     log = directory.logs["t", 0]
     append_in_transaction(log, 1)
     end_transaction(log, 1, "ABORT")
@@ -95,7 +96,7 @@ def test_a_copy_has_the_transactions_that_had_ended_and_those_that_were_open(is_
 def test_a_start_after_a_kill_takes_a_snapshot_for_a_deleted_partition_and_removes_it() -> None:
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("t", 1, ROLLS)
+    create_topic(directory, "t", 1, ROLLS)
     fill(directory, 0, 30)
     writer = snapshot(fs, directory)
     directory.abandon()

@@ -12,6 +12,7 @@ from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.version import VERSION
 from tests.support import each_case
 from tests.unit.broker.storage.directory.directories import opened
+from tests.unit.broker.storage.steps import create_topic
 
 _REGISTRY = "/data/seglog-topics.json"
 _NAMED = f"seglog-topics.json names {VERSION} as the version that wrote it, which older versions ignore"
@@ -29,9 +30,9 @@ def written_by(version: str | None, **more: dict[str, str]) -> ForgetfulFileSyst
     """A directory with a topic and an internal one, as another version would have left it after a clean stop."""
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.topics.create_topic("orders", 1, {})
-    directory.topics.create_topic("__consumer_offsets", 1, {"cleanup.policy": "compact"})
-    directory.topics.create_topic("__share_group_state", 1, {"cleanup.policy": "delete"})
+    create_topic(directory, "orders", 1, {})
+    create_topic(directory, "__consumer_offsets", 1, {"cleanup.policy": "compact"})
+    create_topic(directory, "__share_group_state", 1, {"cleanup.policy": "delete"})
     assert directory.close() == []
     files = fs.snapshot()
     registry = json.loads(files[_REGISTRY])

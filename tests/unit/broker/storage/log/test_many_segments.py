@@ -9,7 +9,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
 from tests.unit.broker.storage.directory.directories import opened
-from tests.unit.broker.storage.steps import piece_at
+from tests.unit.broker.storage.steps import create_topic, piece_at
 
 SMALL = TopicConfig(segment_bytes=1024, retention_ms=-1)
 
@@ -85,7 +85,7 @@ def test_a_clean_start_makes_the_active_segment_alone_and_knows_the_size_of_the_
 def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
     fs = ForgetfulFileSystem()
     directory = opened(fs, "seglog.disk.ballast.bytes=0")
-    directory.topics.create_topic("t", 1, {"segment.bytes": "1024"})
+    create_topic(directory, "t", 1, {"segment.bytes": "1024"})
     for _ in range(40):
         encoded = memoryview(bytearray(batch_of_size(400, timestamp=ManualClock().now)))
         append_one(directory.logs["t", 0], encoded)
