@@ -19,7 +19,7 @@ from seglog_broker.config.values import PROTOCOLS
 from seglog_broker.engine.topics import DESCRIBED_MAX
 from seglog_broker.engine.turns import RESULTS_MAX
 from seglog_broker.listeners import acceptor, hangup, sender
-from seglog_broker.listeners.native import fetches, hello
+from seglog_broker.listeners.native import hello, replies
 from seglog_broker.runtime import request_memory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -158,8 +158,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         ),
         "appends not yet answered, of one connection": f"{sender.APPENDS_IN_FLIGHT_MAX:,}",
         "their payloads together": f"{sender.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
-        "waiting fetches of one connection": f"{fetches.FETCHES_IN_FLIGHT_MAX:,}",
-        "partitions in them together": f"{fetches.PARTITIONS_WAITING_MAX:,}",
+        "waiting fetches of one connection": f"{replies.FETCHES_IN_FLIGHT_MAX:,}",
+        "partitions in them together": f"{replies.PARTITIONS_WAITING_MAX:,}",
         "batches in one answer to a fetch": f"{config.fetch_max_bytes:,} bytes",
         "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",
         "connections": f"{config.seglog_connections_max:,}",

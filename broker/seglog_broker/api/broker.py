@@ -20,10 +20,9 @@ from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.long_offsets import LongOffsets
-from seglog_broker.api.monitoring.broker_sources import BrokerSources
+from seglog_broker.api.monitoring.broker_sources import PART_COST, BrokerSources, Problems
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import DiskForecast, Measurements
-from seglog_broker.api.monitoring.problems import PART_COST, Problems
 from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.monitoring.transaction_sources import TransactionSources

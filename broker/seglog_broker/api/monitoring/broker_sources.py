@@ -1,4 +1,7 @@
-"""The families that have samples of the broker as a whole, also of what it counts while it serves."""
+"""The families that have samples of the broker as a whole, also of what it counts while it serves, and its problems.
+
+The operator is told problems by `seglog ping`, /healthz, `seglog doctor` and seglog_problems.
+"""
 
 import contextlib
 import math
@@ -7,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -16,8 +19,8 @@ import trio
 
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.monitoring.measurements import DiskForecast
-from seglog_broker.api.monitoring.problems import Problems
 from seglog_broker.api.monitoring.samples import Buckets, Sample, Source
+from seglog_broker.partitions.partition import Problem
 from seglog_broker.partitions.recoveries import Views
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import logs
@@ -29,6 +32,51 @@ from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
 from seglog_protocol.version import VERSION
+
+PART_COST: Final = 250.0
+"""Microseconds to look at a part of the partitions."""
+
+
+@dataclass(eq=False, repr=False)
+class Problems(Service):
+    """The problems of a broker, looked up whenever they are asked for."""
+
+    _tls: ServerTls | None
+    _of_transactions: Callable[[], Iterator[Problem | None]]
+    not_reloaded: dict[str, str] = field(default_factory=dict)
+    """What the last reload could not use, each with the reason: what was in force before it still is."""
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Each problem."""
+        return (problem for problem in self.found() if problem is not None)
+
+    def found(self) -> Iterator[Problem | None]:
+        """As iterating over it, with None for what was looked at and is well, so that others may run in between."""
+        offline = self._directory.report.offline
+        for (topic, number), reason in offline.items():
+            yield Problem("disk", f"{topic}-{number} is offline: {reason}")
+        others = [*self._directory.report.problems, self._clock_trust.problem]
+        others += [each.problem(self._clock.now_ms()) for each in (self._tls.certificates if self._tls else ())]
+        others += [
+            f"{what} was not reloaded, so that the one before is still in force: {reason}"
+            for what, reason in self.not_reloaded.items()
+        ]
+        yield from (None if sentence is None else Problem("other", sentence) for sentence in others)
+        space = self._directory.space
+        if (sentence := space.problem()) is not None:
+            yield Problem("disk-full" if space.is_full or space.lacks_inodes else "disk-fills", sentence)
+        for recovery in self._recoveries.without_room:
+            yield Problem(
+                "disk-full",
+                f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its "
+                f"recovery needs ({recovery.lacked_room})",
+            )
+        for part in self._table.in_parts():
+            for partition in part:
+                if partition.has_problems:
+                    yield from partition.what_is_wrong()
+            yield None
+        yield from self._of_transactions()
 
 
 @dataclass(eq=False, repr=False)

@@ -17,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 from seglog_broker.api.monitoring.families import Family, Kind
 from seglog_broker.api.monitoring.samples import Buckets, Column, Slice
-from seglog_broker.listeners.http.coding import accepted
+from seglog_broker.listeners.http.answers import accepted
 
 END: Final = b"# EOF\n"
 """Stands behind everything in OpenMetrics."""

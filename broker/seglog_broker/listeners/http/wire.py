@@ -21,8 +21,7 @@ from seglog_broker.api.monitoring.samples import in_turns
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.http import pages
-from seglog_broker.listeners.http.answers import Answer, refusal, text
-from seglog_broker.listeners.http.coding import Plain, coding_of
+from seglog_broker.listeners.http.answers import Answer, Plain, coding_of, refusal, text
 from seglog_broker.listeners.http.exposition import Exposition, format_of
 from seglog_broker.listeners.http.scrapes import Scrape, Scrapes
 from seglog_broker.listeners.kafka.first_bytes import native_client

@@ -1,19 +1,31 @@
-"""Replies of the native protocol as bytes."""
+"""Replies of the native protocol as bytes, and those to the fetches of one connection, when there are records for them.
 
-from collections.abc import Sequence
-from typing import Final
+Nearly all fetches that wait do so without a task (``fetch_purgatory``). One that waits for something else, or fails,
+gets a task of its own in the connection's nursery (``slow_requests``).
+"""
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import trio
+
+from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
-from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.sender import Sender, UnsentAnswer
+from seglog_broker.listeners.sending import end_answer
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import ApiMetrics
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer
 from seglog_protocol.frames import PREFIX, encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
     AppendRequest,
     FetchReply,
+    FetchRequest,
     Message,
     pack_fields,
     pack_reply,
@@ -103,3 +115,176 @@ def encode_fetch_prefix(request_id: int, reply: FetchReply, payload_size: int) -
 def encode_last_error(error: SeglogError) -> bytes:
     """The last frame of a connection: an error without a request id."""
     return encode_frame(reply_header(0, error) | {"id": NO_ID})
+
+
+FETCHES_IN_FLIGHT_MAX: Final = 100
+"""Fetches of one connection that wait for records or to be sent. One more is refused: not reading the connection would
+hold up all other requests behind a long poll."""
+
+PARTITIONS_WAITING_MAX: Final = 20_000
+"""Partitions in all waiting fetches of one connection; each takes memory while it waits."""
+
+
+class Outcome(NamedTuple):
+    """The result of ``answer``; a task must send the ``rest`` of it (``sending.end_answer``), if there is one."""
+
+    rest: UnsentAnswer | None
+    has_errors: bool
+
+
+_DONE: Final = Outcome(None, has_errors=False)
+_FAILED: Final = Outcome(None, has_errors=True)
+
+
+class Fetches:
+    """Answers fetches with ``sender``. Its length is the number of those that wait."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        sender: Sender,
+        counts: ApiMetrics,
+        wait: "Callable[[Fetches, int, FetchRequest, Waiter, float], Awaitable[None]]",
+    ) -> None:
+        """``wait`` is what the task of a fetch does that needs one.
+
+        It gets these fetches, the fetch, and when it began. All are added to ``counts``.
+        """
+        self.broker = broker
+        self.sender = sender
+        self.waiting: dict[int, Waiter] = {}
+        """That of each fetch that waits for records, by request id."""
+        self.cancelled: set[int] = set()
+        """The ids of fetches that the client cancelled."""
+        self.stop_reason: str | None = None
+        self.counts = counts
+        self._wait = wait
+        self._count = 0
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def answer(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float) -> Outcome:
+        """Answer a fetch that ``began`` now, or let it wait. Raises OSError when the connection is lost."""
+        try:
+            answer = self.broker.fetch_now(request)
+            if answer is None:
+                self._start(request_id, request, nursery, began)
+                return _DONE
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
+            return _FAILED
+        try:
+            rest = self._begin(request_id, answer, began)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
+            self.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
+            return _FAILED
+        return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
+
+    def _begin(self, request_id: int, answer: FetchAnswer, began: float) -> UnsentAnswer | None:
+        """Send what the socket takes of an answer now, and close it if that is all, or after an error."""
+        try:
+            prefix = self.encode_answer(request_id, answer, began)
+        except BaseException:
+            answer.close()
+            raise
+        return self.sender.begin_answer(answer, [prefix, *answer.slices])
+
+    def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float) -> None:
+        if self._count >= FETCHES_IN_FLIGHT_MAX:
+            raise InvalidRequestError(
+                f"{self._count} fetches are waiting on this connection already, which is the limit", field=""
+            )
+        if self._count and self._partitions + len(request.partitions) > PARTITIONS_WAITING_MAX:
+            raise InvalidRequestError(
+                f"fetches for {self._partitions} partitions are waiting on this connection already, with more "
+                f"they would be above the limit of {PARTITIONS_WAITING_MAX}",
+                field="partitions",
+            )
+        if request_id in self.waiting:
+            raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
+        self._count += 1
+        self._partitions += len(request.partitions)
+        # Registered here, because `stop` may come before a task has run.
+        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery, began))
+        self.waiting[request_id] = waiter
+        if self.stop_reason is not None:
+            waiter.end()
+        if waiter.is_ended or not self.broker.wait_for(request, waiter):
+            nursery.start_soon(self._wait, self, request_id, request, waiter, began)
+
+    def _retry_fetch(
+        self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, waiter: Waiter
+    ) -> None:
+        """Answer a fetch that has waited; if that fails here, a task does it, which also handles the errors."""
+        if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, began, waiter):
+            del self.waiting[request_id]
+            self.end_fetch(request)
+        else:
+            nursery.start_soon(self._wait, self, request_id, request, waiter, began)
+
+    def _answer_waiting(
+        self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, waiter: Waiter
+    ) -> bool:
+        """Send the answer to a waiting fetch, if it is known; whether it is sent or being sent."""
+        if not self.sender.is_free:
+            return False
+        try:
+            answer = self.broker.fetch_now(request, waiter)
+        except Exception:  # noqa: BLE001 - see above
+            return False
+        if answer is None:
+            return False
+        try:
+            rest = self._begin(request_id, answer, began)
+        except Exception:  # noqa: BLE001 - see above
+            return False
+        if rest is not None:
+            nursery.start_soon(end_answer, self.sender, rest)
+        return True
+
+    def end_fetch(self, request: FetchRequest) -> None:
+        """A fetch that was counted is answered, or dropped."""
+        self._count -= 1
+        self._partitions -= len(request.partitions)
+
+    def cancel(self, target: int) -> bool:
+        """End the fetch with this id, as its client asks; whether it was waiting."""
+        waiter = self.waiting.get(target)
+        if waiter is None:
+            return False
+        self.cancelled.add(target)
+        waiter.end()
+        return True
+
+    def stop(self, reason: str) -> None:
+        """End all that wait, with an error that gives the reason."""
+        self.stop_reason = reason
+        for waiter in self.waiting.values():
+            waiter.end()
+
+    def drop(self) -> None:
+        """End all that wait; they get no reply."""
+        for waiter in self.waiting.values():
+            waiter.unwatch()  # else those without a task would get one
+            waiter.end()
+        self.waiting.clear()
+
+    def encode_answer(self, request_id: int, answer: FetchAnswer, began: float, prefix: bytes | None = None) -> bytes:
+        """The frame of an answer without its slices of files, added to the metrics.
+
+        ``prefix`` is the frame up to the payload, where it is encoded already.
+        """
+        counts = self.counts
+        self.broker.metrics.fetch_bytes += answer.size
+        count_errors(counts.errors, answer.reply)
+        prefix = prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)
+        counts.note_answers(1, len(prefix) + answer.size, began)
+        return prefix + answer.payload
+
+    def queue_error(self, request_id: int, error: SeglogError, began: float) -> None:
+        """Answer a fetch with an error, which is added to the metrics."""
+        queue_reply(self.sender, self.counts, began, request_id, error)

@@ -11,9 +11,8 @@ from seglog_broker.api.monitoring.service import answer_samples
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
-from seglog_broker.listeners.native.fetches import Fetches
 from seglog_broker.listeners.native.hello import authenticate, reply_to
-from seglog_broker.listeners.native.replies import RESULTS_A_TURN, encode_reply, is_long, queue_reply
+from seglog_broker.listeners.native.replies import RESULTS_A_TURN, Fetches, encode_reply, is_long, queue_reply
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_frame, send_within
 from seglog_broker.listeners.session import Administration

@@ -12,8 +12,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.native import hello, slow_requests
-from seglog_broker.listeners.native.fetches import Fetches
-from seglog_broker.listeners.native.replies import encode_append_replies, encode_last_error, queue_reply
+from seglog_broker.listeners.native.replies import Fetches, encode_append_replies, encode_last_error, queue_reply
 from seglog_broker.listeners.native.slow_requests import encode_long_append_replies
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.listeners.sending import end_answer

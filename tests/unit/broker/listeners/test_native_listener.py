@@ -27,9 +27,8 @@ from seglog_broker.listeners.acceptor import (
     open_listeners,
 )
 from seglog_broker.listeners.native import wire
-from seglog_broker.listeners.native.fetches import FETCHES_IN_FLIGHT_MAX, PARTITIONS_WAITING_MAX
 from seglog_broker.listeners.native.first_bytes import hint_for
-from seglog_broker.listeners.native.replies import RESULTS_A_TURN
+from seglog_broker.listeners.native.replies import FETCHES_IN_FLIGHT_MAX, PARTITIONS_WAITING_MAX, RESULTS_A_TURN
 from seglog_broker.listeners.ready_sockets import ReadySockets
 from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Sender
 from seglog_broker.listeners.sending import READ_AHEAD_BYTES

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
 from seglog_broker.api.monitoring.samples import Buckets, Column, Sample, Slice
-from seglog_broker.listeners.http.coding import Gzip, coding_of
+from seglog_broker.listeners.http.answers import Gzip, coding_of
 from seglog_broker.listeners.http.exposition import Exposition, Format
 from tests.support import each_case
 
