@@ -69,22 +69,6 @@ async def test_connections_receive_less_at_a_time_while_memory_is_short() -> Non
     assert memory.receive_bytes_max == request_memory.RECEIVE_BYTES_MAX
 
 
-async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -> None:
-    memory = request_memory.RequestMemory(200)
-    shares = [memory.begin() for _ in range(4)]
-    order: list[int] = []
-    await take_share(shares[0], 90)
-    await take_share(shares[1], 90)  # may be finished
-    async with trio.open_nursery() as nursery:
-        await begin(nursery, take, shares[2], 50, order)
-        await begin(nursery, take, shares[3], 1, order)
-        assert order == [], "1 would fit, but 50 came first"
-        shares[1].close()
-        await wait_all_tasks_blocked()
-        shares[0].close()
-    assert sorted(order) == [1, 50]
-
-
 async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pass() -> None:
     memory = request_memory.RequestMemory(200)
     holding, finishing, impatient, patient = (memory.begin() for _ in range(4))
@@ -101,21 +85,6 @@ async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pas
                 scope.cancel()
         await wait_all_tasks_blocked()
         assert (order, memory.used, memory.waiting) == ([30], 50, 0)
-
-
-async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
-    memory = request_memory.RequestMemory(200)
-    holding, finishing, waiting = (memory.begin() for _ in range(3))
-    await take_share(holding, 100)
-    await take_share(finishing, 100)
-    with trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
-            await begin(nursery, take, waiting, 80, [])
-            scope.cancel()
-            finishing.close()  # before the other has noticed
-    assert (memory.used, memory.waiting) == (180, 0)
-    waiting.close()
-    assert memory.used == 100
 
 
 async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> None:

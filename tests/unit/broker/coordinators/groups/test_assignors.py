@@ -144,15 +144,6 @@ def test_new_partitions_go_to_whoever_has_less() -> None:
     assert now["B"][T2] >= {1, 2}
 
 
-def test_topics_that_are_not_read_any_more_are_given_up() -> None:
-    members = {"A": subscriber([T2], {T1: {0, 2}, T2: {1, 3}}), "B": subscriber([T1, T2], {T1: {1}, T2: {0, 2, 4}})}
-    now = plain(assign("uniform", members, {T1: 3, T2: 5}))
-    assert now["A"].keys() == {T2}
-    assert now["A"][T2] >= {1, 3}
-    assert now["B"][T1] == {0, 1, 2}
-    assert sizes(now) == {"A": 4, "B": 4}
-
-
 def test_partitions_move_until_they_are_balanced() -> None:
     """Partitions move until no topic has owners with two more than its other readers."""
     members = {
@@ -163,16 +154,6 @@ def test_partitions_move_until_they_are_balanced() -> None:
     now = plain(assign("uniform", members, {T1: 18, T2: 12}))
     assert sizes(now) == {"A": 9, "B": 10, "C": 11}
     assert now["A"][T1] >= set(range(6))
-
-
-def test_partitions_move_along_from_reader_to_reader() -> None:
-    members = {
-        "A": subscriber([T1], {T1: set(range(6))}),
-        "B": subscriber([T1, T2], {T1: set(range(6, 12))}),
-        "C": subscriber([T2], {T2: set(range(11))}),
-    }
-    now = plain(assign("uniform", members, {T1: 12, T2: 11}))
-    assert sizes(now) == {"A": 7, "B": 8, "C": 8}
 
 
 # --- What holds for every group ---------------------------------------------------------------------------------------

@@ -157,18 +157,6 @@ def test_a_change_of_the_chosen_protocol_needs_a_rebalance(run: Coordinator) -> 
     assert (again.result.generation, again.result.protocol) == (2, "sticky")
 
 
-def test_before_the_assignments_it_needs_a_rebalance(run: Coordinator) -> None:
-    run.stable("blue")
-    run.join(instance_id="green")
-    run.join("blue-1", instance_id="blue")
-    syncing = run.sync("green-2", instance_id="green")
-    again = run.join(instance_id="green")
-    assert isinstance(syncing.error, FencedInstanceError)
-    assert again.is_waiting
-    run.join("blue-1", instance_id="blue")
-    assert again.result.generation == 3
-
-
 def test_while_members_join_the_older_request_is_fenced(run: Coordinator) -> None:
     run.stable("blue")
     older, newer = run.join(instance_id="green"), run.join(instance_id="green")
@@ -343,19 +331,6 @@ def test_topics_are_unknown_where_metadata_are_malformed_or_of_another_protocol_
 
 
 # --- Restarts and failed writes ---------------------------------------------------------------------------------------
-
-
-def test_a_restart_between_join_and_sync() -> None:
-    """A restart between join and sync leaves a group without members at its generation."""
-    before = Coordinator()
-    before.stable(None)
-    before.join("app-1")
-    assert before.group.generation == 2
-    run = Coordinator(before.records[-1])
-    assert (run.group.state, run.group.generation, run.group.protocol_type) == ("Empty", 2, "consumer")
-    assert run.group.empty_since_ms == WALL_MS
-    assert isinstance(run.sync("app-1").error, UnknownMemberError)
-    assert run.join().result.generation == 3
 
 
 def test_a_record_of_an_old_broker_has_no_rebalance_timeout_and_no_time() -> None:

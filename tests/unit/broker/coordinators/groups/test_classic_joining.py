@@ -58,13 +58,6 @@ def test_a_rebalance_waits_for_members_that_were_given_their_id_until_that_expir
     assert first.result.generation == 2
 
 
-def test_an_id_that_was_given_may_leave_and_nobody_else_has_to_join_for_it(single: Coordinator) -> None:
-    single.join(needs_known_member_id=True)
-    assert single.leave(LeavingMember("app-2"))[0].error is None
-    assert single.group.state == "Stable"
-    assert isinstance(single.join("app-2").error, UnknownMemberError)
-
-
 def test_an_id_that_was_given_counts_against_the_memory_until_it_is_used_left_or_over(run: Coordinator) -> None:
     sizes = [run.group.size]
     for _ in range(3):
@@ -166,14 +159,6 @@ def test_while_members_join_the_last_is_turned_away_even_if_it_was_a_member() ->
     assert list(run.group.members) == ["app-1", "app-2"]
 
 
-def test_an_id_that_was_given_does_not_help_into_a_group_that_became_full() -> None:
-    run = Coordinator(max_size=1)
-    run.join(needs_known_member_id=True)
-    run.stable(None)
-    assert isinstance(run.join("app-1").error, GroupMaxSizeError)
-    assert run.group.state == "Stable"
-
-
 def test_a_static_member_that_was_started_again_finds_its_place_in_a_full_group() -> None:
     run = Coordinator(max_size=1)
     run.stable("blue")
@@ -209,11 +194,6 @@ def test_members_have_one_protocol_type_and_a_protocol_in_common(run: Coordinato
     assert "app-1 (10.0.0.1)" in error.message
     assert isinstance(run.join(protocol_type="connect").error, InconsistentGroupProtocolError)
     assert run.join(protocols=protocols("uniform", "sticky")).is_waiting
-
-
-def test_an_empty_group_takes_members_of_another_protocol_type(single: Coordinator) -> None:
-    single.leave(LeavingMember("app-1"))
-    assert single.join(protocol_type="connect", protocols=[("eager", b"")]).result.protocol_type == "connect"
 
 
 @each_case(
@@ -260,15 +240,6 @@ def test_the_leader_or_a_follower_with_other_metadata_starts_a_rebalance(pair: C
     assert pair.group.state == "Stable"
     assert pair.join("app-2", protocols=[("range", subscription("fruit"))]).is_waiting
     assert pair.join("app-1").result.members[1].metadata == subscription("fruit")
-
-
-def test_a_member_that_lost_its_generation_gets_it_again_before_the_assignments(single: Coordinator) -> None:
-    single.join()
-    single.join("app-1")
-    leader, follower = single.join("app-1").result, single.join("app-2").result
-    assert leader.generation == follower.generation == single.group.generation == 2
-    assert len(leader.members) == 2
-    assert follower.members == ()
 
 
 def test_of_two_joins_or_syncs_of_a_member_the_last_waits(single: Coordinator) -> None:

@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_protocol import errors
-from seglog_protocol.kafka.messages import ConsumerGroupMemberMetadataValue
 from seglog_protocol.steps import finished
 from tests.unit.broker.coordinators.groups.consumer_coordinator import (
     GROUP,
@@ -296,26 +295,3 @@ def test_members_are_described_with_what_they_have_and_are_to_have(run: Consumer
     assert (list(b.assigned), [list(one.partitions) for one in b.target]) == ([], [[2, 3]])
     run.topics.delete("orders")
     assert [list(member.assigned) for member in run.describe().members] == [[], []]
-
-
-def test_names_of_topics_are_sorted_once_for_all_members_that_read_them(run: ConsumerCoordinator) -> None:
-    written = []
-    for member_id in ("a", "b", "c"):
-        finished(
-            run.group.heartbeat(
-                ConsumerHeartbeat(member_id, 0, rebalance_timeout_ms=REBALANCE_MS, topics=["orders", "a"], owned={}),
-                run.now,
-            )
-        )
-        written += [
-            record.value.subscribed_topic_names
-            for record in run.outbox.records
-            if isinstance(record.value, ConsumerGroupMemberMetadataValue)
-        ]
-        run.deliver()
-    assert written == [["a", "orders"]] * 3
-    assert len({id(names) for names in written}) == 1
-    for member_id in ("a", "b", "c"):
-        run.beat(member_id, -1)
-    run.beat("a", topics=["b"])
-    assert run.group.subscribed_topics == {"b"}

@@ -17,7 +17,6 @@ from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from seglog_broker.coordinators.groups.membership import LeavingMember
 from seglog_broker.coordinators.groups.service.topic_matching import PATTERNS_MAX
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.engine.pending_appends import PendingAppends
@@ -26,9 +25,6 @@ from seglog_protocol import errors
 from seglog_protocol.messages import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest
 from tests.unit.broker.coordinators.groups.service.running import (
     TogetherClock,
-    committed,
-    join_request,
-    joined,
     running,
     with_topic,
 )
@@ -121,37 +117,6 @@ async def test_a_group_whose_deletion_could_not_be_written_may_be_deleted_again(
     assert isinstance(unknown, errors.UnknownGroupError)
     async with running(fs.found_after(POWER_LOSS)) as again:
         assert await again.groups.list_groups() == []
-
-
-async def test_a_group_after_a_failed_deletion(fs: ForgetfulFileSystem, broker: Broker) -> None:
-    """A group made after a deletion that could not be written has nothing of its predecessor."""
-    assert (await assigned(broker, "g", "m-1")).member_epoch == 1
-    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-    with failing_writes(broker):
-        await broker.groups.delete(["g"])
-    classic = await broker.groups.join("g", join_request(needs_known_member_id=False))
-    assert classic.error is None
-    before, _ = broker.groups.describe("g")
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        after, _ = again.groups.describe("g")
-        assert (after.kind, after.generation) == (before.kind, before.generation)
-
-
-async def test_an_empty_group_changes_to_the_other_protocol_and_back_with_its_offsets(
-    fs: ForgetfulFileSystem, broker: Broker
-) -> None:
-    classic = await joined(broker, "g")
-    await broker.groups.commit("g", Committer(classic.member_id, classic.generation), [OffsetToCommit("t", 0, 5)])
-    await broker.groups.leave("g", [LeavingMember(classic.member_id)])
-    member = await assigned(broker, "g", "m-1")
-    assert broker.groups.describe("g")[0].kind == "consumer"
-    await broker.groups.commit("g", Committer("m-1", member.member_epoch), [OffsetToCommit("t", 1, 6)])
-    await broker.groups.consumer_heartbeat("g", heartbeat("m-1", -1))
-    assert (await joined(broker, "g")).error is None
-    assert broker.groups.describe("g")[0].kind == "classic"
-    async with running(fs.found_after(POWER_LOSS)) as again:
-        assert again.groups.describe("g")[0].kind == "classic"
-        assert (committed(again, "g", 0), committed(again, "g", 1)) == (5, 6)
 
 
 # --- Settings of single groups: their members of the consumer protocol get them, and those of other groups do not -----

@@ -349,18 +349,6 @@ async def test_many_clamped_groups_do_not_fill_the_log(fs: ForgetfulFileSystem) 
 # --- Expiry -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_group_stays_without_its_last_offset_until_the_next_check() -> None:
-    async with running(ForgetfulFileSystem(), None, "offsets.retention.check.interval.ms=60000") as broker:
-        await with_topic(broker)
-        await commit(broker, "g", 3)
-        assert await broker.groups.delete_offsets("g", [("t", 0)]) == [None]
-        described, listed = broker.groups.describe("g")
-        assert (described.state, listed.partitions, listed.expires_ms) == ("Empty", 0, None)
-        await trio.sleep(61)
-        with pytest.raises(errors.UnknownGroupError):
-            broker.groups.describe("g")
-
-
 async def test_offsets_of_an_empty_group_expire_and_then_the_group_does() -> None:
     clock = TogetherClock()
     fs = ForgetfulFileSystem()
