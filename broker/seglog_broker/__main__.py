@@ -131,8 +131,8 @@ def _check_config(sources: "ConfigSources") -> int:
 
 def _upgrade(examined: "Examined") -> tuple[list[str], "Examined"]:
     """What a start would change in the directory of another version; with a mistake where it would be refused."""
+    from seglog_broker.storage.directory.identity import upgrade_lines  # noqa: PLC0415
     from seglog_broker.storage.directory.opening import refuse_foreign  # noqa: PLC0415
-    from seglog_broker.storage.directory.upgrades import upgrade_lines  # noqa: PLC0415
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError, LogDirectoryError  # noqa: PLC0415
 

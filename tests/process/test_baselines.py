@@ -10,7 +10,7 @@ import pytest
 
 from scripts import make_baseline
 from scripts.make_baseline import REPOSITORY
-from seglog_broker.storage.directory.upgrades import UNNAMED
+from seglog_broker.storage.directory.identity import UNNAMED
 from seglog_protocol.version import VERSION
 from tests.support import missing
 

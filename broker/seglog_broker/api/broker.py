@@ -64,10 +64,10 @@ from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.security.bearer_token import BearerToken
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.security.tls import ServerTls
+from seglog_broker.storage.directory.identity import OtherVersion
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.partition_loader import Loading
-from seglog_broker.storage.directory.upgrades import OtherVersion
 from seglog_broker.storage.io.clock import Clock, Pace
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool

@@ -1,22 +1,22 @@
 """The check of one partition: every byte of its log, and whether its indexes and small files agree with the log.
 
 ``check_partition`` reads all files, changes none, and returns the findings with a plan of repairs. It reads one segment
-after the other, and holds only the indexes of one segment in memory.
+after the other, and holds only the indexes of one segment in memory. Transaction indexes are compared with the
+transactions that were aborted in the log.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seglog_broker.inspect.check.indexes import IndexCheck
 from seglog_broker.inspect.check.plan import CheckResult, PartitionContext, RepairPlan
 from seglog_broker.inspect.check.small_files import EpochsSeen, SmallFiles
-from seglog_broker.inspect.check.transactions import TransactionCheck
 from seglog_broker.inspect.findings import Code, PartitionCounts, Severity
 from seglog_broker.inspect.log_walk import DamagedBytes, InvalidBytes, LogWalk
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
-from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.io.filesystem import File, FileSystem, read_file
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.partition_files import log_base
@@ -33,9 +33,94 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import HeaderScan, LocatedBatch
-from seglog_protocol.records import iter_records
+from seglog_protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from seglog_protocol.records import decode_records, iter_records
+from seglog_protocol.transaction_files import (
+    TXN_INDEX_ENTRY,
+    TXN_INDEX_VERSION,
+    AbortedTransaction,
+    aborted_transaction,
+    decode_end_marker,
+    encode_aborted_transaction,
+)
+
+_OF_TRANSACTIONS = CONTROL_BIT | TRANSACTIONAL_BIT
+
+
+class TransactionCheck:
+    """Follows the transactions of one log. ``add`` every valid batch in order, then ``judge``."""
+
+    def __init__(self, fs: FileSystem, directory: str, bases: Sequence[int]) -> None:
+        """``bases`` are the base offsets of the segments, ascending."""
+        self._fs = fs
+        self._directory = directory
+        self._bases = bases
+        self._opened: dict[int, int] = {}  # producer id -> first offset
+        self._aborted: dict[int, list[AbortedTransaction]] = {base: [] for base in bases}
+
+    def add(self, base: int, found: LocatedBatch) -> None:
+        """Note a batch of the segment ``base``. Only end markers are read. Raises OSError."""
+        header = found.header
+        if not header.attributes & _OF_TRANSACTIONS:
+            return
+        if not header.is_control:
+            self._opened.setdefault(header.producer_id, header.base_offset)
+            return
+        with self._fs.open(self._path(base, names.LOG_SUFFIX)) as file:
+            batch = file.pread(header.size, found.position)
+        try:
+            records = decode_records(header, batch)
+        except CorruptRecordError:
+            return
+        marker = decode_end_marker(records[0].key, records[0].value) if records else None
+        first = None if marker is None else self._opened.pop(header.producer_id, None)
+        if marker is not None and first is not None and marker.type == "ABORT":
+            stable = min(self._opened.values(), default=header.next_offset)
+            entry = AbortedTransaction(TXN_INDEX_VERSION, header.producer_id, first, header.base_offset, stable)
+            self._aborted[base].append(entry)
+
+    def judge(
+        self,
+        found_names: Collection[str],
+        out: CheckResult,
+        *,
+        compacted_before: int,
+        is_clean: bool,
+        is_checked: Callable[[int], bool],
+    ) -> None:
+        """Add a finding for each index that is wrong, and its content by the log; ``found_names`` are in the directory.
+
+        ``is_checked(base)`` is true if the index of that segment should be complete. Batches of aborted transactions
+        may be gone below ``compacted_before``, and before the first segment: there only the state of a stop that
+        ``is_clean`` tells what an index had.
+        """
+        for base in filter(is_checked, self._bases):
+            path = self._path(base, names.TXN_INDEX_SUFFIX)
+            content = read_file(self._fs, path) if path.rpartition("/")[2] in found_names else b""
+            there = [aborted_transaction(content, number) for number in range(len(content) // TXN_INDEX_ENTRY.size)]
+            wanted = self._aborted[base]
+            known = [entry for entry in there if entry.first_offset >= max(compacted_before, self._bases[0])]
+            exact = [entry for entry in wanted if entry.first_offset >= max(compacted_before, self._bases[0])]
+            ends = {(entry.producer_id, entry.last_offset) for entry in there}
+            missing = [entry for entry in wanted if (entry.producer_id, entry.last_offset) not in ends]
+            rebuilt = b"".join(map(encode_aborted_transaction, wanted))
+            said = (out.state.transaction_indexes or {}).get(base) if is_clean else None
+            is_as_written = said in {None, (len(content), crc32c(content))} or content == rebuilt
+            if is_as_written and known == exact and not missing and not len(content) % TXN_INDEX_ENTRY.size:
+                continue
+            what = f"does not have the {len(wanted)} transactions that were aborted in its segment"
+            out.add(Code.TXN_INDEX_WRONG, path, what)
+            out.replace(path, rebuilt, "rebuilt from the log")
+            if out.state.transaction_indexes is not None:
+                out.state.transaction_indexes[base] = len(rebuilt), crc32c(rebuilt)
+                out.plan.saves_state = True
+
+    def _path(self, base: int, suffix: str) -> str:
+        return f"{self._directory}/{names.segment_file_name(base, suffix)}"
+
 
 _REPAIRABLE_BEFORE_LIFTING = {Code.BATCH_DAMAGED, Code.TAIL_DAMAGED, Code.OFFSETS_MISSING, Code.READ_ONLY}
 """Damage that does not keep a repair from lifting a read-only mark: once it is recorded, the broker skips it."""

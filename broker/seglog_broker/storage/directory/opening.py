@@ -15,8 +15,13 @@ from seglog_broker.storage.directory import adoption
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
 from seglog_broker.storage.directory.identity import (
+    RENAMED_TOPIC,
+    OtherVersion,
     check_format,
+    corrections,
+    find_other_version,
     read_cluster_id,
+    reserved_directories,
     root_names,
     write_format,
     write_identity,
@@ -42,13 +47,6 @@ from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.snapshot import is_held
 from seglog_broker.storage.directory.topic_admin import TopicAdmin
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.directory.upgrades import (
-    RENAMED_TOPIC,
-    OtherVersion,
-    corrections,
-    find_other_version,
-    reserved_directories,
-)
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, is_directory, parent, write_file_atomically

@@ -21,8 +21,7 @@ from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import STOP_EXCESS, HandlePool
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error
 from seglog_broker.storage.log.loaded_log import LoadedLog
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, StoppedAt
-from seglog_broker.storage.log.state_file import StateWrite
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, StateWrite, StoppedAt
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from seglog_protocol.errors import OutOfResourcesError

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from seglog_broker.storage.io.pauses import OnlyWarm, TurnWantedError
-from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.log.partition_state import StateFile
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError

@@ -9,8 +9,8 @@ from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import Lease
 from seglog_broker.storage.io.os_errors import NO_RESOURCES, LogDirectoryGoneError, storage_error, why
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.partition_state import StateFile
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.segment import DerivedFile, Segment

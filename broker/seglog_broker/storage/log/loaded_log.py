@@ -10,11 +10,10 @@ from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.flusher import LogFlusher
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
-from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.log.partition_state import PartitionState, StateFile
 from seglog_broker.storage.log.recovery import RecoveryReport
 from seglog_broker.storage.log.roller import RollPolicy, SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.transaction_indexes import TransactionIndexes
 from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, ProducerSnapshots
 from seglog_broker.storage.producers.producer_state import ProducerState

@@ -19,8 +19,8 @@ from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.flusher import LogFlusher
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
+from seglog_broker.storage.log.partition_state import StateFile
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum
 from seglog_broker.storage.segment.segment import Segment

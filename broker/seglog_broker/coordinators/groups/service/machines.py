@@ -1,25 +1,48 @@
-"""The state machines of groups: how each is made, how another takes its place, and how often each rebalances."""
+"""The state machines of groups: how each is made, how another takes its place, and how often each rebalances.
+
+Requests of members, by either protocol, go to them.
+"""
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
+import trio
+
 from seglog_broker.config.dynamic_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
-from seglog_broker.coordinators.groups.group_memory import Budget
-from seglog_broker.coordinators.groups.membership import Limits
+from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
+from seglog_broker.coordinators.groups.consumer_requests import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    Matching,
+    check_heartbeat,
+)
+from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, Budget
+from seglog_broker.coordinators.groups.membership import (
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    Limits,
+    SyncRequest,
+    SyncResult,
+)
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
+from seglog_broker.runtime import budget
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_protocol.errors import GroupError, UnknownGroupError, UnknownMemberError
 from seglog_protocol.steps import Steps
+from seglog_protocol.texts import first_of
 
 log = get_logger()
 
@@ -171,3 +194,173 @@ class Rebalances:
     def count(self, group: str) -> int:
         """Generations begun since the start."""
         return self._seen.get(group, (0, 0))[1]
+
+
+MEMBERS_A_TURN: Final = budget.items_of(cost=10)
+"""Memberships that end before other tasks run."""
+
+
+@dataclass(eq=False, repr=False)
+class MemberService(Service):
+    """Serves members: they join, send heartbeats and leave.
+
+    A caller may be cancelled while it waits; what is decided stays.
+    """
+
+    _machines: GroupMachines
+    _check: Callable[[str], None]  # raises what any request about a group would raise
+    _match: Callable[[str], Awaitable[Matching]]  # a regular expression
+
+    def __post_init__(self) -> None:
+        self._runtime = self._machines.runtime
+
+    # --- The classic protocol -----------------------------------------------------------------------------------------
+
+    async def join(self, group: str, request: JoinRequest) -> JoinResult:
+        """Wait for the next generation. Errors stand in the result, those for the group as a whole too."""
+        waiting: Waiting[JoinResult] = Waiting()
+        try:
+            self._check(group)
+            self._check_memory(group, request.member_id, request.size)
+            known = self._group_to_join(group, request.member_id)
+            await self._runtime.in_steps(group, known.join(request, waiting, self._runtime.now()))
+            self._runtime.carry_out(group)
+            self._runtime.drop_if_unused(group)
+            return await self._runtime.wait(group, waiting)
+        except GroupError as error:
+            return JoinResult(request.member_id, error=error)
+        except trio.Cancelled:
+            left = self._runtime.machines.get(group)
+            if left is not None:
+                left.end_join(waiting, self._runtime.now())
+                self._runtime.carry_out(group)
+                self._runtime.drop_if_unused(group)
+            raise
+
+    def _check_memory(self, group: str, member_id: str, size: int) -> None:
+        """Raise CoordinatorNotAvailableError if there is no memory for a member, which may be a new one."""
+        known = self._runtime.machines.get(group)
+        before = None if known is None else known.size_of(member_id)
+        self._machines.memory.check(group, size - (before or 0), is_new=before is None)
+
+    def _group_to_join(self, group: str, member_id: str) -> ClassicMembers:
+        known = self._runtime.machines.get(group)
+        if known is not None and known.takes_classic:
+            return known.classic
+        if member_id:
+            raise _unknown_member(group, member_id)
+        if known is not None and known.consumer is not None:
+            return self._machines.downgrade(known.consumer)
+        made = self._runtime.machines[group] = self._machines.classic(group)
+        return made
+
+    async def sync(self, group: str, request: SyncRequest) -> SyncResult:
+        """Wait for the leader's assignments. Errors stand in the result."""
+        try:
+            self._check(group)
+            waiting: Waiting[SyncResult] = Waiting()
+            self._machines.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
+            known = self._find(group, request.member_id)
+            await self._runtime.in_steps(group, known.sync(request, waiting, self._runtime.now()))
+            request = request._replace(assignments={})  # those of one that does not lead say nothing while it waits
+            self._runtime.carry_out(group)
+            return await self._runtime.wait(group, waiting)
+        except GroupError as error:
+            return SyncResult(error=error)
+
+    def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """Restart a member's session timer. Raises the GroupError that tells it what to do."""
+        self._check(group)
+        try:
+            self._find(group, member_id).heartbeat(member_id, generation, instance_id, self._runtime.now())
+        finally:
+            self._runtime.carry_out(group)
+
+    async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """End memberships, in turns with other tasks; one result per member, in order."""
+        results = await self._leave(group, members[:MEMBERS_A_TURN])
+        for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
+            await self._scheduler.turn()
+            results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
+        return results
+
+    async def _leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        self._check(group)
+        known = self._runtime.machines.get(group)
+        if known is None:
+            return [
+                LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
+                for member in members
+            ]
+        results = known.classic.leave(members, self._runtime.now())
+        await self._runtime.written(group)
+        return results
+
+    def _find(self, group: str, member_id: str) -> ClassicMembers:
+        """The state machine for members of the classic protocol. Raises UnknownMemberError if the group has none."""
+        known = self._runtime.machines.get(group)
+        if known is None:
+            raise _unknown_member(group, member_id)
+        return known.classic
+
+    # --- The consumer protocol ----------------------------------------------------------------------------------------
+
+    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+        """A heartbeat of the consumer protocol, by which members also join and leave; returns when it is durable.
+
+        Raises the GroupError that tells the member what to do, or InvalidRequestError.
+        """
+        self._check(group)
+        if request.regex and not self._has(group, request.regex):
+            self._check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
+            request = request._replace(matching=await self._match(request.regex))
+        self._check_memory(group, request.member_id, request.size)
+        known = await self._consumer(group, request)
+        result = await self._runtime.in_steps(group, known.heartbeat(request, self._runtime.now()))
+        await self._runtime.written(group)
+        return result
+
+    def _has(self, group: str, regex: str) -> bool:
+        """True if a member subscribes by this expression."""
+        known = self._runtime.machines.get(group)
+        return known is not None and known.consumer is not None and regex in known.consumer.regexes
+
+    async def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
+        """The group of a member of the consumer protocol, made for one that joins."""
+        while (known := self._runtime.machines.get(group)) is None or (consumer := known.consumer) is None:
+            check_heartbeat(group, request, self._machines.limits(group))
+            if request.member_epoch != JOINING_EPOCH:
+                raise _unknown_member(group, request.member_id)
+            if known is None:
+                made = self._runtime.machines[group] = self._machines.consumer(group)
+                return made
+            await self._scheduler.in_turns(known.upgraded(self._machines.upgrade))
+        return consumer
+
+    # --- Without a request --------------------------------------------------------------------------------------------
+
+    def end_session(self, group: str, member_id: str) -> None:
+        """End a member's session as if its heartbeats had not come. Raises UnknownGroupError, UnknownMemberError."""
+        self.with_members(group).end_session(member_id, self._runtime.now())
+        self._runtime.carry_out(group)
+
+    def rebalance(self, group: str) -> None:
+        """Have the members of a group rebalance as if one had joined. Raises UnknownGroupError if it has none."""
+        self.with_members(group).rebalance(self._runtime.now())
+        self._runtime.carry_out(group)
+
+    def with_members(self, group: str) -> Group:
+        """A group that has members. Raises UnknownGroupError, which names those that have some."""
+        self._check(group)
+        known = self._runtime.machines.get(group)
+        if known is None or known.is_empty:
+            names = sorted(repr(name) for name, machine in self._runtime.machines.items() if not machine.is_empty)
+            there = first_of(names, len(names)) or "there are none"
+            raise UnknownGroupError(f"group {group!r} has no members; groups with members: {there}", group=group)
+        return known
+
+
+def _unknown_member(group: str, member_id: str) -> UnknownMemberError:
+    return UnknownMemberError(
+        f"group {group} has no member {member_id}: join it again, without a member id", group=group, member_id=member_id
+    )

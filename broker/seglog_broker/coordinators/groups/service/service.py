@@ -11,8 +11,7 @@ from seglog_broker.coordinators.groups.consumer_description import ConsumerGroup
 from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
 from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.service.cleanup import OffsetClamp, OffsetExpiry, OrphanedOffsets
-from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines, RegistryTopics
-from seglog_broker.coordinators.groups.service.members import MemberService
+from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines, MemberService, RegistryTopics
 from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
 from seglog_broker.coordinators.loader import StateLoader

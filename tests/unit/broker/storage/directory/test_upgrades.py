@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from seglog_broker.storage.directory.upgrades import UNNAMED, OtherVersion, upgrade_lines
+from seglog_broker.storage.directory.identity import UNNAMED, OtherVersion, upgrade_lines
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError

@@ -12,8 +12,8 @@ from seglog_broker.storage.log.partition_state import (
     SEGMENTS_REMEMBERED_MAX,
     PartitionState,
     Roll,
+    StateWrite,
 )
-from seglog_broker.storage.log.state_file import StateWrite
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
