@@ -19,7 +19,7 @@ from seglog_protocol.texts import disarmed_json, printable
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog.core.security import Secret
+    from seglog.core.security import Secret, Target
     from seglog_protocol.messages import ConfigEntry
 
 
@@ -51,6 +51,16 @@ def ask_for_password(options: Options) -> None:
             f"there is no password for user {security['user']!r}: give --password-file, or SEGLOG_PASSWORD_FILE"
         )
     security["password"] = password_typed(f"Password of {printable(security['user'])}: ")
+
+
+def target_of(options: Options) -> "Target":
+    """The broker of the options, and the account and the files for it. Raises OSError, ValueError for those."""
+    from seglog.core import security
+    from seglog.secret_files import secret_in
+
+    given = dict(options.security)
+    password, file = security.hidden(given.pop("password", None)), given.pop("password_file", None)
+    return security.target_of(options.server, password=password if file is None else secret_in(file), **given)
 
 
 def password_typed(prompt: str) -> "Secret":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from seglog.cli.arguments import Options
 from seglog.cli.checkups.model import Check, Verdict, problem
 from seglog.cli.commands import Command
-from seglog.cli.common import answer, open_client
+from seglog.cli.common import answer, open_client, target_of
 from seglog.cli.exits import FAILED, OK, REFUSED, exit_code_of
 from seglog.cli.tables import wrapped
 from seglog.cli.terminal import columns_of_terminal, print_line
@@ -66,7 +66,7 @@ def examine(told: "Told", options: Options) -> Iterator[Check]:
     yield from told_checks(told)
     yield from machine_checks(told.hello, told.described)
     if told.described is not None:
-        yield from listener_checks(told.server, told.hello, told.described.listeners, options.security)
+        yield from listener_checks(told.hello, told.described.listeners, target_of(options))
 
 
 def _remedy(error: SeglogError) -> str:

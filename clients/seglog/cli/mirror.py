@@ -12,7 +12,7 @@ import click
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import FILE, Choice, Command, Option, flag
-from seglog.cli.common import open_client, print_json, warn
+from seglog.cli.common import open_client, print_json, target_of, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import COUNT, SOME_SECONDS
 from seglog.cli.parameters import completed, compression
@@ -22,7 +22,6 @@ from seglog_protocol.extras import missing
 from seglog_protocol.texts import printable
 
 if TYPE_CHECKING:
-    from seglog.core.security import Target
     from seglog.mirror.places import Place
     from seglog.mirror.running import Outcome, State
 
@@ -82,22 +81,13 @@ def _places(options: Options) -> "tuple[Place, Place]":
         if source is not None and target is not None:
             return source, target
         with open_client(options) as client:
-            ours = broker_place(_target_of(options), client.describe_broker())
+            ours = broker_place(target_of(options), client.describe_broker())
     except ValueError as error:
         raise UsageError(str(error)) from error
     if target is not None:
         return ours, target
     assert source is not None
     return source, ours
-
-
-def _target_of(options: Options) -> "Target":
-    from seglog.core.security import hidden, target_of
-    from seglog.secret_files import secret_in
-
-    given = dict(options.security)
-    password, file = hidden(given.pop("password", None)), given.pop("password_file", None)
-    return target_of(options.server, password=password if file is None else secret_in(file), **given)
 
 
 class _Ending:

@@ -19,9 +19,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, OffsetSpec, ResourceType
 
+from seglog.core.dialing import Address
+from seglog.core.security import Target
 from seglog.mirror.errors import AWAY, LOGIN, MirrorError, code_of, translated
-from seglog.mirror.places import Place
+from seglog.mirror.places import Place, settings_for
 from seglog.mirror.positions import Partition
+from seglog_protocol.messages import DescribedListener
 
 ANSWER_SECONDS: Final = 30.0
 """How long a side may be away before a question to it fails."""
@@ -289,3 +292,29 @@ def _awaited(future: "Future[Any]", seconds: float = 0.0) -> Any:
         return future.result(seconds + _LOST_SECONDS)
     except TimeoutError as error:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error  # noqa: SLF001 - its name
+
+
+# --- For others than a mirror ----------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """What a listener answers."""
+
+    cluster_id: str
+    brokers: list[Address]
+
+
+def ask_metadata(listener: DescribedListener, address: Address, target: Target, seconds: float) -> Answer:
+    """Ask a socket what a Kafka client asks first, by the protocol of a listener and the account of ``target``.
+
+    Raises ValueError where an account is missing, OSError with a sentence where nothing answers as Kafka's do, or the
+    login is refused.
+    """
+    trouble: list[str] = []
+    settings: dict[str, Any] = {**settings_for(listener, str(address), target), "client.id": "seglog-doctor"}
+    try:
+        asking = AdminClient({**settings, "error_cb": lambda error: trouble.append(error.str())}, logger=QUIET)
+        found = asking.list_topics(timeout=seconds)
+    except KafkaException as error:
+        raise OSError(trouble[0] if trouble else f"it does not answer as Kafka's do ({error.args[0].str()})") from error
+    return Answer(found.cluster_id or "", [Address(each.host, each.port) for each in found.brokers.values()])

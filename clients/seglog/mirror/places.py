@@ -8,7 +8,7 @@ from seglog.core.dialing import parse_address
 from seglog.core.security import Account, Target, Tls
 
 if TYPE_CHECKING:
-    from seglog_protocol.messages import DescribeBrokerReply
+    from seglog_protocol.messages import DescribeBrokerReply, DescribedListener
 
 _SCHEMES: Final = {"kafka": "PLAINTEXT", "kafkas": "SSL"}
 _FORMS: Final = "write kafka://HOST:PORT, or kafkas://HOST:PORT for TLS; several brokers with commas between them"
@@ -108,19 +108,28 @@ def broker_place(target: Target, described: "DescribeBrokerReply") -> Place:
     if found.advertised is None or host in _EVERY_INTERFACE:
         host = target.address.host
     address = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
-    settings: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": found.protocol.upper()}
-    if "SSL" in found.protocol.upper() and isinstance(target.tls, Tls):
+    return Place(address, settings_for(found, address, target))
+
+
+def settings_for(listener: "DescribedListener", address: str, target: Target) -> Settings:
+    """The settings for ``address``, by the protocol of a listener and the files and the account of ``target``.
+
+    Raises ValueError where an account is missing.
+    """
+    protocol = listener.protocol.upper()
+    settings: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": protocol}
+    if "SSL" in protocol and isinstance(target.tls, Tls):
         tls = target.tls
         files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key or tls.certificate}
         settings |= {f"ssl.{name}.location": str(path) for name, path in files.items() if path is not None}
         if not tls.check_hostname:
             settings["ssl.endpoint.identification.algorithm"] = "none"
-    if found.protocol.upper().startswith("SASL"):
+    if protocol.startswith("SASL"):
         if not isinstance(target.identity, Account):
-            raise ValueError(f"the listener {found.name} for Kafka's clients wants an account: give --user")
+            raise ValueError(f"the listener {listener.name} for Kafka's clients wants an account: give --user")
         settings |= {
             "sasl.mechanism": target.identity.mechanism or "SCRAM-SHA-512",
             "sasl.username": target.identity.user,
             "sasl.password": target.identity.password.reveal(),
         }
-    return Place(address, Settings(settings))
+    return Settings(settings)

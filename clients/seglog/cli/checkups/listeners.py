@@ -1,16 +1,19 @@
 """Listeners as this client sees them: can they be reached, can what they advertise, and to whom do pages answer."""
 
 import http.client
+import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from seglog.cli.checkups.kafka_probe import ask_metadata, way_of, why_unreachable
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
 from seglog.core.dialing import Address, parse_address
-from seglog.core.security import is_loopback
+from seglog.core.security import Tls, is_loopback
+from seglog.tls_contexts import context_of
+from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
+    from seglog.core.security import Target
     from seglog_protocol.messages import DescribedListener, HelloReply
 
 SECONDS: Final = 3.0
@@ -32,14 +35,12 @@ _UNAVAILABLE: Final = 503
 _EVERY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised
 
 
-def listener_checks(
-    server: str, hello: "HelloReply", listeners: "list[DescribedListener]", security: Mapping[str, Any]
-) -> Iterator[Check]:
+def listener_checks(hello: "HelloReply", listeners: "list[DescribedListener]", target: "Target") -> Iterator[Check]:
     """A line for each socket; of Kafka's another for what it advertises.
 
-    ``security`` is that of the options: with it Kafka's listeners are asked, too.
+    ``target`` is that of the options: with its account and its files Kafka's listeners are asked, too.
     """
-    here = parse_address(server)
+    here = target.address
     for listener in listeners[:LISTENERS_MAX]:
         name = listener.name or "seglog.listen"
         bound = parse_address(listener.address)
@@ -61,13 +62,15 @@ def listener_checks(
         yield ok("ports", f"{name} ({listener.protocol}) is reached at {seen}")
         if listener.name == HTTP:
             try:
-                context = way_of(listener.protocol, security).tls
+                context = None
+                if listener.protocol.endswith("SSL"):
+                    context = context_of(target.tls or Tls())
             except (OSError, ValueError) as error:
                 yield unknown("http", f"http at {seen} was not asked: {error}", "give --ca as Prometheus has it")
             else:
                 yield http_check(listener.protocol, seen, context, SECONDS)
         elif listener.name:
-            yield _advertised(listener, seen, hello.cluster_id, security)
+            yield _advertised(listener, seen, hello.cluster_id, target)
     if len(listeners) > LISTENERS_MAX:
         yield unknown("ports", f"{len(listeners) - LISTENERS_MAX} more listeners were not tried")
 
@@ -79,30 +82,32 @@ def _seen(bound: Address, here: Address) -> Address | None:
     return None if is_loopback(bound.host) and not is_loopback(here.host) else bound
 
 
-def _advertised(listener: "DescribedListener", seen: Address, cluster_id: str, security: Mapping[str, Any]) -> Check:
+def _advertised(listener: "DescribedListener", seen: Address, cluster_id: str, target: "Target") -> Check:
     """What clients are told to connect to, and whether this broker answers there."""
     name = f"{listener.name} tells Kafka's clients to connect to"
-    try:
-        way = way_of(listener.protocol, security)
-    except (OSError, ValueError) as error:
+    if (error := missing("asking as Kafka's clients do", "kafka")) is not None:
         return _told_without_login(listener, name, seen, str(error))
+    from seglog.mirror.cluster import ask_metadata
+
     try:
-        answer = ask_metadata(seen, way, SECONDS)
+        answer = ask_metadata(listener, seen, target, SECONDS)
+    except ValueError as error:
+        return _told_without_login(listener, name, seen, str(error))
     except OSError as error:
-        return unknown(
-            "advertised",
-            f"{listener.name} ({listener.protocol}) at {seen} was not asked: {error}",
-            ""
-            if listener.protocol == "PLAINTEXT"
-            else "give account, --ca and --certificate as Kafka's clients have them",
-        )
+        found = f"{listener.name} ({listener.protocol}) at {seen} was not asked: {error}"
+        is_open = listener.protocol == "PLAINTEXT"
+        remedy = "" if is_open else "give account, --ca and --certificate as Kafka's clients have them"
+        return unknown("advertised", found, remedy)
     if not answer.brokers:
         return problem("advertised", f"{listener.name} at {seen} names no broker", "look at the broker's log")
     told = answer.brokers[0]
+    why, behind = why_unreachable(told, SECONDS), answer
     try:
-        behind = ask_metadata(told, way, SECONDS)
+        behind = behind if why else ask_metadata(listener, told, target, SECONDS)
     except OSError as error:
-        return problem("advertised", f"{name} {told}, and that fails from here: {error}", _REMEDY)
+        why = str(error)
+    if why is not None:
+        return problem("advertised", f"{name} {told}, and that fails from here: {why}", _REMEDY)
     if cluster_id not in {behind.cluster_id, ""}:
         found = f"{name} {told}, where another broker answers (cluster id {behind.cluster_id}, not {cluster_id})"
         return problem("advertised", found, _REMEDY)
@@ -121,6 +126,17 @@ def _told_without_login(listener: "DescribedListener", name: str, seen: Address,
     if is_loopback(told.host) and not is_loopback(seen.host):
         return warning("advertised", f"{name} {told}, which is each client's own machine", _REMEDY)
     return ok("advertised", f"{name} {told}, where something takes connections; no login was tried: {why}")
+
+
+def why_unreachable(address: Address, seconds: float) -> str | None:
+    """Why nothing can be reached at an address from here; None where something takes connections."""
+    try:
+        socket.create_connection(address, seconds).close()
+    except TimeoutError:
+        return "it does not answer"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 # --- The pages for health and metrics, asked as a probe and a scraper would ------------------------------------------

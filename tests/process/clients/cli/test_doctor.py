@@ -291,7 +291,7 @@ def test_a_port_that_is_not_reached_is_a_warning_and_one_that_answers_nothing_is
     assert code == 0
     assert verdicts(checks, "ports") == ["warning", "ok", "ok"]
     assert verdicts(checks, "advertised") == ["unknown", "ok"]
-    assert "it does not answer" in checks["advertised"][0]["found"]
+    assert "it does not answer as Kafka's do" in checks["advertised"][0]["found"]
     assert "no login was tried" in checks["advertised"][1]["found"]
 
 
