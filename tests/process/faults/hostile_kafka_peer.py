@@ -10,8 +10,8 @@ import random
 import socket
 import struct
 from collections import defaultdict, deque
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Final
 
 from seglog_broker.listeners.kafka.apis import APIS
@@ -28,7 +28,8 @@ from seglog_protocol.kafka import (
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Struct
 from tests.interop.kafka_wire import request
-from tests.process.faults.hostile_peer import BOMBS, TOPICS, bomb, many, name, plain_batch
+from tests.process.faults.hostile_peer import BOMBS, TOPICS, bomb, many, plain_batch
+from tests.process.faults.large_requests import SOME, Places, kafka_requests
 from tests.process.faults.raw_peer import LAST, RawPeer, Unfinished, run, send_bursts
 from tests.unit.protocol.kafka.instances import Instances
 from tests.unit.protocol.kafka.mutations import mutated
@@ -230,19 +231,6 @@ def _is_silent(request: Any) -> bool:
 # --- Well-formed, and much --------------------------------------------------------------------------------------------
 
 
-def places(dice: random.Random) -> list[tuple[str, int]]:
-    """As many partitions as there may be: unknown names, unknown numbers, or the same one repeated."""
-    count = many(dice)
-    return dice.choice(
-        [
-            [(name(dice), 0) for _ in range(min(count, 3000))],
-            [("target", number) for number in range(count)],
-            [("targte", 0)] * count,
-            [("target", number % 4) for number in range(count)],
-        ]
-    )
-
-
 EXPRESSIONS: Final = (
     *(r"\pL" * 600, r"(?i)\pL" * 600, r"\W" * 16_000, "a" * 30_000, "((a*)(b*)){1000}" * 2 + "d", ".*"),
     *("(.{0,30}){30}", "(a?b?){1000}d", "(" * 10_000, "(?=a)"),
@@ -257,94 +245,29 @@ def member(dice: random.Random) -> Request:
         "group_id": f"hostile-{dice.randrange(20)}",
         "member_id": f"m{dice.randrange(1 << 30)}",
         "rebalance_timeout_ms": dice.choice([1, 2**31 - 1]),
-        "subscribed_topic_names": [name(dice) for _ in range(min(many(dice), 3000))] if regex is None else [],
+        "subscribed_topic_names": [f"n{number}" for number in range(min(many(dice), 3_000))] if regex is None else [],
     }
     return request("ConsumerGroupHeartbeat", {**joining, "subscribed_topic_regex": regex, "topic_partitions": []})
 
 
-def hostile(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
-    """A request for very much, and its version."""
-    batch = plain_batch()
-    if dice.random() < 0.005:
+def batches(dice: random.Random, ids: dict[str, bytes]) -> Request:
+    """Batches, or nothing, for partitions that there are, again and again, or for very many that there are not."""
+    if dice.random() < 0.02:
         kind, codec = dice.choice(BOMBS)
-        return produce([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))], ids, 1), 9
-    if dice.random() < 0.1:
-        return member(dice), 1
-    names = [name(dice) for _ in range(min(many(dice), 3000))]
-    named = [{"name": item} for item in names]
-    no_id = {"name": None, "topic_id": "00" * 16}
-    choices: list[Callable[[], Request]] = [
-        lambda: produce([(*place, b"") for place in places(dice)], ids, dice.choice([-1, 1, 5])),
-        lambda: produce([(*place, batch) for place in places(dice)[:2000]], ids, dice.choice([-1, 0, 1])),
-        lambda: fetch([(*place, dice.choice([0, 2**40, -5])) for place in places(dice)], ids, dice.choice([0, 20])),
-        lambda: list_offsets(places(dice), dice.choice([-1, -3, -9, 0, 10**12, 2**63 - 1])),
-        lambda: epochs(places(dice)),
-        lambda: delete_records(places(dice)),
-        lambda: request("Metadata", {"topics": named}),
-        lambda: request("Metadata", {"topics": [{"name": "target"}] * many(dice) * 5}),
-        lambda: create(names * dice.choice([1, 3]), validate_only=True),
-        lambda: create(["x" * 250] * many(dice), validate_only=False),
-        lambda: request("DeleteTopics", {"topics": named, "topic_names": names}),
-        lambda: request("DeleteTopics", {"topics": [no_id] * many(dice)}),
-        lambda: request("CreatePartitions", {"topics": [{"name": item, "count": 2**31 - 1} for item in names]}),
-        lambda: request("DescribeTopicPartitions", {"topics": named}),
-        lambda: request("ApiVersions", {"client_software_name": "x" * many(dice), "client_software_version": "-"}),
-        *one_thing_many_times(dice),
-    ]
-    made = dice.choice(choices)()
-    return made, dice.choice(versions_of(made))
+        return produce([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))], ids, 1)
+    data, count = dice.choice([b"", plain_batch()]), min(many(dice), 2_000)
+    there = dice.choice([4, count])
+    return produce([("target", number % there, data) for number in range(count)], ids, dice.choice([-1, 0, 1, 5]))
 
 
-def versions_of(request: Request) -> list[int]:
-    """The versions that are served and can have what is in the request."""
-    versions = APIS[request.API_KEY].versions
-    if isinstance(request, messages.OffsetFetchRequest) and request.topics is None:
-        return [version for version in versions if version >= ALL_OFFSETS_VERSION_MIN]
-    return list(versions)
-
-
-def one_thing_many_times(dice: random.Random) -> list[Callable[[], Request]]:
-    """Requests that name the same group, topic or partition again and again."""
-    times = many(dice) * 2
-    group = dice.choice(["readers", "members", "nobody"])
-    everything = {"group_id": group, "topics": None}
-    asked = {"group_id": group, "topics": [{"name": "target", "partition_indexes": [0] * times}]}
-    place = {"partition_index": 0, "committed_metadata": "x" * 40}
-    committed = {"group_id": "readers", "topics": [{"name": "target", "partitions": [place] * min(times, 4_000)}]}
-    target = {"resource_type": 2, "resource_name": "target"}
-    keys = [["retention.ms", str(number)] for number in range(min(times, 3_000))]
-    described = [target | {"configuration_keys": None}] * times
-    altered = target | {"configs": [{"name": "retention.ms", "value": "700000000"}]}
-    joining: dict[str, Any] = {
-        "group_id": "members",
-        "member_id": f"m{dice.randrange(20)}",
-        "member_epoch": 0,
-        "rebalance_timeout_ms": 10_000,
-        "subscribed_topic_names": [name(dice) for _ in range(min(times, 1_000))],
-        "topic_partitions": [],
-    }
-    chosen = [target | {"configuration_keys": each} for each in keys]
-    fields: list[tuple[str, dict[str, Any]]] = [
-        ("OffsetCommit", committed),
-        ("OffsetFetch", {**everything, "groups": [everything] * times}),
-        ("OffsetFetch", {"topics": [], "groups": [asked] * 5}),
-        ("DescribeGroups", {"groups": [group] * times}),
-        ("ConsumerGroupDescribe", {"group_ids": [group] * times}),
-        ("DeleteGroups", {"groups_names": ["nobody"] * times}),
-        ("FindCoordinator", {"coordinator_keys": [group] * times}),
-        ("LeaveGroup", {"group_id": group, "members": [{"member_id": "m"}] * times}),
-        ("ConsumerGroupHeartbeat", joining),
-        ("DescribeConfigs", {"resources": described, "include_documentation": True}),
-        ("DescribeConfigs", {"resources": chosen, "include_synonyms": True}),
-        ("IncrementalAlterConfigs", {"resources": [altered] * times, "validate_only": True}),
-        ("DescribeLogDirs", {"topics": [{"topic": "target", "partitions": [0] * times}]}),
-        ("ListGroups", {}),
-    ]
-    return [partial(request, api, given) for api, given in fields]
-
-
-ALL_OFFSETS_VERSION_MIN: Final = 2
-"""The first version of OffsetFetch in which no list of topics stands for all of them."""
+def large_frames(ids: dict[str, bytes]) -> Iterator[bytes]:
+    """The requests of ``large_requests`` in several sizes; none that would make topics."""
+    for times in SOME:
+        places = Places({"target": (ids["target"], times)})
+        for title, version, fields in kafka_requests(places, times):
+            if title not in {"CreateTopics: too many", "CreateTopics: one name"}:
+                asked = request(title.partition(":")[0], fields)
+                yield b"".join(write_request(1, "peer", asked, version))
 
 
 # --- The peer ---------------------------------------------------------------------------------------------------------
@@ -417,16 +340,22 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
     ids = topic_ids(peer)
     unfinished = Unfinished(peer)
+    frames = list(large_frames(ids))
     for _ in range(count):
         what = dice.random()
         if what < 0.002:
             unfinished.begin(struct.pack(">ihh", 60_000_000, 0, 9), dice)
-            continue
-        asked, version = hostile(dice, ids)
-        if _is_silent(asked):
-            peer.send(b"".join(write_request(2, "peer", asked, version)))
-            asked, version = messages.ApiVersionsRequest(), 0
-        peer.ask(asked, version)
+        elif what < 0.7:
+            if peer.send(dice.choice(frames)):
+                peer.wait_for(1)
+        elif what < 0.8:
+            peer.ask(member(dice), 1)
+        else:
+            asked = batches(dice, ids)
+            if _is_silent(asked):
+                peer.send(b"".join(write_request(2, "peer", asked, 9)))
+            else:
+                peer.ask(asked, 9)
     unfinished.close()
     return count
 

@@ -9,7 +9,7 @@ number of requests, of connections, and of replies by code.
 import math
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.compression import Codec
 from seglog_protocol.frames import PREFIX, Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import PROTOCOL_NAME
+from tests.process.faults.large_requests import SOME, Places, native_requests
 from tests.process.faults.raw_peer import LAST, RawPeer, Unfinished, run, send_bursts
 
 TOPICS: Final = ("target", "keyed", "dated")
@@ -152,81 +153,19 @@ def many(dice: random.Random) -> int:
     return int(10 ** (dice.random() * 4))
 
 
-def name(dice: random.Random) -> str:
-    size = dice.choice([3, 8, 30, 240])
-    return "".join(dice.choices("abcdefghijklmnop-.", k=size))
-
-
-def partitions(dice: random.Random, **more: Any) -> list[Header]:
-    """As many partitions as fit a header: unknown names, unknown numbers, or the same one repeated."""
-    count = many(dice)
-    kind = dice.randrange(4)
-    if kind == 0:
-        return [{"topic": name(dice), "partition": 0, **more} for _ in range(min(count, 3000))]
-    if kind == 1:
-        return [{"topic": "target", "partition": number, **more} for number in range(count)]
-    if kind == 2:
-        return [{"topic": "targte", "partition": 0, **more}] * count
-    return [{"topic": "target", "partition": number % 4, **more} for number in range(count)]
-
-
-def hostile(dice: random.Random) -> Iterator[Sent]:
-    batch = plain_batch()
-    long_lists: list[Callable[[], Header]] = [
-        lambda: {"api": "append", "partitions": partitions(dice, size=0), "ack": "os"},
-        lambda: {"api": "fetch", "partitions": partitions(dice, offset=0, max_bytes=100), "max_wait_ms": 0},
-        lambda: {"api": "fetch", "partitions": partitions(dice, timestamp=dice.randrange(10**12))},
-        lambda: {"api": "fetch", "v": 2, "partitions": partitions(dice, offset=2**40)[:9], "topic_ids": ids(dice)},
-        lambda: {"api": "offsets", "partitions": partitions(dice, timestamp=dice.choice([0, 10**12, 10**14]))},
-        lambda: {"api": "offsets", "partitions": [{"topic": "target"}] * many(dice)},
-        lambda: {"api": "topics", "names": [name(dice) for _ in range(min(many(dice), 3000))]},
-        lambda: {"api": "topics", "limit": 10_000, "config": dice.random() < 0.1},
-        lambda: {"api": "truncate", "partitions": partitions(dice, offset=0)},
-        lambda: {"api": "flush", "partitions": partitions(dice)},
-        lambda: {"api": "create_topic", "topic": name(dice) * many(dice), "partitions": 2**31 - 1},
-        lambda: {"api": "create_topic", "topic": "x", "config": {name(dice) * min(many(dice), 3000): "1"}},
-        lambda: {"api": "create_topic", "topic": "x", "config": {"retention.ms": "9" * many(dice) * 50}},
-        lambda: {
-            "api": "create_topic",
-            "topic": "x",
-            "config": {name(dice): "1" for _ in range(min(many(dice), 3000))},
-        },
-        lambda: {"api": "alter_topic", "topic": "target", "reset": ["retention.ms"] * many(dice), "partitions": 1},
-        lambda: {"api": "alter_topic", "topic": name(dice), "reset": [name(dice)]},
-        lambda: {"api": "delete_topic", "topic": name(dice)},
-        lambda: {"api": "explain", "topic": "target", "partition": dice.randrange(6), "timestamp": 10**12},
-        lambda: {"api": "explain_segments", "topic": "target", "partition": 0, "limit": 10_000},
-        lambda: {"api": "hello", "protocol": PROTOCOL_NAME, "client": "x" * many(dice) * 50},
-        lambda: {"api": "metrics"},
-        lambda: {"api": "init_producer"},
-        lambda: {"api": "cancel", "target": 2**63 - 1},
-        lambda: {"api": "topics", "names": [[[[]]]] * min(many(dice) * 3, 100_000)},
-        lambda: {"api": name(dice) * many(dice)},
-        lambda: {"api": "append", "partitions": [{}] * many(dice), "ack": name(dice)},
-        lambda: {"api": "topics", "names": ["target"] * many(dice)},
-        lambda: {"api": "commit_offsets", "group": "readers", "offsets": partitions(dice, offset=0, metadata="x" * 40)},
-        lambda: {"api": "committed_offsets", "group": "readers", "partitions": partitions(dice)},
-        lambda: {"api": "committed_offsets", "group": "readers"},
-        lambda: {"api": "delete_offsets", "group": "readers", "partitions": partitions(dice)},
-        lambda: {"api": "describe_group", "group": dice.choice(["readers", "nobody"])},
-        lambda: {"api": "delete_groups", "groups": ["nobody"] * many(dice)},
-        lambda: {"api": "leave_group", "group": "readers", "members": [{"member_id": "m"}] * many(dice)},
-        lambda: {"api": "list_groups"},
-    ]
-    while True:
-        if dice.randrange(len(long_lists) + 1):
-            yield dice.choice(long_lists)(), b""
-        else:
-            yield append_of([(dice.choice(TOPICS), number % 4, batch) for number in range(min(many(dice), 2000))])
-
-
-def append_of(batches: list[tuple[str, int, bytes]]) -> Sent:
+def append_of(batches: list[tuple[str, int, bytes]]) -> bytes:
     places = [{"topic": topic, "partition": number, "size": len(data)} for topic, number, data in batches]
-    return {"api": "append", "partitions": places, "ack": "os"}, b"".join(data for _, _, data in batches)
+    return encode_frame(
+        {"id": 1, "v": 1, "api": "append", "partitions": places, "ack": "os"}, [d for _, _, d in batches]
+    )
 
 
-def ids(dice: random.Random) -> dict[str, str]:
-    return {name(dice): "x" * 22 for _ in range(min(many(dice), 3000))}
+def large_frames() -> Iterator[bytes]:
+    """The requests of ``large_requests`` in several sizes."""
+    for times in SOME:
+        requests = [header for _, header in native_requests(Places({"target": (b"", times)}), times)]
+        for header in (*requests, {"api": "topics", "names": [[[[]]]] * times * 20}):
+            yield encode_frame({"id": 1, "v": 1} | header)
 
 
 # --- The peer ---------------------------------------------------------------------------------------------------------
@@ -274,27 +213,23 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
 
 
 def send_hostile(peer: Peer, count: int, dice: random.Random) -> int:
-    requests = hostile(dice)
+    frames = list(large_frames())
     unfinished = Unfinished(peer)
-    for number in range(count):
+    for _ in range(count):
         what = dice.random()
         if what < 0.002:
             unfinished.begin(PREFIX.pack(60_000_000, 100), dice)
             continue
         if what < 0.004:
             kind, codec = dice.choice(BOMBS)
-            header, payload = append_of([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))])
+            frame = append_of([(dice.choice(["keyed", "dated"]), 0, bomb(kind, codec))])
+        elif what < 0.05:
+            batches = range(min(many(dice), 2_000))
+            frame = append_of([(dice.choice(TOPICS), number % 4, plain_batch()) for number in batches])
         else:
-            header, payload = next(requests)
-        request_id = number + 1
-        if header["api"] == "fetch" and "max_wait_ms" not in header:
-            header["max_wait_ms"] = 5
-        packed: Header = {"id": request_id, "v": 1} | header
-        if len(encode_value(packed)) > MIB:
-            packed = {"id": request_id, "v": 1} | {"api": "hello", "protocol": "x"}
-            payload = b""
-        if peer.send(encode_frame(packed, [payload])):
-            peer.wait_for(request_id)
+            frame = dice.choice(frames)
+        if peer.send(frame):
+            peer.wait_for(1)
     unfinished.close()
     return count
 

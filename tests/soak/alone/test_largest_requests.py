@@ -22,7 +22,7 @@ def test_no_request_holds_the_loop(tmp_path: Path) -> None:
     ) as running:
         references = [reference_seconds()]
         found = []
-        for cost in costs(prepare(running, partitions=500)):
+        for cost in costs(running, prepare(running, partitions=500)):
             references.append(reference_seconds())
             found.append(cost)
         assert len(found) > 80
