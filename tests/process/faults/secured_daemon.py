@@ -43,8 +43,8 @@ class Secured:
 
     @property
     def kafka_ports(self) -> dict[str, int]:
-        """Kafka's ports by listener."""
-        ready = next(event for event in self.running.logged if event["event"] == "broker_ready")
+        """Kafka's ports by listener, since its last start."""
+        ready = next(event for event in reversed(self.running.logged) if event["event"] == "broker_ready")
         ports = [int(address.rpartition(":")[2]) for address in ready["kafka"].split(", ")]
         return dict(zip(KAFKA_LISTENERS, ports, strict=True))
 
