@@ -152,6 +152,7 @@ def native_requests(places: Places, times: int = ITEMS_MAX) -> Iterator[tuple[st
     yield "offsets: all partitions", {"api": "offsets", "partitions": each}
     yield "offsets: by timestamp", {"api": "offsets", "partitions": [p | {"timestamp": 0} for p in each]}
     yield "offsets: one topic", {"api": "offsets", "partitions": [{"topic": widest}] * times}
+    yield "lag: a thousand", {"api": "lag", "partitions": [p | {"offset": 1} for p in each[:1_000]]}
     yield "topics: unknown names", {"api": "topics", "names": names}
     yield "topics: one name", {"api": "topics", "names": [widest] * times}
     yield "topics: all with configuration", {"api": "topics", "limit": times, "config": True}

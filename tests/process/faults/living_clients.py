@@ -10,7 +10,10 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final, Literal, NamedTuple, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 import seglog
 from seglog_protocol.errors import ConnectionLostError
@@ -173,6 +176,22 @@ class Sender(LivingThread):
         self._topic = topic
         self._ledgers = {partition: ledger for (of, partition), ledger in ledgers.items() if of == topic}
         self._is_over = threading.Event()
+        self._dice = random.Random(name)
+        self._counts = dict.fromkeys(self._ledgers, 0)
+
+    def some(self) -> Iterator[tuple[int, Entry]]:
+        """A few entries now and then, each with its partition, until it is to stop."""
+        dice = self._dice
+        while not self._is_over.wait(dice.uniform(0.01, 0.04)):
+            for _ in range(min(dice.randrange(1, 9), _AHEAD_MAX - self.unacknowledged)):
+                partition = dice.choice(list(self._ledgers))
+                name = b"%s.%d:%d" % (self.name.encode(), partition, self._counts[partition])
+                self._counts[partition] += 1
+                is_tombstone = dice.random() < 0.05 and "compact" in self._ledgers[partition].policy
+                value = None if is_tombstone else b"%0*x" % (dice.randrange(1, 60), dice.getrandbits(60))
+                entry = Entry(name, b"key %d" % dice.randrange(KEYS), value)
+                self._ledgers[partition].sent[name] = entry
+                yield partition, entry
 
     def take_acks(self) -> None:
         """Add the acks since the last call to the ledgers. A failed record is an error."""
@@ -204,24 +223,15 @@ class Writer(Sender):
 
     def live(self) -> None:
         """Send records; the producer waits, reconnects and retries by itself."""
-        dice = random.Random(self.name)
-        counts = dict.fromkeys(self._ledgers, 0)
         with (
             seglog.connect(self._address) as client,
             client.producer(self._topic, ack=self._ack, linger_ms=2, batch_bytes=_BATCH_BYTES) as producer,
         ):
             self._producer = producer
-            while not self._is_over.wait(dice.uniform(0.01, 0.04)):
-                for _ in range(min(dice.randrange(1, 9), _AHEAD_MAX - self.unacknowledged)):
-                    partition = dice.choice(list(self._ledgers))
-                    name = b"%s.%d:%d" % (self.name.encode(), partition, counts[partition])
-                    counts[partition] += 1
-                    is_tombstone = dice.random() < 0.05 and "compact" in self._ledgers[partition].policy
-                    value = None if is_tombstone else b"%0*x" % (dice.randrange(1, 60), dice.getrandbits(60))
-                    entry = Entry(name, b"key %d" % dice.randrange(KEYS), value)
-                    self._ledgers[partition].sent[name] = entry
-                    delivery = producer.send(value, key=entry.key, partition=partition, headers={"name": name})
-                    self._on_the_way[partition].append((entry, delivery))
+            for partition, entry in self.some():
+                headers = {"name": entry.name}
+                delivery = producer.send(entry.value, key=entry.key, partition=partition, headers=headers)
+                self._on_the_way[partition].append((entry, delivery))
 
     def take_acks(self) -> None:
         """See Sender."""
@@ -241,6 +251,60 @@ class Writer(Sender):
     def unacknowledged(self) -> int:
         """See Sender."""
         return sum(map(len, self._on_the_way.values()))
+
+
+class KafkaWriter(Sender):
+    """An idempotent producer of librdkafka, with five requests on their way, that does the same at ack disk."""
+
+    def __init__(self, name: str, address: str, topic: str, ledgers: Ledgers) -> None:
+        super().__init__(name, topic, ledgers)
+        self._acked: deque[tuple[int, Entry, int]] = deque()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": address,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "batch.size": _BATCH_BYTES,
+                "message.timeout.ms": PATIENCE_SECONDS * 1000,
+                "reconnect.backoff.max.ms": 500,
+                "metadata.recovery.strategy": "none",  # else it forgets the only node when that is away
+                "log_level": 0,
+            }
+        )
+
+    def live(self) -> None:
+        """Send records; librdkafka waits, reconnects and retries by itself."""
+        for partition, entry in self.some():
+            self._producer.produce(
+                *(self._topic, entry.value, entry.key, partition),
+                headers=[("name", entry.name)],
+                on_delivery=partial(self._note, entry),
+            )
+            self._producer.poll(0)
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
+
+    def _note(self, entry: Entry, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise KafkaException(error)
+        offset, partition = message.offset(), message.partition()
+        assert partition is not None
+        self._acked.append((partition, entry, -1 if offset is None else offset))
+
+    def take_acks(self) -> None:
+        """See Sender."""
+        self.check()
+        while self._acked:
+            partition, entry, offset = self._acked.popleft()
+            self._ledgers[partition].note_ack(entry, offset)
+
+    def abandon(self) -> None:
+        """See Sender."""
+        self.stop()
+
+    @property
+    def unacknowledged(self) -> int:
+        """See Sender."""
+        return len(self._producer) + len(self._acked)
 
 
 class Places:

@@ -20,7 +20,9 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.storage.log.partition_files import make_partition
+from seglog_protocol.frames import encode_frame
 from tests.process.faults.hostile_peer import Peer, plain_batch
+from tests.process.faults.large_requests import Places, native_requests
 from tests.processes import daemon
 from tests.turns import judge_turn, judges_turns, reference_seconds
 
@@ -80,25 +82,20 @@ def build(path: Path, count: int) -> None:
 
 
 def requests(count: int) -> dict[str, Callable[[Peer], object]]:
-    """Each kind of request, as large as a client with so many topics would make it."""
+    """The requests of ``large_requests`` that name topics, and what makes, changes and fills them."""
     batch, many = plain_batch(), min(count, PLACES)
     wide = max(2, count // 10)
-    everywhere = [{"topic": topic(number), "partition": 0} for number in range(many)]
+    appending = [{"topic": topic(number), "partition": 0, "size": len(batch)} for number in range(many)]
 
     def ask(header: dict[str, Any], payload: bytes = b"") -> Callable[[Peer], object]:
         return lambda asking: asking.ask(header, payload)
 
-    def places(**more: Any) -> list[dict[str, Any]]:
-        return [place | more for place in everywhere]
+    def answered(header: dict[str, Any]) -> Callable[[Peer], object]:
+        return lambda asking: asking.answer(encode_frame({"id": 1, "v": 1} | header))
 
-    appending = places(size=len(batch))
+    places = Places({topic(number): (b"", 1) for number in range(many)})
     return {
-        "hello": ask({"api": "hello", "protocol": "seglog"}),
-        "metrics": ask({"api": "metrics"}),
-        "topics": ask({"api": "topics", "limit": 10_000}),
         "topics, described": described,
-        "topics, unknown": ask({"api": "topics", "names": [f"topci-{number:05d}" for number in range(many)]}),
-        "topics, by name": ask({"api": "topics", "names": [topic(number) for number in range(many)], "limit": 10_000}),
         "create": ask({"api": "create_topic", "topic": "one-more", "partitions": 1}),
         "create, ten times": lambda asking: [
             asking.ask({"api": "create_topic", "topic": f"more-{number}", "partitions": 3}) for number in range(10)
@@ -111,20 +108,7 @@ def requests(count: int) -> dict[str, Callable[[Peer], object]]:
         "delete, many partitions": ask({"api": "delete_topic", "topic": "wide"}),
         "append": ask({"api": "append", "partitions": appending, "ack": "os"}, batch * many),
         "append to the disk": ask({"api": "append", "partitions": appending, "ack": "disk"}, batch * many),
-        "append, unknown": ask(
-            {"api": "append", "partitions": [p | {"topic": p["topic"] + "-x"} for p in places(size=0)], "ack": "os"}
-        ),
-        "fetch": ask({"api": "fetch", "partitions": places(offset=0), "max_wait_ms": 0}),
-        "fetch by time": ask({"api": "fetch", "partitions": places(timestamp=1), "max_wait_ms": 0}),
-        "fetch, waiting": ask({"api": "fetch", "partitions": places(offset=2), "max_wait_ms": 200}),
-        "offsets": ask({"api": "offsets", "partitions": everywhere}),
-        "offsets by time": ask({"api": "offsets", "partitions": places(timestamp=1_700_000_000_000)}),
-        "lag": ask({"api": "lag", "partitions": places(offset=1)[:1000]}),
-        "flush": ask({"api": "flush", "partitions": everywhere}),
-        "truncate": ask({"api": "truncate", "partitions": places(offset=1)}),
-        "explain": ask({"api": "explain", "topic": topic(1), "partition": 0, "offset": 0}),
-        "explain segments": ask({"api": "explain_segments", "topic": topic(1), "partition": 0}),
-        "init producer": ask({"api": "init_producer"}),
+        **{title: answered(header) for title, header in native_requests(places, many)},
         "nothing, for four seconds": lambda _: time.sleep(4),
     }
 

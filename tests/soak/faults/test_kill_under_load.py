@@ -15,10 +15,9 @@ from typing import Final
 import pytest
 
 import seglog
-from tests.process.faults.kafka_writer import KafkaWriter
 from tests.process.faults.kills import Load, has_a_compaction_begun, kill_and_look, look
-from tests.process.faults.living_clients import Ledger, Ledgers, Policy, Reader, Writer
-from tests.processes import PATIENCE_SECONDS, Daemon, daemon, kafka_daemon
+from tests.process.faults.living_clients import KafkaWriter, Ledger, Ledgers, Policy, Reader, Sender, Writer
+from tests.processes import PATIENCE_SECONDS, Daemon, kafka_daemon
 from tests.support import numbers_of, soak_scaled, soak_seed
 
 KILLS: Final = max(30, soak_scaled(200))
@@ -83,8 +82,13 @@ class ComingAndGoing(threading.Thread):
 class UsualLoad(Load):
     """All the load on the daemon, in threads that run across its restarts."""
 
-    def __init__(self, address: str, ledgers: Ledgers) -> None:
-        writers = [Writer(f"{topic}-{ack}", address, topic, ledgers, ack) for topic in TOPICS for ack in ("os", "disk")]
+    def __init__(self, address: str, ledgers: Ledgers, kafka: str | None = None) -> None:
+        """With producers of Kafka's clients where there is an address for them."""
+        writers: list[Sender] = [
+            Writer(f"{topic}-{ack}", address, topic, ledgers, ack) for topic in TOPICS for ack in ("os", "disk")
+        ]
+        if kafka is not None:
+            writers += [KafkaWriter(f"{topic}-kafka", kafka, topic, ledgers) for topic in TOPICS]
         readers = [
             Reader(address, topic, ledgers, durable_only=durable_only, again=again)
             for topic, (policy, _, _) in TOPICS.items()
@@ -119,11 +123,11 @@ def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     ledgers = {(topic, n): Ledger(policy) for topic, (policy, count, _) in TOPICS.items() for n in range(count)}
     began = time.monotonic()
     interrupted, recognised = 0, 0.0
-    with daemon(tmp_path / "data", *DAEMON) as running, ThreadPoolExecutor(1) as aside:
+    with kafka_daemon(tmp_path / "data", *DAEMON[1::2]) as running, ThreadPoolExecutor(1) as aside:
         with seglog.connect(running.address) as client:
             for topic, (_, partitions, config) in TOPICS.items():
                 client.create_topic(topic, partitions, config)
-        with UsualLoad(running.address, ledgers) as load:
+        with UsualLoad(running.address, ledgers, f"127.0.0.1:{running.kafka_port}") as load:
             for number in range(KILLS):
                 load.wait_for_acks(dice.randrange(1, 400))
                 if number % 5 == 0:  # a machine that is busy may not get so far by itself between two kills
@@ -150,44 +154,3 @@ def test_kills_under_load_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     # Of "compact,delete" all that was compacted may have expired by the time of the next look.
     assert all(ledger.superseded for ledger in ledgers.values() if ledger.policy == "compact")
     assert all(ledger.expired for ledger in ledgers.values() if "delete" in ledger.policy)
-
-
-# --- Kafka's producers ------------------------------------------------------------------------------------------------
-
-
-KILLS_MIN: Final = 20
-TOPIC: Final = "kept"
-PARTITIONS: Final = 2
-
-
-@pytest.mark.timeout(7200)
-def test_many_kills_lose_and_duplicate_nothing_of_kafkas_producers(tmp_path: Path) -> None:
-    """They are idempotent, have five requests on their way, and send to both partitions in one request."""
-    folder, kills, seed = tmp_path, max(KILLS_MIN, soak_scaled(100)), soak_seed()
-    dice = random.Random(seed)
-    ledgers = {(TOPIC, number): Ledger("keep") for number in range(PARTITIONS)}
-    with kafka_daemon(folder / "data") as running, ThreadPoolExecutor(1) as aside:
-        with seglog.connect(running.address) as client:
-            client.create_topic(
-                TOPIC, PARTITIONS, {"segment.bytes": 40_000, "index.interval.bytes": 256, "retention.ms": -1}
-            )
-        writers = [
-            KafkaWriter(f"writer{number}.{acks}", running.kafka_port, TOPIC, ledgers, acks)
-            for number in range(2)
-            for acks in (-1, 1)
-        ]
-        readers = [Reader(running.address, TOPIC, ledgers, durable_only=durable) for durable in (False, True)]
-        with Load(running.address, ledgers, writers, readers) as load:
-            for number in range(kills):
-                load.wait_for_acks(dice.randrange(1, 400))
-                try:
-                    kill_and_look(running, load, folder / "copy", aside)
-                except BaseException as error:
-                    error.add_note(f"seed {seed}, after kill {number + 1}; {folder / 'copy'} is what was found")
-                    raise
-            load.finish()
-            print(f"{kills} kills, seed {seed}: {load.summary()}")
-        assert running.stop() == 0
-    look(folder / "data", ledgers)
-    assert all(ledger.acked for ledger in ledgers.values())
-    assert sum(writer.sent_again for writer in writers), "something was sent again"
