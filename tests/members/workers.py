@@ -81,10 +81,6 @@ class Crew:
         command = [*program.command, self._servers[program.is_native], self._topic, group, name]
         self.workers[group, number] = Worker(self._folder, name, command)
 
-    def lose(self, group: str, number: int) -> None:
-        """Kill this member; nobody takes its place."""
-        self.workers.pop((group, number)).kill()
-
     def start_all(self) -> None:
         """Start all members of all groups."""
         for group, programs in self._groups.items():

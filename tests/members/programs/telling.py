@@ -17,7 +17,6 @@ HANDLE_SECONDS: Final = 0.002
 COMMIT_RECORDS: Final = 20
 """A commit is due after so many records, or after ``COMMIT_SECONDS``."""
 COMMIT_SECONDS: Final = 0.2
-AWAY_SECONDS: Final = 0.2
 
 
 class Teller:
@@ -74,12 +73,6 @@ class Teller:
                 if self.uncommitted.get(partition) == offset:
                     del self.uncommitted[partition]
         self._committed_at = time.monotonic()
-
-    @staticmethod
-    def wait_for_broker(error: Exception) -> None:
-        """Pause before the next attempt at what failed because the broker is away."""
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        time.sleep(AWAY_SECONDS)
 
     def _tell(self, told: str, **facts: Any) -> None:
         print(json.dumps({"told": told, "group": self.group, "who": self.who, **facts}), flush=True)
