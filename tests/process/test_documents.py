@@ -452,15 +452,6 @@ def test_the_lookups_of_the_worked_example_find_what_it_says(example: Example) -
         assert found == place, wanted
 
 
-def test_the_first_entry_at_or_above_a_time_would_miss_a_record(example: Example) -> None:
-    ceiling = next(entry for entry in time_entries(_joined(example.time_index, 0)) if entry.timestamp >= 1000)
-    assert (ceiling.timestamp, _BASE_OFFSET + ceiling.relative_offset) == (1001, 1003)
-    assert example.segment.offset_index.lookup(1003).position > 0
-    found = example.segment.find_timestamp(1000, _BASE_OFFSET)
-    assert found is not None
-    assert found.offset == 1000
-
-
 def test_positions_in_the_tables_of_formats_follow_from_their_types() -> None:
     text = _read("docs/STORAGE.md")
     sizes = {"int64": 8, "int32": 4, "uint32": 4, "int16": 2, "int8": 1, "": 0}

@@ -129,10 +129,3 @@ def test_every_public_name_of_the_client_is_in_the_reference(
         names = [name for name, value in vars(package).items() if isinstance(value, type) and name.endswith("Error")]
     for name in names:
         assert name == "__version__" or {f"{place}.{name}" for place in shown_as} & anchors, f"{module}.{name}"
-
-
-def test_code_is_code_and_lists_are_lists(pages: dict[Path, _Page]) -> None:
-    for path in pages:
-        text = re.sub(r"<(pre|code)\b.*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        assert "```" not in text, path.name
-        assert not re.search(r"<p>(\||[-*] |\d+\. )", text), path.name

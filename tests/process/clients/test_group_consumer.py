@@ -193,18 +193,6 @@ def test_nothing_is_committed_for_a_recreated_topic(group_broker: Broker, caplog
         assert _offsets(other, "app") == {0: 50}
 
 
-def test_what_only_the_broker_knows_to_be_wrong_is_refused(group_broker: Broker) -> None:
-    send(group_broker, range(1))
-    with seglog.connect(group_broker.address) as client:
-        with pytest.raises(seglog.UnknownTopicError, match="no topic tt"):
-            client.consumer("tt", group="app")
-        with (
-            client.consumer("t", group="app", session_timeout=1) as consumer,
-            pytest.raises(seglog.GroupError, match=r"session_timeout is from 6 s to 1800 s at this broker .* not 1 s"),
-        ):
-            list(consumer)
-
-
 def test_closing_from_another_thread_ends_a_wait_and_leaves_the_group(group_broker: Broker) -> None:
     send(group_broker, range(3), partitions=1)
     with seglog.connect(group_broker.address) as client:

@@ -116,24 +116,6 @@ def test_what_an_awaited_client_makes_is_not_for_with_and_is_to_be_opened(run: R
     run(main())
 
 
-def test_the_client_on_trio_does_not_run_on_asyncio(shared: Daemon) -> None:
-    async def main() -> None:
-        async with seglog.trio.connect(shared.address):
-            pass
-
-    with pytest.raises(seglog.ClientError, match=r"runs on trio alone.*on asyncio use seglog\.asyncio\.connect"):
-        asyncio.run(main())
-
-
-def test_the_client_on_asyncio_does_not_run_on_trio(shared: Daemon) -> None:
-    async def main() -> None:
-        async with seglog.asyncio.connect(shared.address):
-            pass
-
-    with pytest.raises(seglog.ClientError, match=r"runs on asyncio alone.*on trio use seglog\.trio\.connect"):
-        trio.run(main)
-
-
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_on_anyio_the_face_is_that_of_its_backend(shared: Daemon, backend: str) -> None:
     faces: dict[str, Any] = {"asyncio": seglog.asyncio, "trio": seglog.trio}

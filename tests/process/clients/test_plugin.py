@@ -2,7 +2,6 @@
 
 import importlib.util
 import re
-import tempfile
 import threading
 from typing import Any, Final
 
@@ -201,22 +200,6 @@ def test_ini_file_and_fixture_configure_the_broker_and_the_marker_makes_the_topi
     outcome(suite.runpytest(), passed=3)
 
 
-def test_on_disk_the_data_is_removed(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite.makeini(INI.replace("seglog_memory = true", ""))
-    monkeypatch.setattr(tempfile, "tempdir", str(suite.mkdir("temporary")))
-    suite.makepyfile(
-        """
-        from pathlib import Path
-        def test_it(seglog_broker, seglog_own_broker):
-            for broker in (seglog_broker, seglog_own_broker):
-                broker.produce("orders", "one")
-                assert list(Path(broker.directory).glob("orders-0/*.log"))
-        """
-    )
-    outcome(suite.runpytest("--basetemp", "base"), passed=1)
-    assert not list((suite.path / "temporary").glob("seglog*"))
-
-
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
@@ -234,21 +217,6 @@ def test_mistakes_in_the_ini_file_are_one_sentence(suite: pytest.Pytester, lines
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: *tox.ini: {sentence}"])
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
-
-
-def test_mistakes_of_that_fixture_are_one_sentence(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        """
-        import pytest
-        @pytest.fixture(scope="session")
-        def seglog_broker_config():
-            return {"log_retention": 1000}
-        def test_it(seglog_broker): pass
-        """
-    )
-    printed = outcome(suite.runpytest(), errors=1)
-    assert "\nseglog_broker cannot start: a broker has no argument 'log_retention'" in printed
-    assert "raise " not in printed
 
 
 # --- Tests do not disturb each other ----------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,8 +158,6 @@ class Container:
         self.user = user
         self.environment = environment
         self.logged: list[dict[str, Any]] = []
-        self.seconds_to_ready = 0.0
-        """From the start of its first process, seen from outside every 20 ms."""
         self._log = root.parent / "log"
         self._outer: subprocess.Popen[bytes] | None = None
 
@@ -169,14 +166,12 @@ class Container:
         script = _CONTAINED.format(system=" ".join(_SYSTEM))
         spaces = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
         command = [*spaces, "sh", "-c", script, "sh", str(self.root), str(volume), place]
-        began = time.monotonic()
         with self._log.open("wb") as log:
             self._outer = subprocess.Popen(
                 [*command, *self._entered(), *entry], env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log,
             )  # fmt: skip
         wait_until(self._is_ready, "the broker in its container")
-        self.seconds_to_ready = time.monotonic() - began
 
     def _is_ready(self) -> bool:
         assert self._outer is not None

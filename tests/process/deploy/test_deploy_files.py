@@ -280,13 +280,6 @@ def test_an_image_is_compiled_unless_its_build_says_otherwise_and_another_word_i
     assert ended.stderr == "SEGLOG_BUILD is compiled or sources, not 'fast'\n"
 
 
-def test_what_runs_has_no_compiler() -> None:
-    build, run = re.split(r"^FROM .*$", DOCKERFILE, flags=re.MULTILINE)[1:]
-    assert "gcc" in build
-    assert "apt-get" not in run
-    assert re.findall(r"^COPY (.*)$", run, re.MULTILINE) == ["--from=build /opt/seglog /opt/seglog"]
-
-
 def test_data_is_a_level_below_a_volume_that_outlives_the_container() -> None:
     assert f"VOLUME {VOLUME}\n" in DOCKERFILE
     assert f"SEGLOG_LOG_DIR={VOLUME}/data" in DOCKERFILE
@@ -318,12 +311,6 @@ def test_there_is_one_broker_which_may_stop_cleanly() -> None:
     settings = dict(unit())
     assert (settings["TimeoutStopSec"], settings["Type"]) == ("5min", "notify")
     assert int(settings["LimitNOFILE"]) > needed
-
-
-def test_probes_start_it_again_only_when_it_does_not_answer() -> None:
-    _, only = container()
-    asks = {name: probe["httpGet"]["path"] for name, probe in only.items() if name.endswith("Probe")}
-    assert asks == {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
 
 
 @pytest.mark.parametrize("page", ["Dockerfile", "docs/OPERATIONS.md", "docs/CONTAINERS.md"])

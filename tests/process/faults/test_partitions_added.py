@@ -47,20 +47,3 @@ def test_a_follower_that_waits_at_the_end_reads_them_from_their_first_record(run
         send(running, b"0", 0)
         assert next(iter(one)).value == b"0"
         assert one.positions() == {0: 1}, "who names partitions reads these"
-
-
-def test_a_read_from_positions_of_before_reads_them_from_their_first_record(running: Daemon) -> None:
-    send(running, b"0", 0)
-    with seglog.connect(running.address) as client:
-        with client.consumer("t") as consumer:
-            assert [record.value for record in consumer] == [b"0"]
-            kept = consumer.positions()
-        add(running)
-        for partition in (3, 1):
-            send(running, b"%d" % partition, partition)
-        with client.consumer("t", start=kept) as consumer:
-            assert {record.value for record in consumer} == {b"1", b"3"}
-        with client.consumer("t", start=kept, partitions=[0]) as consumer:
-            assert list(consumer) == []
-        with pytest.raises(seglog.UnknownPartitionError):
-            client.consumer("t", start={9: 0})

@@ -5,7 +5,6 @@ log with the same id, and its records for repetitions; a consumer would skip the
 """
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 
@@ -56,23 +55,6 @@ def test_a_producer_and_a_consumer_whose_topic_is_replaced_fail_for_good(running
         with client.producer("t") as another:
             assert another.send(b"one more").result().offset == 3
         assert values(client) == [*NEW, b"one more"]
-
-
-def test_write_arrow_says_so_too(running: Daemon) -> None:
-    pa = pytest.importorskip("pyarrow")
-
-    def rows() -> Iterator[object]:
-        yield pa.record_batch({"value": [b"old"] * 70_000})
-        replace(running)
-        for _ in range(3):
-            yield pa.record_batch({"value": [b"too late"] * 70_000})
-
-    stream = pa.RecordBatchReader.from_batches(pa.schema({"value": pa.binary()}), rows())
-    with pytest.raises(seglog.DeliveryFailed, match="were written, and what follows was not sent") as caught:
-        seglog.write_arrow(running.address, "t", stream)
-    assert isinstance(caught.value.__cause__, seglog.InconsistentClusterIdError)
-    with seglog.connect(running.address) as client:
-        assert values(client) == NEW
 
 
 def test_a_broker_whose_directory_goes_stops_and_acks_nothing_more_at_disk(running: Daemon) -> None:

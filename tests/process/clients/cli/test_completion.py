@@ -101,11 +101,6 @@ def test_commands_options_values_topics_and_groups_are_offered(
     assert offered(words) == expected
 
 
-def test_topics_are_those_of_the_server_that_was_typed(offered: Callable[..., list[str]]) -> None:
-    with fake_broker(topics={"elsewhere": 1}) as another:
-        assert offered(f"seglog --server {another.address} consume ", "zsh")[:2] == ["plain", "elsewhere"]
-
-
 @pytest.mark.parametrize("is_there", [True, False], ids=["silent", "away"])
 def test_without_an_answer_no_topic_is_offered_and_nothing_is_said(
     broker: FakeBroker, offered: Callable[..., list[str]], is_there: bool
@@ -126,13 +121,6 @@ def test_the_script_for_a_shell_is_one_by_its_own_word(shell: str, capsys: pytes
     if program is not None:
         checked = subprocess.run([program, "-n"], input=script, capture_output=True, text=True, check=False)
         assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_another_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "tcsh"]) == 2
-    out, errors = capsys.readouterr()
-    assert out == ""
-    assert errors.startswith("seglog: SHELL: 'tcsh' is not one of 'bash', 'zsh', 'fish'\n")
 
 
 def test_names_of_metrics_are_those_of_the_broker(offered: Callable[..., list[str]]) -> None:

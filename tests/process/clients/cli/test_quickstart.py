@@ -327,10 +327,3 @@ def test_one_port_is_not_for_both(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_address_that_is_none_is_named(address: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quickstart", "--listen", address]) == 2
     assert capsys.readouterr().err == f"seglog: --listen: {sentence}\nseglog: see `seglog quickstart --help`\n"
-
-
-def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "structlog", None)  # as if it were not installed
-    assert main(["quickstart"]) == 1
-    sentence = "seglog quickstart needs the package structlog, which is missing: pip install 'seglog[broker]'"
-    assert capsys.readouterr() == ("", f"seglog: {sentence}\n")

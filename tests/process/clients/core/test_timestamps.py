@@ -16,7 +16,7 @@ from seglog import raw
 from seglog.core.moments import to_timestamp
 from seglog.core.timestamps import TimestampWarning, TimestampWatch, looks_like_seconds
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.messages import AppendResult, ConfigEntry
+from seglog_protocol.messages import AppendResult
 from seglog_spark.options import parse_write_options
 from seglog_spark.writing import warn_of_expired, write_rows
 from tests.processes import Daemon
@@ -72,14 +72,6 @@ def test_a_receipt_of_a_record_that_expired_on_arrival(client: seglog.Client) ->
         assert client.samples(["seglog_topic_expired_on_arrival_total"]) == before
 
 
-@pytest.mark.parametrize("config", [KEPT_FOR_EVER, STAMPED, COMPACTED], ids=str)
-def test_nothing_expires_on_arrival_where_time_takes_nothing(client: seglog.Client, config: dict[str, Any]) -> None:
-    client.create_topic("t", config=config)
-    with client.producer("t") as producer:
-        receipt, said = warned(lambda: producer.send(b"x", key="k", timestamp=OLD).result(30))
-        assert (receipt.expired_on_arrival, said) == (False, [])
-
-
 def test_a_producer_follows_the_topics_retention_as_it_is_altered(client: seglog.Client) -> None:
     client.create_topic("t", config=KEPT_FOR_EVER)
     with client.producer("t") as producer:
@@ -100,13 +92,6 @@ def test_at_ack_none_the_topics_configuration_says_it(client: seglog.Client) -> 
     with client.producer("t", ack="none") as producer:
         receipt, said = warned(lambda: producer.send(b"x", timestamp=OLD).result(30))
     assert (receipt.expired_on_arrival, len(said)) == (True, 1)
-
-
-def test_a_broker_that_does_not_say_it_is_believed_by_its_configuration() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
-        broker.config["t"] = {"retention.ms": ConfigEntry(str(WEEK_MS), "default")}
-        with client.producer("t") as producer:
-            assert warned(lambda: producer.send(b"x", timestamp=OLD).result(10).expired_on_arrival)[0]
 
 
 def test_a_program_that_makes_errors_of_warnings_has_sent_nothing(client: seglog.Client) -> None:
@@ -201,12 +186,6 @@ def test_a_written_table_counts_the_rows_that_expired_on_arrival(client: seglog.
     assert len(said) == 1
     written, said = warned(lambda: seglog.write_arrow(client, "t", table([now_ms()])))
     assert (written.expired_on_arrival, said) == (0, [])
-
-
-def test_a_column_of_floats_is_refused_with_what_to_do(client: seglog.Client) -> None:
-    rows = pa.table({"value": [b"x"], "timestamp": [1.5e9]})
-    with pytest.raises(TypeError, match="the column timestamp is double; a timestamp is whole milliseconds"):
-        seglog.write_arrow(client, "t", rows)
 
 
 # --- What is known ----------------------------------------------------------------------------------------------------

@@ -226,17 +226,6 @@ def test_a_target_with_other_records_or_fewer_partitions_is_refused(both: Sides)
     assert "has records that are not of this source" in done.stderr
 
 
-def test_a_record_of_somebody_else_is_seen_at_once(both: Sides) -> None:
-    create(both, "foreign")
-    produce(kafka_of(both.source), "foreign", numbered(0, 10))
-    assert mirror(both, "foreign", "--once").returncode == 0
-    produce(kafka_of(both.target), "foreign", numbered(5, 1))
-    produce(kafka_of(both.source), "foreign", numbered(10, 10))
-    done = mirror(both, "foreign", "--once")
-    assert done.returncode == 1
-    assert "has records that no mirror wrote" in done.stderr
-
-
 def test_what_was_deleted_before_it_was_mirrored_is_named(both: Sides) -> None:
     create(both, "deleted")
     produce(kafka_of(both.source), "deleted", numbered(0, 10))

@@ -14,7 +14,6 @@ from tests.unit.clients.testing.test_accounts import (
     TLS,
     assert_changes_stay,
     assert_no_password_shown,
-    assert_who_gets_in,
     pytestmark,
 )
 
@@ -28,11 +27,6 @@ def _without_leftovers() -> Iterator[None]:
     """Close what kafka-python leaves open before another test begins."""
     yield
     gc.collect()
-
-
-@TLS
-def test_those_with_an_account_get_in_on_both_wires_and_others_do_not(tls: bool) -> None:
-    assert_who_gets_in(PROCESS, tls)
 
 
 def test_accounts_are_made_changed_and_deleted_and_stay_so() -> None:

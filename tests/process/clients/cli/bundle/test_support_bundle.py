@@ -16,7 +16,6 @@ from tests.processes import SEGLOGD, clean_environment, daemon, free_port, seglo
 from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.doctor_answers import Sick
 from tests.unit.clients.fake_broker import fake_broker
-from tests.unit.clients.secure_broker import secure_broker
 
 PASSWORD = "planted-password-1"
 KEY_PASSWORD = "planted-password-2"
@@ -159,17 +158,6 @@ def test_where_there_is_no_room_nothing_is_left_and_the_file_is_named(tmp_path: 
         assert b"Traceback" not in done.stderr
         assert b"Exception" not in done.stderr
         assert not target.exists()
-
-
-def test_after_a_refused_login_it_is_said_to_be_incomplete(tmp_path: Path, typed: Typed) -> None:
-    wrong = tmp_path / "password"
-    wrong.write_text("wrong-password")
-    wrong.chmod(0o600)
-    with secure_broker(passwords={"admin": "right-password"}) as running:
-        login = ("--user", "admin", "--password-file", str(wrong))
-        code, out, _ = typed("--server", running.address, "support-bundle", str(tmp_path / "b.tgz"), *login)
-    assert (code, "b.tgz: 3 files, incomplete" in out) == (4, True)
-    assert "Topics and groups are named in it" not in out
 
 
 def test_without_a_broker_it_has_what_there_is(tmp_path: Path, typed: Typed) -> None:
