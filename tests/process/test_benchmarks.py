@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 import benchmarks
-from benchmarks.__main__ import main
 from benchmarks.harness import BenchmarkError, Goal, Row
 from benchmarks.peers import sides
 from benchmarks.peers.cases import APPENDS, NATIVE
@@ -26,19 +25,6 @@ def test_each_module_can_be_imported() -> None:
         except ModuleNotFoundError as error:  # a client of others' that is not installed
             if (error.name or "").startswith(("benchmarks", "seglog")):
                 raise
-
-
-def test_a_command_line_that_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, reason in (
-        ("--without pure", "--without goes with --peers"),
-        ("--peers . --without pure", "--without leaves nothing of seglog"),
-        ("--only small", "--only small: choose from append"),
-        ("--peers . --only append", "--only append: choose from small"),
-        ("--peers x --beside-kafka y", "--beside-kafka goes without --peers"),
-    ):
-        with pytest.raises(SystemExit, match="2"):
-            main(arguments.split())
-        assert reason in capsys.readouterr().err
 
 
 def test_seglog_is_measured_beside_the_bare_loop_and_each_missing_peer_is_named(tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
-"""docs/CLIENT.md: its programs run, in order, and print what the page says."""
+"""docs/CLIENT.md and docs/KAFKA.md: their programs run, in order, and print what the page says; docs/PYTHON.md."""
 
 import re
 from pathlib import Path
 
+from seglog.testing import Broker
+from tests.interop.client_programs import CLIENTS, FRAMEWORKS
+from tests.interop.test_copiers import COUNTING, STATELESS
 from tests.pages import programs_of, run_program
 from tests.processes import daemon
 from tests.support import REPOSITORY
 from tests.unit.clients.secure_broker import Authority, secure_broker
 
-PAGE = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
+PAGE, KAFKA, PYTHON = (
+    (REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("CLIENT.md", "KAFKA.md", "PYTHON.md")
+)
 
 
 def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
@@ -63,3 +68,27 @@ def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
         "CLIENT.md": ["pip install 'seglog[trio]'"],
         "REFERENCE.md": ["pip install 'seglog[top]'"],
     }
+
+
+def test_the_program_for_kafkas_clients_prints_what_its_page_says(tmp_path: Path) -> None:
+    program, printed = (
+        "".join(parts) for parts in zip(*programs_of(KAFKA), strict=True)
+    )  # the later ones go on with the first
+    assert program
+    with Broker() as broker:
+        program = program.replace("localhost:9192", broker.address).replace("localhost:9092", broker.kafka_address)
+        done = run_program(tmp_path / "program.py", program)
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+
+
+def test_the_table_has_the_frameworks_of_the_tests_in_their_versions() -> None:
+    pins = {name: (CLIENTS / f"requirements-{name}.txt").read_text(encoding="utf-8").split() for name in FRAMEWORKS}
+    rows = re.findall(r"^\| ([^|]+) \| (\S+ \d[\d.]*(?:, \S+ \d[\d.]*)*) \|", PYTHON, re.MULTILINE)
+    assert [name for name, _ in rows] == sorted({copier.name for copier in (*STATELESS, *COUNTING)}, key=str.lower)
+    shown = set()
+    for _, versions in rows:
+        wanted = {version.replace(" ", "==") for version in versions.split(", ")}
+        installed_together = {name for name, there in pins.items() if wanted <= set(there)}
+        assert installed_together, versions
+        shown |= installed_together
+    assert shown == set(FRAMEWORKS)

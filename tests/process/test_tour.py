@@ -88,11 +88,3 @@ def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
                 while loosely(printed) != loosely(text) and "sleep" in command and time.monotonic() < give_up:
                     printed = reader.shell(command)
                 assert loosely(printed) == loosely(text), printed
-
-
-def test_every_idea_has_its_picture_or_output() -> None:
-    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
-    assert len(sections) >= 7
-    for section in sections:
-        title = section.partition("\n")[0]
-        assert "```text\n" in section or title == "Why retention time is a minimum", title

@@ -10,7 +10,7 @@ import random
 import socket
 import struct
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -59,22 +59,16 @@ def topic_ids(like: "Peer") -> dict[str, bytes]:
 def ordinary(dice: random.Random, ids: dict[str, bytes]) -> tuple[Request, int]:
     """A request that a client may well send, and its version."""
     topic, partition = dice.choice(TOPICS), dice.randrange(4)
-    batch = plain_batch()
-    choices: list[tuple[int, Callable[[], Request]]] = [
-        (30, lambda: produce([(topic, partition, batch)], ids, dice.choice([-1, -1, 1, 1, 0]))),
-        (5, lambda: produce([(topic, number % 4, batch) for number in range(7)], ids, 1)),
-        (20, lambda: fetch([(topic, partition, dice.randrange(50))], ids, dice.choice([0, 20]))),
-        (8, lambda: list_offsets([(topic, partition)] * 3, dice.choice([-1, -2, -3, -4, 0, 10**12]))),
-        (5, lambda: request("Metadata", {"topics": [{"name": topic}]})),
-        (1, lambda: request("Metadata", {"topics": []})),
-        (2, lambda: request("ApiVersions", {"client_software_name": "client", "client_software_version": "1"})),
-        (2, lambda: create(["new"], validate_only=True)),
-        (1, messages.DescribeClusterRequest),
-        (1, lambda: request("InitProducerId", {"transactional_id": None})),
-        (2, lambda: epochs([(topic, partition)] * 2)),
-        (1, lambda: delete_records([(topic, partition)])),
-    ]
-    made = dice.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+    kind = dice.random()
+    if kind < 0.5:
+        count = dice.choice([1, 1, 1, 7])
+        batches = [(topic, (partition + number) % 4, plain_batch()) for number in range(count)]
+        made = produce(batches, ids, dice.choice([-1, -1, 1, 1, 0]))
+    elif kind < 0.75:
+        made = fetch([(topic, partition, dice.randrange(50))], ids, dice.choice([0, 20]))
+    else:
+        title, _, fields = dice.choice(list(kafka_requests(Places({topic: (ids[topic], 4)}), 3)))
+        made = request(title.partition(":")[0], fields)
     return made, dice.choice(list(APIS[made.API_KEY].versions))
 
 
@@ -97,30 +91,6 @@ def fetch(places: list[tuple[str, int, int]], ids: dict[str, bytes], max_wait_ms
     ]
     topics = [{"topic": topic, "topic_id": _by_id(topic, ids), "partitions": [item]} for topic, item in asked]
     return request("Fetch", {"topics": topics, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 1 << 22})
-
-
-def _of_places(
-    api: str, places: list[tuple[str, int]], topic: str = "name", number: str = "partition_index", **more: int
-) -> Request:
-    """A request that names partitions, each in a topic of its own."""
-    return request(api, {"topics": [{topic: name, "partitions": [{number: at, **more}]} for name, at in places]})
-
-
-def list_offsets(places: list[tuple[str, int]], timestamp: int) -> Request:
-    return _of_places("ListOffsets", places, timestamp=timestamp)
-
-
-def epochs(places: list[tuple[str, int]]) -> Request:
-    return _of_places("OffsetForLeaderEpoch", places, "topic", "partition")
-
-
-def delete_records(places: list[tuple[str, int]]) -> Request:
-    return _of_places("DeleteRecords", places)
-
-
-def create(names: list[str], *, validate_only: bool) -> Request:
-    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
-    return request("CreateTopics", {"topics": topics, "validate_only": validate_only, "timeout_ms": 1000})
 
 
 # --- Changed ----------------------------------------------------------------------------------------------------------

@@ -71,28 +71,20 @@ def ordinary(dice: random.Random) -> Sent:
     batch = plain_batch()
     topic = dice.choice(TOPICS)
     place: Header = {"topic": topic, "partition": dice.randrange(4)}
+    append: Header = {"api": "append", "partitions": [place | {"size": len(batch)}] * dice.choice([1, 1, 2])}
     choices: list[Header] = [
-        {"api": "append", "partitions": [place | {"size": len(batch)}], "ack": dice.choice(["os", "disk"])},
-        {"api": "append", "partitions": [place | {"size": len(batch)}] * 2, "ack": "os", "create": True},
+        append | {"ack": dice.choice(["os", "disk"]), "create": True},
         {"api": "fetch", "v": 2, "partitions": [place | {"offset": 0}], "max_wait_ms": 0, "topic_ids": {topic: "x"}},
-        {"api": "fetch", "partitions": [place | {"timestamp": 5, "max_bytes": 500}], "max_wait_ms": 20},
-        {"api": "offsets", "partitions": [{"topic": topic, "timestamp": 0}]},
-        {"api": "topics", "names": [topic], "config": True},
         {"api": "create_topic", "topic": topic, "partitions": 1, "config": {"retention.ms": 5}},
         {"api": "alter_topic", "topic": topic, "config": {"segment.bytes": 1_048_576}, "reset": ["retention.ms"]},
-        {"api": "truncate", "partitions": [place | {"offset": 0}]},
-        {"api": "flush", "partitions": [place]},
-        {"api": "explain", **place, "offset": 0},
-        {"api": "explain_segments", **place, "limit": 5},
-        {"api": "metrics"},
         {"api": "cancel", "target": 3},
         {"api": "hello", "protocol": PROTOCOL_NAME},
         {"api": "delete_topic", "topic": "missing"},
         {"api": "init_producer"},
+        dice.choice([header for _, header in native_requests(Places({topic: (b"", 4)}), 3)]),
     ]
-    weights = [30, 10, 20, 10, 8, 4, 1, 1, 2, 4, 5, 3, 2, 3, 2, 1, 1]
-    header = dice.choices(choices, weights)[0]
-    payload = batch * len(header["partitions"]) if header["api"] == "append" else b""
+    header = dice.choices(choices, [40, 10, 1, 1, 3, 2, 1, 1, 41])[0]
+    payload = batch * len(header["partitions"]) if header.get("create") else b""
     return {"id": dice.randrange(1, 1000), "v": 1} | header, payload
 
 

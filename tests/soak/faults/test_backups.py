@@ -20,7 +20,7 @@ from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import CoordinatorLoadingError
 from tests.logs import read_around, verify
 from tests.process.faults.living_clients import Entry, Ledger, Ledgers
-from tests.processes import PACKAGES, Daemon, clean_environment, daemon, ended, wait_until
+from tests.processes import PACKAGES, SEGLOGD, Daemon, clean_environment, daemon, ended, finished, wait_until
 from tests.small_disks import mounted
 from tests.soak.faults.test_full_disk import fill_from_outside
 from tests.soak.faults.test_kill_under_load import DAEMON, TOPICS, UsualLoad
@@ -56,13 +56,7 @@ class Command(NamedTuple):
 
 def command(*arguments: str | Path, under: Sequence[str] = ()) -> Command:
     """Run ``seglogd`` with these arguments to its end."""
-    done = subprocess.run(
-        [*under, sys.executable, "-m", "seglog_broker", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        check=False,
-    )
+    done = finished([*under, *SEGLOGD, *map(str, arguments)])
     return Command(done.returncode, done.stdout, done.stderr)
 
 

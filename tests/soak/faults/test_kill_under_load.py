@@ -88,7 +88,7 @@ class UsualLoad(Load):
             Writer(f"{topic}-{ack}", address, topic, ledgers, ack) for topic in TOPICS for ack in ("os", "disk")
         ]
         if kafka is not None:
-            writers += [KafkaWriter(f"{topic}-kafka", kafka, topic, ledgers) for topic in TOPICS]
+            writers += [KafkaWriter(f"{topic}-kafka", kafka, topic, ledgers) for topic in ("kept", "compacted")]
         readers = [
             Reader(address, topic, ledgers, durable_only=durable_only, again=again)
             for topic, (policy, _, _) in TOPICS.items()

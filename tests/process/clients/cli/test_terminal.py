@@ -54,11 +54,6 @@ def test_a_record_is_a_line_of_text_on_a_terminal(broker: FakeBroker) -> None:
     )
 
 
-def test_raw_values_keep_their_lines_and_tabs_on_a_terminal(broker: FakeBroker) -> None:
-    _keep(broker, (None, f"{EVIL}\ttab\nline\n".encode(), ()))
-    assert _typed(broker, "consume", "t", "--format", "raw") == (0, f"{SHOWN}\ttab\nline\n")
-
-
 def test_json_on_a_terminal_says_the_same(broker: FakeBroker) -> None:
     _keep(broker, (EVIL.encode(), EVIL.encode(), ((EVIL, EVIL.encode()),)))
     code, shown = _typed(broker, "consume", "t", "--format", "json")

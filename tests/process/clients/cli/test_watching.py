@@ -1,16 +1,74 @@
-"""``--watch`` on a terminal: frames replace each other, and whatever ends it leaves the terminal as it was."""
+"""Pages that are drawn again and again on a terminal: ``--watch``, which leaves it as it was, and ``seglog top``."""
 
 import os
+import pty
+import select
 import signal
-from collections.abc import Iterator
+import subprocess
+import termios
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tests.process.clients.cli.terminal import ENTER, LEAVE, Terminal, frames
-from tests.processes import seglog_command
+from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, seglog, seglog_command
 from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.test_cli import explained
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
+
+ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
+BEGIN, END = b"\x1b[?2026h\x1b[H", b"\x1b[?2026l"
+
+
+class Terminal:
+    """A command on a terminal of 80 columns and 24 lines, which may be resized."""
+
+    def __init__(self, command: Sequence[str], **variables: str) -> None:
+        self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        self.process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=clean_environment(TERM="xterm", PYTHONIOENCODING="utf-8", **variables),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.shown = b""
+
+    def resize(self, columns: int, lines: int) -> None:
+        termios.tcsetwinsize(self._ours, (lines, columns))
+
+    def until(self, condition: Callable[[bytes], bool]) -> bytes:
+        """Everything that was shown, once that is so."""
+        while not condition(self.shown):
+            readable, _, _ = select.select([self._ours], [], [], PATIENCE_SECONDS)
+            assert readable, self.shown
+            self.shown += os.read(self._ours, 1 << 16)
+        return self.shown
+
+    def rest(self) -> bytes:
+        """Everything that was shown, once the command has ended."""
+        try:
+            while data := os.read(self._ours, 1 << 16):
+                self.shown += data
+        except OSError:  # what a terminal answers that nobody has open any more
+            pass
+        self.process.wait()
+        return self.shown
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def frames(shown: bytes) -> list[bytes]:
+    return [part.partition(END)[0] for part in shown.split(BEGIN)[1:] if END in part]
+
+
+# --- Watching ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -87,3 +145,42 @@ def test_elsewhere_than_on_a_terminal_it_is_refused(broker: FakeBroker, typed: T
     code, out, errors = typed("--server", broker.address, "explain", "segments", "t", "1", "--watch")
     assert (code, out) == (2, "")
     assert errors.startswith("seglog: --watch: needs a terminal")
+
+
+# --- Top --------------------------------------------------------------------------------------------------------------
+
+
+def test_it_outlives_its_broker_follows_the_width_and_leaves_the_last_page(running: Daemon) -> None:
+    assert seglog(running.address, "topic", "create", "clicks", "--partitions", "2").returncode == 0
+    terminal = Terminal(
+        [*seglog_command(running.address), "top", "--interval", "0.1"], COLUMNS="", LINES="", NO_COLOR="1"
+    )
+    try:
+        terminal.until(lambda shown: len(frames(shown)) >= 2)
+        page = frames(terminal.shown)[-1].decode()
+        assert page.startswith("seglogd/")
+        assert "partitions   2 in 1 topic" in page
+        terminal.resize(160, 40)
+        terminal.until(lambda shown: any(is_wide(frame) for frame in frames(shown)))
+        running.kill()
+        terminal.until(lambda shown: b"no answer: " in frames(shown)[-1])
+        away = frames(terminal.shown)[-1].decode()
+        assert "partitions   2 in 1 topic" in away, "what was known stays"
+        assert ", up " not in away
+        assert "what follows is of " in away
+        running.start()
+        terminal.until(lambda shown: b"no answer: " not in frames(shown)[-1])
+        terminal.process.send_signal(signal.SIGINT)
+        after = terminal.rest().split(LEAVE)
+        assert len(after) == 2
+        assert after[1].startswith(b"seglogd/")
+        assert after[1].endswith(b"seglog: interrupted\r\n")
+        assert terminal.process.returncode == 130
+    finally:
+        terminal.close()
+
+
+def is_wide(frame: bytes) -> bool:
+    """Whether figures stand in four columns."""
+    lines = frame.decode().replace("\x1b[K", "").split("\r\n")
+    return len(lines[0]) == 160 and any("appends" in line and "append p99" in line for line in lines)

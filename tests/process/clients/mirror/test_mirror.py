@@ -156,13 +156,12 @@ def test_a_second_mirror_of_a_topic_is_refused_one_of_another_is_not_and_the_fir
     assert second.returncode == 1
     assert "another mirror, seglog-mirror " in second.stderr
     assert "writes twice" in second.stderr
-    for turn in range(1, 4):
-        assert mirror(both, "beside", "--once").returncode == 0
-        produce(kafka_of(both.source), "twice", numbered(turn * 10, 10))
-        wait_until(partial(_has_come, both, "twice", 10 + turn * 10), "the first goes on")
+    assert mirror(both, "beside", "--once").returncode == 0
+    produce(kafka_of(both.source), "twice", numbered(10, 10))
+    wait_until(partial(_has_come, both, "twice", 20), "the first goes on")
     first.send_signal(signal.SIGTERM)
     assert first.wait(30) == 130
-    assert len(same(both, "twice")) == 40
+    assert len(same(both, "twice")) == 20
     assert (tmp_path / "errors").read_text().count("waiting") == 0
 
 
@@ -259,7 +258,6 @@ def test_what_cannot_begin_says_so(both: Sides, tmp_path: Path) -> None:
     for arguments, code, sentence in [
         ((*server, "t"), 2, "say which Kafka"),
         ((*server, "--to", there), 2, "name the topics"),
-        ((*server, "--to", "nowhere", "t"), 2, "is no address of a Kafka"),
         ((*server, "--to", here, "t"), 1, "are the same cluster"),
         ((*server, "--to", there, "absent"), 1, "has no topic absent"),
         (("--from", "kafka://127.0.0.1:9", "--to", there, "--connect-timeout", "1", "t"), 3, "does not answer"),

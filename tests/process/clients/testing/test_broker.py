@@ -73,17 +73,6 @@ def test_the_interpreter_ends_with_one_left_open() -> None:
     assert frozen == "0"
 
 
-def test_the_interpreter_ends_as_soon_as_one_has_started() -> None:
-    program = (
-        "from seglog.testing import Broker; broker = Broker(); print(broker.directory, flush=True); broker.start()"
-    )
-    command = [sys.executable, "-W", "always", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "was not closed" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not Path(done.stdout.strip()).exists()
-
-
 def test_a_forked_child_is_told_and_leaves_the_broker_alone() -> None:
     with Broker() as broker:
         broker.produce("t", b"one")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seglog.cli.bundle import data_files
-from tests.processes import SEGLOGD, clean_environment, daemon, free_port, seglog, seglog_command, seglogd
+from tests.processes import clean_environment, daemon, free_port, seglog, seglog_command, seglogd
 from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.doctor_answers import Sick
 from tests.unit.clients.fake_broker import fake_broker
@@ -53,26 +53,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(home: Path) -> Iterator[Path]:
     """The bundle of a broker with accounts, secrets in its configuration, its log and its data, and records."""
     data = home / "data"
-    environment = clean_environment()
     password = home / "password"
     password.write_text(PASSWORD)
     password.chmod(0o600)
     made = seglogd("init", "--data", data, "--admin", "admin", "--password-file", password)
     assert made.returncode == 0, made.stderr
     config = home / "seglog.toml"
-    config.write_text(
-        f'"ssl.key.password" = "{KEY_PASSWORD}"\n"super.users" = "User:admin"\n'
-        '"seglog.listen" = "SASL_PLAINTEXT://127.0.0.1:0"\n'
-    )
-    command = [*SEGLOGD, "--config", str(config), "--data", str(data), "--log-format", "json"]
-    log = home / "broker.log"
-    with log.open("a") as stderr:
-        process = subprocess.Popen(command, env=environment | {"SEGLOG_LISTENERS": ""}, stderr=stderr)
-    try:
-        server = listening(log, process)
-        with log.open("a") as stderr:
-            stderr.write(f'{{"event": "of somebody else", "password": "{IN_LOG}", "url": "https://a:{IN_URL}@b/"}}\n')
-            stderr.write(f"login of admin with {PASSWORD} failed\n")
+    config.write_text(f'"ssl.key.password" = "{KEY_PASSWORD}"\n"super.users" = "User:admin"\n')
+    options = ("--config", str(config), "--listen", "SASL_PLAINTEXT://127.0.0.1:0")
+    with daemon(data, *options) as running:
+        server = running.address
+        with (home / "data.log").open("a") as log:
+            log.write(f'{{"event": "of somebody else", "password": "{IN_LOG}", "url": "https://a:{IN_URL}@b/"}}\n')
+            log.write(f"login of admin with {PASSWORD} failed\n")
         login = ("--user", "admin", "--password-file", str(password))
         assert seglog(server, "topic", "create", "t", *login).returncode == 0
         lines = json.dumps({"key": KEY, "value": VALUE, "headers": [{"key": HEADER, "value": HEADER}],
@@ -82,17 +75,6 @@ def bundle(home: Path) -> Iterator[Path]:
         done = seglog(server, "support-bundle", str(home / "bundle.tar.gz"), *login)
         assert done.returncode == 0, done.stderr
         yield home / "bundle.tar.gz"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def listening(log: Path, process: "subprocess.Popen[bytes]") -> str:
-    while process.poll() is None:
-        for line in log.read_text().splitlines():
-            if '"broker_ready"' in line:
-                return str(json.loads(line)["listen"])
-    raise AssertionError(log.read_text())
 
 
 def test_no_secret_and_no_record_is_in_it(bundle: Path, home: Path) -> None:
