@@ -1,7 +1,6 @@
 """What happens to members and to the broker: the same again from the same dice."""
 
 import random
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import cycle
 from typing import Final, Literal, NamedTuple
@@ -27,25 +26,14 @@ class Step(NamedTuple):
 
 
 def rounds_of(dice: random.Random, groups: Sequence[str], *, members: int, rounds: int) -> list[list[Step]]:
-    """The faults of each round, in any order: the broker is killed, and one or two members of each group have theirs.
-
-    Members take turns at being killed, and at being stopped.
-    """
-    turns: dict[tuple[str, Do], list[int]] = defaultdict(list)
+    """The faults of each round, in any order: the broker is killed; members are killed or stopped."""
     faults = {group: cycle(dice.sample(_FAULTS, len(_FAULTS))) for group in groups}
     made = []
     for _ in range(rounds):
         found: list[tuple[Do, str, int]] = [("kill broker", "", 0)]
         for group in groups:
-            taken: list[int] = []
-            for do in next(faults[group]):
-                waiting = turns[group, do]
-                if set(waiting) <= set(taken):
-                    waiting += dice.sample(range(members), members)
-                number = next(number for number in waiting if number not in taken)
-                waiting.remove(number)
-                taken.append(number)
-                found.append((do, group, number))
+            numbers = dice.sample(range(members), members)
+            found += [(do, group, number) for do, number in zip(next(faults[group]), numbers, strict=False)]
         dice.shuffle(found)
         made.append([Step(*step, dice.uniform(0, PAUSE_SECONDS_MAX), dice.random() < 0.5) for step in found])
     return made

@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from seglog.arrow import read_arrow
 from seglog_protocol.errors import UnsupportedVersionError
 from seglog_protocol.isolation import ISOLATIONS, Isolation
 from seglog_protocol.messages import Request
-from tests.interop.golden import load_case, unpack, unpack_open_transactions
+from tests.interop.golden import load_case, unpack_open_transactions
 from tests.processes import Daemon, daemon
 from tests.support import each_case
 from tests.unit.clients.cli.conftest import Typed
@@ -141,14 +139,6 @@ def test_arrow_reads_the_same_from_a_broker(running: Daemon, isolation: Isolatio
             assert reader.read_all()["offset"].to_pylist() == expected(TOPIC, 0, isolation)
             assert reader.positions() == {0: STABLE if isolation == "read_committed" else END}
             assert not list(reader.gaps)
-
-
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_arrow_reads_the_same_from_files(tmp_path: Path, isolation: Isolation) -> None:
-    unpack(load_case("transactions"), tmp_path)
-    for topic, partition in PARTITIONS:
-        table: pa.Table = read_arrow(tmp_path, topic, partitions=[partition], isolation=isolation).read_all()
-        assert table["offset"].to_pylist() == expected(topic, partition, isolation)
 
 
 def test_the_command_line_reads_at_either_isolation(running: Daemon, typed: Typed) -> None:

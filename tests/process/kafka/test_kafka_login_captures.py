@@ -14,11 +14,9 @@ import pytest
 from seglog_protocol.kafka import Response, messages, read_request, read_request_header, read_response, write_request
 from tests.interop.client_programs import KAFKA_CLIENTS
 from tests.interop.kafka_login_captures import AUTHENTICATE, CAPTURES, HANDSHAKE, api_of
-from tests.interop.kafka_security_cases import make_users
-from tests.interop.kafka_settings import daemon_settings
 from tests.interop.sasl_client import MECHANISMS, SCRAM, client_final
 from tests.interop.sasl_conversation import USERS, Conversation
-from tests.processes import daemon
+from tests.process.kafka.test_kafka_logins import listening
 from tests.support import each_case
 
 KEPT: Final = json.loads(CAPTURES.read_text(encoding="utf-8"))
@@ -26,12 +24,8 @@ KEPT: Final = json.loads(CAPTURES.read_text(encoding="utf-8"))
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    settings = daemon_settings(("PLAINTEXT", "SASL_PLAINTEXT"))
-    with daemon(tmp_path_factory.mktemp("captures") / "data", *settings) as running:
-        (ready,) = [event for event in running.logged if event["event"] == "broker_ready"]
-        plain, sasl = (int(address.rsplit(":", 1)[1]) for address in ready["kafka"].split(","))
-        make_users(plain)
-        yield sasl
+    with listening(tmp_path_factory.mktemp("captures") / "data", 0) as (running, ports):
+        yield ports["SASL"]
         assert "Traceback" not in running.log_text()
 
 

@@ -3,12 +3,12 @@
 SEGLOG_SOAK_FAILED, SEGLOG_SOAK_LOGINS and SEGLOG_SOAK_WRAPPED say how many in the soak; otherwise its minutes do.
 """
 
-import asyncio
 import base64
 import contextlib
 import hashlib
 import json
 import os
+import select
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
@@ -143,11 +143,48 @@ def test_some_thousands_of_changed_logins_and_requests_within_tls_affect_nobody_
 # --- Handshakes -------------------------------------------------------------------------------------------------------
 
 
-async def storm(port: int, context: ssl.SSLContext) -> None:
+class Handshake:
+    """A client's handshake, driven from outside."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self.is_done = False
+        self._go_on()
+        self.hello = self._outgoing.read()
+
+    def _go_on(self) -> None:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+            self.is_done = True
+
+    def receive(self) -> None:
+        """Take what the broker has sent, and answer."""
+        data = self.sock.recv(1 << 16)
+        assert data, "the broker closed the connection"
+        self._incoming.write(data)
+        self._go_on()
+        self.sock.sendall(self._outgoing.read())
+
+
+def storm(port: int, context: ssl.SSLContext) -> None:
     """HANDSHAKES handshakes that begin at the same moment, to their end."""
-    there: dict[str, Any] = {"host": "127.0.0.1", "port": port, "ssl": context, "server_hostname": "localhost"}
-    for _, writer in await asyncio.gather(*(asyncio.open_connection(**there) for _ in range(HANDSHAKES))):
-        writer.transport.abort()
+    clients = [Handshake(port, context) for _ in range(HANDSHAKES)]
+    try:
+        for client in clients:
+            client.sock.sendall(client.hello)
+        waiting = {client.sock: client for client in clients}
+        while waiting:
+            ready, _, _ = select.select(list(waiting), [], [], PATIENCE_SECONDS)
+            assert ready
+            for sock in ready:
+                waiting[sock].receive()
+                if waiting[sock].is_done:
+                    del waiting[sock]
+    finally:
+        for client in clients:
+            client.sock.close()
 
 
 @pytest.mark.parametrize("listener", ["native", "SSL"])
@@ -164,7 +201,7 @@ def test_a_storm_of_handshakes_affects_nobody_else(tmp_path: Path, listener: str
                 sock.sendall(client_hello())
         wait_until(lambda: numbers_of(admin)["tls_handshakes_failed_total"] == 4 * HANDSHAKES, "the end of all")
         assert memory_mib(attacked.running.process.pid, "VmHWM") < before + 40
-        asyncio.run(storm(attacked.ports[listener], attacked.context(shows_certificate=True)))
+        storm(attacked.ports[listener], attacked.context(shows_certificate=True))
         busy = numbers_of(admin)["loop_busy_seconds"]
         print(f"  {HANDSHAKES} handshakes: a turn of {busy * 1000:.1f} ms of processor time at most")
         healthy.is_wanted = False
