@@ -6,21 +6,19 @@ from typing import Final
 
 from seglog_broker.logger import get_logger
 from seglog_broker.storage.io.os_errors import storage_error, why
+from seglog_protocol import messages
 from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError, without_frames
-from seglog_protocol.messages import (
-    AppendReply,
-    FetchReply,
-    FlushReply,
-    Message,
-    OffsetsReply,
-    TopicsReply,
-    TruncateReply,
-)
 
-AppendOutcome = AppendReply | SeglogError
+AppendOutcome = messages.AppendReply | SeglogError
 """The reply to an append: the results of its batches, or the error of the request as a whole."""
 
-_WITH_RESULTS: Final = (AppendReply, FetchReply, FlushReply, OffsetsReply, TruncateReply)
+_WITH_RESULTS: Final = (
+    messages.AppendReply,
+    messages.FetchReply,
+    messages.FlushReply,
+    messages.OffsetsReply,
+    messages.TruncateReply,
+)
 
 log = get_logger()
 
@@ -36,7 +34,7 @@ def append_errors(outcomes: Sequence[AppendOutcome]) -> list[SeglogError]:
     return errors
 
 
-def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
+def count_errors(counts: Counter[str], reply: messages.Message | SeglogError) -> None:
     """Count every error in ``reply``, by code: that of the whole request, or those of its partitions."""
     if isinstance(reply, SeglogError):
         counts[reply.code] += 1
@@ -44,7 +42,7 @@ def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
         for result in reply.partitions:
             if result.error is not None:
                 counts[result.error.code] += 1
-    elif isinstance(reply, TopicsReply):
+    elif isinstance(reply, messages.TopicsReply):
         counts.update(error.code for error in reply.unknown)
 
 

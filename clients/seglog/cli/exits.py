@@ -2,18 +2,7 @@
 
 from typing import Final
 
-from seglog_protocol.errors import (
-    ClientError,
-    ClientTimeoutError,
-    ConnectionLostError,
-    CorruptRecordError,
-    DeliveryFailed,
-    LocalProtocolError,
-    NotReachableError,
-    ProtocolError,
-    SeglogError,
-    TlsError,
-)
+from seglog_protocol import errors
 
 OK: Final = 0
 FAILED: Final = 1
@@ -32,14 +21,18 @@ class InputError(Exception):
 
 def exit_code_of(error: BaseException | None) -> int:
     """The exit code for an error; for records that were not acknowledged, that of the cause."""
-    if isinstance(error, DeliveryFailed) or (isinstance(error, ClientTimeoutError) and error.__cause__ is not None):
+    if isinstance(error, errors.DeliveryFailed) or (
+        isinstance(error, errors.ClientTimeoutError) and error.__cause__ is not None
+    ):
         return exit_code_of(error.__cause__)
-    if isinstance(error, NotReachableError | ConnectionLostError | ClientTimeoutError | TlsError):
+    if isinstance(
+        error, errors.NotReachableError | errors.ConnectionLostError | errors.ClientTimeoutError | errors.TlsError
+    ):
         return NOT_REACHABLE  # one that takes connections and never answers included
-    if isinstance(error, LocalProtocolError | CorruptRecordError):
+    if isinstance(error, errors.LocalProtocolError | errors.CorruptRecordError):
         return FAILED
-    if isinstance(error, ProtocolError):
+    if isinstance(error, errors.ProtocolError):
         return NOT_REACHABLE  # what answers there is not a broker
-    if isinstance(error, ClientError) or not isinstance(error, SeglogError):
+    if isinstance(error, errors.ClientError) or not isinstance(error, errors.SeglogError):
         return FAILED
     return REFUSED

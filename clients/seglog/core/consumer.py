@@ -16,13 +16,7 @@ from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.moments import to_positions
 from seglog.core.offsets import PartitionLag, Place, look_up_lag
 from seglog.core.records import FetchedBatch, GapLog, Record
-from seglog_protocol.errors import (
-    ClientClosedError,
-    ConnectionLostError,
-    SeglogError,
-    UnknownPartitionError,
-    UnknownTopicError,
-)
+from seglog_protocol import errors
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, decode_reply
 
 ANSWER_SECONDS: Final = 30.0
@@ -91,8 +85,8 @@ class ConsumerBase:
             raise self._closed()
 
     @staticmethod
-    def _closed() -> ClientClosedError:
-        return ClientClosedError("the consumer is closed")
+    def _closed() -> errors.ClientClosedError:
+        return errors.ClientClosedError("the consumer is closed")
 
     def _records(self, batch: FetchedBatch) -> Iterator[Record]:
         """The records of a batch, until its end or a seek, pause or close."""
@@ -117,7 +111,7 @@ class ConsumerBase:
         try:
             for record in self._records(batch):
                 found.append(record)  # noqa: PERF402 - what came before an error is to be returned
-        except SeglogError:
+        except errors.SeglogError:
             if not found:
                 raise  # else the next call meets it
         return found
@@ -139,7 +133,7 @@ class ConsumerBase:
     def _take(self, asked: PendingFetch, now: float, server: str) -> None:
         """Process the reply to the pending fetch. Raises ConnectionLostError when there is none."""
         if asked.reply is None:
-            raise ConnectionLostError(f"{server} does not answer a fetch", server=server)
+            raise errors.ConnectionLostError(f"{server} does not answer a fetch", server=server)
         self._pending = None
         reply = decode_reply(asked.reply.header, FetchReply)
         self._fetcher.take(reply, asked.reply.payload, asked.request, asked.generations, now)
@@ -151,7 +145,7 @@ class ConsumerBase:
 
     def _look_up(self, added: list[int]) -> Conversation[list[PartitionPosition]]:
         """States of ``added``; empty if the topic or a partition is gone, which the next fetch will report."""
-        with suppress(UnknownTopicError, UnknownPartitionError):
+        with suppress(errors.UnknownTopicError, errors.UnknownPartitionError):
             return (yield from self.options.places(self.topic, added, "earliest"))
         return []
 

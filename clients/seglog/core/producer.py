@@ -29,6 +29,7 @@ from seglog.core.partitioner import Partitioner
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions, to_bytes, to_headers
 from seglog.core.retries import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.core.timestamps import TimestampWatch
+from seglog_protocol import messages
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
@@ -43,16 +44,6 @@ from seglog_protocol.errors import (
     RemoteProtocolError,
     SeglogError,
     UnknownPartitionError,
-)
-from seglog_protocol.messages import (
-    AppendPartition,
-    AppendReply,
-    AppendRequest,
-    TopicDescription,
-    TopicsReply,
-    TopicsRequest,
-    decode_descriptions,
-    decode_reply,
 )
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -82,7 +73,7 @@ class ProducerCore:
 
     def __init__(
         self,
-        topic: TopicDescription,
+        topic: messages.TopicDescription,
         options: ProducerOptions,
         producer: ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
@@ -218,7 +209,7 @@ class ProducerCore:
         for batch in sent.batches:
             self.accumulator.build(batch)
 
-    def request(self, sent: Sent, now: float) -> tuple[AppendRequest, list[bytes]] | None:
+    def request(self, sent: Sent, now: float) -> tuple[messages.AppendRequest, list[bytes]] | None:
         """The message and payload to write; None when no batch is left to send, and then ``sent`` is not in flight."""
         if sent not in self.in_flight:
             return None  # the connection was lost meanwhile
@@ -238,12 +229,12 @@ class ProducerCore:
             self._settle(sent)
             return None
         parts = [
-            AppendPartition(self.topic, batch.partition, len(data))
+            messages.AppendPartition(self.topic, batch.partition, len(data))
             for batch, data in zip(sent.batches, payload, strict=True)
         ]
         ids = {self.topic: self.topic_id} if self.topic_id else None
         counts = {self.topic: self.partitions}
-        return AppendRequest(parts, ack=self.options.ack, topic_ids=ids, partition_counts=counts), payload
+        return messages.AppendRequest(parts, ack=self.options.ack, topic_ids=ids, partition_counts=counts), payload
 
     def write_seconds(self, sent: Sent, now: float) -> float:
         """How long writing a request may take, at most until the last deadline of its batches."""
@@ -264,7 +255,7 @@ class ProducerCore:
         if sent not in self.in_flight:
             return
         try:
-            reply = decode_reply(header, AppendReply)
+            reply = messages.decode_reply(header, messages.AppendReply)
             results = reply.partitions
             if len(results) != len(sent.batches):
                 raise RemoteProtocolError("the broker answered for another number of batches than were sent")
@@ -289,20 +280,20 @@ class ProducerCore:
             self.partitions = count
             self._partitioner = Partitioner(count)
 
-    def look_up(self, now: float) -> TopicsRequest | None:
+    def look_up(self, now: float) -> messages.TopicsRequest | None:
         """A request for the number of partitions, due every few seconds at ack "none"; None when it is not due."""
         if self.options.ack != "none":
             return None
         is_time = self._look_up_at is not None and now >= self._look_up_at
         if is_time or self._look_up_at is None:
             self._look_up_at = now + LOOK_UP_SECONDS
-        return TopicsRequest(names=[self.topic]) if is_time else None
+        return messages.TopicsRequest(names=[self.topic]) if is_time else None
 
     def looked_up(self, reply: Reply) -> None:
         """Process the reply to ``look_up``. A recreated topic is ignored: the broker closes the connection for it."""
         with suppress(SeglogError):
-            decode_reply(reply.header, TopicsReply)
-            for found in decode_descriptions(reply.payload):
+            messages.decode_reply(reply.header, messages.TopicsReply)
+            for found in messages.decode_descriptions(reply.payload):
                 if found.id == self.topic_id:
                     self.note_partitions(found.partitions)
 

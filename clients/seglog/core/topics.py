@@ -5,14 +5,7 @@ from typing import Final
 
 from seglog.core.conversations import Conversation, ask, pages
 from seglog.core.errors import count_of
-from seglog_protocol import messages
-from seglog_protocol.errors import (
-    AuthorizationError,
-    InvalidTopicError,
-    RemoteProtocolError,
-    TopicExistsError,
-    UnknownTopicError,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.internal_topics import is_internal
 
 NAMES_PER_REQUEST: Final = 1_000
@@ -26,13 +19,13 @@ def create_topic(
         return (
             yield from ask(messages.CreateTopicRequest(name, partitions, dict(config or {})), messages.CreateTopicReply)
         )[0]
-    except (TopicExistsError, AuthorizationError) as error:
+    except (errors.TopicExistsError, errors.AuthorizationError) as error:
         if not exist_ok:
             raise
         refusal = error
     try:
         found = yield from describe_topic(name)
-    except UnknownTopicError:  # an account that makes no topics may still use one that is there
+    except errors.UnknownTopicError:  # an account that makes no topics may still use one that is there
         raise refusal from None
     warnings = []
     if partitions is not None and partitions != found.partitions:
@@ -53,10 +46,10 @@ def describe_for_producing(name: str, *, may_create: bool) -> Conversation[messa
     if not isinstance(text, str):
         raise TypeError(f"a topic's name is text, not {name!r}")
     if is_internal(name):
-        raise InvalidTopicError(f"topic {name} is the broker's own: it alone writes to it", topic=name)
+        raise errors.InvalidTopicError(f"topic {name} is the broker's own: it alone writes to it", topic=name)
     try:
         return (yield from describe_topic(name))
-    except UnknownTopicError:
+    except errors.UnknownTopicError:
         if not may_create:
             raise
     yield from create_topic(name, None, None, exist_ok=True)
@@ -69,7 +62,7 @@ def describe_topic(name: str, *, config: bool = True) -> Conversation[messages.T
     for error in reply.unknown:
         raise error
     if not found:
-        raise RemoteProtocolError(f"the broker's reply does not contain the topic {name}")
+        raise errors.RemoteProtocolError(f"the broker's reply does not contain the topic {name}")
     return found[0]
 
 

@@ -8,26 +8,18 @@ from typing import Final
 
 from seglog.core.conversations import Conversation, ask, check
 from seglog.core.security import SCRAM_MECHANISMS, Secret
+from seglog_protocol import messages
 from seglog_protocol.errors import UnknownUserError, UserExistsError
-from seglog_protocol.messages import (
-    AlterUsersReply,
-    AlterUsersRequest,
-    UserDeletion,
-    UserDescription,
-    UsersReply,
-    UsersRequest,
-    UserUpsertion,
-)
 from seglog_protocol.scram import PASSWORD_BYTES_MAX, SALT_BYTES, salted
 
 
-def list_users(names: Sequence[str] | None = None) -> Conversation[list[UserDescription]]:
+def list_users(names: Sequence[str] | None = None) -> Conversation[list[messages.UserDescription]]:
     """As ``Client.users``."""
     asked = None if names is None else list(names)
-    users: list[UserDescription] = []
+    users: list[messages.UserDescription] = []
     while True:
         after = users[-1].name if users else ""
-        reply, _ = yield from ask(UsersRequest(asked, after), UsersReply, is_repeatable=True)
+        reply, _ = yield from ask(messages.UsersRequest(asked, after), messages.UsersReply, is_repeatable=True)
         for error in reply.unknown:
             raise error
         users += reply.users
@@ -55,15 +47,15 @@ def set_password(name: str, password: Secret, iterations: int) -> Conversation[N
 
 def delete_user(name: str) -> Conversation[None]:
     """As ``Client.delete_user``."""
-    yield from _alter(AlterUsersRequest(deletions=[UserDeletion(name)]))
+    yield from _alter(messages.AlterUsersRequest(deletions=[messages.UserDeletion(name)]))
 
 
-def _alter(request: AlterUsersRequest) -> Conversation[None]:
-    reply, _ = yield from ask(request, AlterUsersReply)
+def _alter(request: messages.AlterUsersRequest) -> Conversation[None]:
+    reply, _ = yield from ask(request, messages.AlterUsersReply)
     check(reply.results)
 
 
-def _with_password(name: str, password: Secret, iterations: int) -> AlterUsersRequest:
+def _with_password(name: str, password: Secret, iterations: int) -> messages.AlterUsersRequest:
     """Raises ValueError, which does not show the password, for what an account cannot have."""
     if not _is_prepared(Secret(name)):
         raise ValueError(f"{name!r} cannot name an account: {_RULE}")
@@ -73,7 +65,7 @@ def _with_password(name: str, password: Secret, iterations: int) -> AlterUsersRe
         raise ValueError(f"this password cannot be used: it has more than {PASSWORD_BYTES_MAX:,} bytes")
     if not _is_prepared(password):
         raise ValueError(f"this password cannot be used: {_RULE}")
-    return AlterUsersRequest(
+    return messages.AlterUsersRequest(
         upsertions=[_credential(name, mechanism, password, iterations) for mechanism in SCRAM_MECHANISMS]
     )
 
@@ -95,9 +87,9 @@ def _is_prepared(text: Secret) -> bool:
         return False
 
 
-def _credential(name: str, mechanism: str, password: Secret, iterations: int) -> UserUpsertion:
+def _credential(name: str, mechanism: str, password: Secret, iterations: int) -> messages.UserUpsertion:
     import secrets  # noqa: PLC0415 - only accounts need it
 
     salt = secrets.token_bytes(SALT_BYTES)
     derived = salted(mechanism, password.reveal().encode(), salt, iterations)
-    return UserUpsertion(name, mechanism, iterations, salt, derived)
+    return messages.UserUpsertion(name, mechanism, iterations, salt, derived)

@@ -20,14 +20,7 @@ from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.topics import TopicRegexes, Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_broker.texts import counted
-from seglog_protocol.errors import (
-    CoordinatorNotAvailableError,
-    FencedInstanceError,
-    GroupMaxSizeError,
-    IllegalGenerationError,
-    UnknownMemberError,
-    UnreleasedInstanceError,
-)
+from seglog_protocol import errors
 from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
 from seglog_protocol.texts import members_text
 
@@ -72,15 +65,15 @@ class ConsumerCore:
             raise self.unknown(f"member {member_id!r}", member_id)
         return member
 
-    def unknown(self, what: str, member_id: str) -> UnknownMemberError:
+    def unknown(self, what: str, member_id: str) -> errors.UnknownMemberError:
         """The error for a request of a member that is not in the group."""
-        return UnknownMemberError(
+        return errors.UnknownMemberError(
             f"group {self.group_id!r} has no {what}: rejoin with epoch 0", group=self.group_id, member_id=member_id
         )
 
-    def illegal_generation(self, member: Member, generation: int) -> IllegalGenerationError:
+    def illegal_generation(self, member: Member, generation: int) -> errors.IllegalGenerationError:
         """The error for a member of the classic protocol with another generation than its epoch."""
-        return IllegalGenerationError(
+        return errors.IllegalGenerationError(
             f"member {member.member_id!r} of group {self.group_id!r} is of generation {member.epoch} and came with"
             f" {generation}: join again",
             group=self.group_id,
@@ -93,7 +86,7 @@ class ConsumerCore:
         if owner is None:
             raise self.unknown(f"member with group.instance.id {instance_id!r}", member_id)
         if owner.member_id != member_id:
-            raise FencedInstanceError(
+            raise errors.FencedInstanceError(
                 f"member {member_id!r} of group {self.group_id!r} was replaced by {_named(owner)}, which has"
                 f" group.instance.id {instance_id!r} too: end one of them",
                 group=self.group_id,
@@ -108,7 +101,7 @@ class ConsumerCore:
             self.check_size()
             return Member(member_id), None
         if owner.classic is None and owner.epoch != AWAY_EPOCH:
-            raise UnreleasedInstanceError(
+            raise errors.UnreleasedInstanceError(
                 f"member {_named(owner)} of group {self.group_id!r} has group.instance.id {instance_id!r} and has not"
                 " left: wait for the end of its session, or give this consumer another one",
                 group=self.group_id,
@@ -121,7 +114,7 @@ class ConsumerCore:
         """Raise GroupMaxSizeError if there is no room for a member more."""
         limit = self.limits().consumer_max_size
         if len(self.state.members) >= limit:
-            raise GroupMaxSizeError(
+            raise errors.GroupMaxSizeError(
                 f"group {self.group_id!r} has {counted(limit, 'member')}, as many as group.consumer.max.size allows:"
                 " end one of them first",
                 group=self.group_id,
@@ -205,7 +198,7 @@ class ConsumerCore:
         """A member after other tasks ran. Raises as ``settle`` if it has other partitions by now."""
         found = self.find(member.member_id)
         if found.progress is not member.progress:
-            raise CoordinatorNotAvailableError(
+            raise errors.CoordinatorNotAvailableError(
                 f"member {member.member_id!r} of group {self.group_id!r} has asked again, and only its last request is"
                 " answered",
                 group=self.group_id,

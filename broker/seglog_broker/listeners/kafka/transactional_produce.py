@@ -12,20 +12,7 @@ from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import Partition
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.request_errors import as_seglog_error
-from seglog_protocol.errors import (
-    CoordinatorLoadingError,
-    CoordinatorNotAvailableError,
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
-    InvalidTransactionStateError,
-    PartitionRecoveringError,
-    ProducerFencedError,
-    SeglogError,
-    StorageError,
-    TransactionAbortableError,
-    TransactionalIdMissingError,
-    without_frames,
-)
+from seglog_protocol import errors
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
@@ -69,14 +56,16 @@ def must_wait(context: RequestContext, transactional_id: str | None, batches: Se
         if added is None:
             return False
         context.transactions.check(transactional_id)
-    except SeglogError:
+    except errors.SeglogError:
         return True
     if context.version < ADDS_PARTITIONS_VERSION:
         return False
     return not context.transactions.has_partitions(transactional_id, *added)
 
 
-async def admit(context: RequestContext, transactional_id: str | None, batches: Sequence[Batch]) -> SeglogError | None:
+async def admit(
+    context: RequestContext, transactional_id: str | None, batches: Sequence[Batch]
+) -> errors.SeglogError | None:
     """Add the partitions of a request to its transaction. The error of all its batches, where that is not possible."""
     if transactional_id is None:
         return _without_id() if _has_transactional(batches) else None
@@ -87,7 +76,7 @@ async def admit(context: RequestContext, transactional_id: str | None, batches: 
         if added is not None and context.version >= ADDS_PARTITIONS_VERSION:
             await context.transactions.add_partitions(transactional_id, *added, version=2)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        return without_frames(_of_produce(as_seglog_error(error, "Produce")))
+        return errors.without_frames(_of_produce(as_seglog_error(error, "Produce")))
     return None
 
 
@@ -98,9 +87,9 @@ def _has_transactional(batches: Iterable[Batch]) -> bool:
     )
 
 
-def _without_id() -> TransactionalIdMissingError:
+def _without_id() -> errors.TransactionalIdMissingError:
     # Kafka has no code of its own for this: the one it answers is that of an id that the client may not use.
-    return TransactionalIdMissingError(
+    return errors.TransactionalIdMissingError(
         "the batch belongs to a transaction, and the Produce request names no transactional id: this is no matter of "
         "permissions, the client has to send both or neither",
         field="transactional_id",
@@ -128,7 +117,7 @@ def _added(
         if exists is not None and 0 <= index < exists.partitions and not is_internal(name):
             partitions.append((name, index))
     if len(producers) > 1:
-        raise InvalidProducerIdMappingError(
+        raise errors.InvalidProducerIdMappingError(
             "the batches of one request are of more than one producer", transactional_id=transactional_id
         )
     if not partitions:
@@ -137,22 +126,22 @@ def _added(
     return ProducerIdAndEpoch(*producer), partitions
 
 
-def _of_produce(error: SeglogError) -> SeglogError:
+def _of_produce(error: errors.SeglogError) -> errors.SeglogError:
     """An error of the coordinator as producers know it: what passes has a code of partitions that they try again."""
-    if isinstance(error, ProducerFencedError):
-        return InvalidProducerEpochError(error.message)
-    if isinstance(error, CoordinatorLoadingError):
-        return PartitionRecoveringError(error.message)
-    if isinstance(error, CoordinatorNotAvailableError):
-        unavailable = StorageError(error.message)
+    if isinstance(error, errors.ProducerFencedError):
+        return errors.InvalidProducerEpochError(error.message)
+    if isinstance(error, errors.CoordinatorLoadingError):
+        return errors.PartitionRecoveringError(error.message)
+    if isinstance(error, errors.CoordinatorNotAvailableError):
+        unavailable = errors.StorageError(error.message)
         unavailable.retriable = True
         return unavailable
     return error
 
 
 def refused_by_partition(
-    context: RequestContext, transactional_id: str | None, error: InvalidTransactionStateError
-) -> SeglogError:
+    context: RequestContext, transactional_id: str | None, error: errors.InvalidTransactionStateError
+) -> errors.SeglogError:
     """The error of a batch that its partition does not take because it expects no transaction of the producer."""
     if transactional_id is None or error.first_offset >= 0:
         return error
@@ -160,8 +149,8 @@ def refused_by_partition(
         context.transactions.check_producer(
             transactional_id, ProducerIdAndEpoch(error.producer_id, error.producer_epoch)
         )
-    except SeglogError as refusal:
-        return without_frames(_of_produce(refusal))
+    except errors.SeglogError as refusal:
+        return errors.without_frames(_of_produce(refusal))
     if context.version >= ABORTABLE_VERSION:
-        return TransactionAbortableError(error.message, transactional_id=transactional_id)
+        return errors.TransactionAbortableError(error.message, transactional_id=transactional_id)
     return error

@@ -20,52 +20,22 @@ from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.response_memory import Room
+from seglog_protocol import messages
 from seglog_protocol.errors import BrokerStoppingError, RequestCancelledError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
-from seglog_protocol.messages import (
-    AbortTransactionRequest,
-    AlterTopicRequest,
-    AlterUsersRequest,
-    AppendRequest,
-    AuthenticateRequest,
-    CommittedOffsetsRequest,
-    CreateTopicRequest,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    DeleteTopicRequest,
-    DescribeGroupRequest,
-    ExplainSegmentsRequest,
-    FetchRequest,
-    HelloRequest,
-    JoinGroupRequest,
-    ListGroupsRequest,
-    Message,
-    OpenedRequest,
-    Request,
-    SamplesRequest,
-    SyncGroupRequest,
-    TopicsRequest,
-    TransactionsRequest,
-    TruncateRequest,
-    UsersRequest,
-    open_request,
-    pack_long_fields,
-    pack_reply,
-    pack_reply_header,
-)
 
 CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
     {
-        CreateTopicRequest.api: Administration.TOPICS,
-        AlterTopicRequest.api: Administration.TOPICS,
-        DeleteTopicRequest.api: Administration.TOPICS,
-        TruncateRequest.api: Administration.TOPICS,
-        DeleteGroupsRequest.api: Administration.GROUPS,
-        DeleteOffsetsRequest.api: Administration.GROUPS,
-        UsersRequest.api: Administration.BROKER,
-        AlterUsersRequest.api: Administration.BROKER,
-        AbortTransactionRequest.api: Administration.BROKER,
+        messages.CreateTopicRequest.api: Administration.TOPICS,
+        messages.AlterTopicRequest.api: Administration.TOPICS,
+        messages.DeleteTopicRequest.api: Administration.TOPICS,
+        messages.TruncateRequest.api: Administration.TOPICS,
+        messages.DeleteGroupsRequest.api: Administration.GROUPS,
+        messages.DeleteOffsetsRequest.api: Administration.GROUPS,
+        messages.UsersRequest.api: Administration.BROKER,
+        messages.AlterUsersRequest.api: Administration.BROKER,
+        messages.AbortTransactionRequest.api: Administration.BROKER,
     }
 )
 """The apis that only administrators may ask, with what they change: a decoded request is of a class of its own."""
@@ -73,13 +43,13 @@ CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
 LISTED: Final[frozenset[str]] = frozenset(
     request.api
     for request in (
-        CommittedOffsetsRequest,
-        DescribeGroupRequest,
-        ExplainSegmentsRequest,
-        ListGroupsRequest,
-        TopicsRequest,
-        TransactionsRequest,
-        UsersRequest,
+        messages.CommittedOffsetsRequest,
+        messages.DescribeGroupRequest,
+        messages.ExplainSegmentsRequest,
+        messages.ListGroupsRequest,
+        messages.TopicsRequest,
+        messages.TransactionsRequest,
+        messages.UsersRequest,
     )
 )
 """The apis whose replies may be long whatever is asked: they tell of all that there is."""
@@ -87,11 +57,11 @@ LISTED: Final[frozenset[str]] = frozenset(
 FEW_BYTES: Final = 4 * 1024
 """A request below this size names a few hundred things at most, so its reply is small."""
 
-_WAITING: Final = (JoinGroupRequest, SyncGroupRequest)
+_WAITING: Final = (messages.JoinGroupRequest, messages.SyncGroupRequest)
 """Requests that wait for other members of a group: they take none of the places for large replies while they wait."""
 
 
-def serve_later(connection: Connection, opened: OpenedRequest | None, frame: Frame) -> None:
+def serve_later(connection: Connection, opened: messages.OpenedRequest | None, frame: Frame) -> None:
     """Keep a request, to be served before all others."""
     connection.serve_later((opened, frame), frame.payload, len(frame.packed) + len(frame.payload))
 
@@ -100,11 +70,11 @@ async def open_slowly(broker: Broker, connection: Connection, frame: Frame) -> N
     """Decode a large header, in a turn of its own."""
     await flush(connection.sender)
     await broker.turn()
-    serve_later(connection, open_request(frame.packed), frame)
+    serve_later(connection, messages.open_request(frame.packed), frame)
 
 
 async def append_creating(
-    broker: Broker, connection: Connection, request_id: int, request: AppendRequest, frame: Frame
+    broker: Broker, connection: Connection, request_id: int, request: messages.AppendRequest, frame: Frame
 ) -> None:
     """Serve an append for which topics have to be created first."""
     await take_memory_for(connection, frame.payload)
@@ -115,12 +85,12 @@ async def append_creating(
         refused = await broker.create_missing(request) if refusal is None else {}
         refused |= {} if refusal is None else dict.fromkeys(missing, refusal)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        refused = dict.fromkeys(missing, as_seglog_error(error, AppendRequest.api))
+        refused = dict.fromkeys(missing, as_seglog_error(error, messages.AppendRequest.api))
     connection.append([request_id], [request], [frame.payload], frame.payload, refused)
 
 
 async def serve_slowly(
-    broker: Broker, connection: Connection, client_host: str, request_id: int, request: Request, size: int
+    broker: Broker, connection: Connection, client_host: str, request_id: int, request: messages.Request, size: int
 ) -> None:
     """Serve a request of ``size`` bytes whose reply waits for something, or is long.
 
@@ -136,7 +106,7 @@ async def serve_slowly(
             reply, payload = await _answer(broker, connection, client_host, request, room)
             head = await encode_long_reply(request_id, reply, len(payload), broker.turn)
             if head is None:
-                head = encode_packed_prefix(pack_reply(request_id, reply), len(payload))
+                head = encode_packed_prefix(messages.pack_reply(request_id, reply), len(payload))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             queue_reply(connection.sender, counts, began, request_id, as_seglog_error(error, request.api))
             if connection.session.has_failed:
@@ -151,17 +121,17 @@ async def serve_slowly(
 
 
 async def _answer(
-    broker: Broker, connection: Connection, client_host: str, request: Request, room: Room
-) -> tuple[Message, bytes]:
+    broker: Broker, connection: Connection, client_host: str, request: messages.Request, room: Room
+) -> tuple[messages.Message, bytes]:
     """The reply and its payload. A wait for other members of a group ends when the peer leaves.
 
     The memory of a page of metrics, the longest of all replies, is counted in ``room`` while it is made.
     """
-    if isinstance(request, AuthenticateRequest):
+    if isinstance(request, messages.AuthenticateRequest):
         return await authenticate(connection, request), b""
-    if isinstance(request, HelloRequest):
+    if isinstance(request, messages.HelloRequest):
         return await reply_to(broker, connection, request), b""
-    if isinstance(request, SamplesRequest):
+    if isinstance(request, messages.SamplesRequest):
         return await answer_samples(broker.monitoring, request, broker.turn, room)
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
@@ -175,7 +145,9 @@ async def _answer(
     return answered
 
 
-async def answer(fetches: Fetches, request_id: int, request: FetchRequest, waiter: Waiter, began: float) -> None:
+async def answer(
+    fetches: Fetches, request_id: int, request: messages.FetchRequest, waiter: Waiter, began: float
+) -> None:
     """Wait for the answer to a fetch and send it."""
     found: FetchAnswer | None = None
     failure: SeglogError | None = None
@@ -184,7 +156,7 @@ async def answer(fetches: Fetches, request_id: int, request: FetchRequest, waite
             found = await fetches.broker.fetch(request, waiter)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
-                failure = as_seglog_error(error, FetchRequest.api)
+                failure = as_seglog_error(error, messages.FetchRequest.api)
         fetches.waiting.pop(request_id, None)
         if request_id in fetches.cancelled:  # even if an answer came just now: the cancel reply says it is ended
             fetches.cancelled.discard(request_id)
@@ -211,14 +183,14 @@ async def _send(fetches: Fetches, request_id: int, found: FetchAnswer, began: fl
             prefix = await encode_long_reply(request_id, found.reply, found.size, fetches.broker.turn)
             prefix = fetches.encode_answer(request_id, found, began, prefix)
         except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
-            fetches.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
+            fetches.queue_error(request_id, as_seglog_error(error, messages.FetchRequest.api), began)
             await flush(fetches.sender)
         else:
             await send_frame(fetches.sender, [prefix, *found.slices])
 
 
 async def encode_long_reply(
-    request_id: int, reply: Message, payload_size: int, turn: Callable[[], Awaitable[None]]
+    request_id: int, reply: messages.Message, payload_size: int, turn: Callable[[], Awaitable[None]]
 ) -> bytes | None:
     """The frame of a long reply up to its payload, encoded with a ``turn`` between two parts; None for a short one.
 
@@ -226,13 +198,13 @@ async def encode_long_reply(
     """
     if not is_long(reply):
         return None
-    packing = pack_long_fields(reply, RESULTS_A_TURN)
+    packing = messages.pack_long_fields(reply, RESULTS_A_TURN)
     try:
         while True:
             next(packing)
             await turn()
     except StopIteration as done:
-        return encode_packed_prefix(pack_reply_header(request_id, done.value), payload_size)
+        return encode_packed_prefix(messages.pack_reply_header(request_id, done.value), payload_size)
 
 
 async def encode_long_append_replies(

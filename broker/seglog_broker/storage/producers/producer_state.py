@@ -19,14 +19,7 @@ from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
-from seglog_protocol.errors import (
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidTransactionStateError,
-    OutOfOrderSequenceError,
-    SeglogError,
-    TransactionCoordinatorFencedError,
-)
+from seglog_protocol import errors
 from seglog_protocol.record_batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -204,7 +197,7 @@ class ProducerState:
         if expected is not None and expected.epoch >= epoch:
             epoch, is_ongoing = expected.epoch, True
         if end.producer_epoch < epoch or (end.transaction_version >= 2 and is_ongoing and end.producer_epoch == epoch):
-            raise InvalidProducerEpochError(
+            raise errors.InvalidProducerEpochError(
                 f"producer {producer_id} has epoch {epoch} here, the marker has {end.producer_epoch}: its transaction "
                 "was ended before",
                 producer_id=producer_id,
@@ -212,7 +205,7 @@ class ProducerState:
                 current_epoch=epoch,
             )
         if producer is not None and end.coordinator_epoch < producer.coordinator_epoch:
-            raise TransactionCoordinatorFencedError(
+            raise errors.TransactionCoordinatorFencedError(
                 f"the marker for producer {producer_id} is of coordinator epoch {end.coordinator_epoch}, one of epoch "
                 f"{producer.coordinator_epoch} has written here: a newer coordinator has taken over",
                 producer_id=producer_id,
@@ -247,7 +240,7 @@ class ProducerState:
         if producer_id <= NO_PRODUCER_ID:
             return None
         if header.base_sequence < 0:
-            raise InvalidRecordError(
+            raise errors.InvalidRecordError(
                 f"the batch of producer {producer_id} has base sequence {header.base_sequence}: an idempotent "
                 "producer's are 0 or more"
             )
@@ -270,7 +263,7 @@ class ProducerState:
         first_offset, expected = self._open.get(producer_id), self._expected.get(producer_id)
         newest = epoch if expected is None or expected.epoch < epoch else expected.epoch
         if producer_epoch < newest:
-            raise InvalidProducerEpochError(
+            raise errors.InvalidProducerEpochError(
                 f"producer {producer_id} has epoch {newest} now, the batch has {producer_epoch}: a newer instance "
                 "of the producer has taken over",
                 producer_id=producer_id,
@@ -279,7 +272,7 @@ class ProducerState:
             )
         if not header.attributes & TRANSACTIONAL_BIT:
             if first_offset is not None:
-                raise InvalidTransactionStateError(
+                raise errors.InvalidTransactionStateError(
                     f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part "
                     "of it",
                     producer_id=producer_id,
@@ -288,7 +281,7 @@ class ProducerState:
         elif (expected is None or producer_epoch != expected.epoch) and (
             first_offset is None or producer_epoch != epoch
         ):
-            raise InvalidTransactionStateError(
+            raise errors.InvalidTransactionStateError(
                 f"the batch belongs to a transaction of producer {producer_id} at epoch {producer_epoch}, which has "
                 "none ongoing in this partition: it was ended, or the partition was not added to it",
                 producer_id=producer_id,
@@ -305,7 +298,7 @@ class ProducerState:
         elif header.producer_epoch == producer.epoch:
             expected = add_sequence(producer.last_sequence, 1)
         if header.base_sequence != expected:
-            raise OutOfOrderSequenceError(
+            raise errors.OutOfOrderSequenceError(
                 f"the batch of producer {header.producer_id} begins at sequence {header.base_sequence}, {expected} "
                 f"would follow, and it is none of the producer's last {BATCHES_KEPT} batches",
                 producer_id=header.producer_id,
@@ -331,7 +324,7 @@ class ProducerState:
                     try:
                         if self.check(header) is not None:
                             return number - first
-                    except SeglogError:
+                    except errors.SeglogError:
                         return number - first
             elif due != (in_transaction, header.producer_epoch, header.base_sequence):
                 return number - first

@@ -21,13 +21,7 @@ from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, failure
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.response_memory import PART_BYTES
-from seglog_protocol.errors import (
-    AuthenticationError,
-    AuthenticationRequiredError,
-    RemoteProtocolError,
-    SeglogError,
-    UnsupportedMechanismError,
-)
+from seglog_protocol import errors
 from seglog_protocol.kafka import RequestHeader, messages, read_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
@@ -81,7 +75,7 @@ async def alter_users(
     ]
     try:
         altered = await context.broker.users.change(deletions, upsertions, context.session.principal, once=True)
-    except SeglogError as error:
+    except errors.SeglogError as error:
         names = dict.fromkeys([*(each.name for each in deletions), *(each.name for each in upsertions)])
         altered = [AlteredUser(name, error) for name in names]
     cls = messages.AlterUserScramCredentialsResponse
@@ -107,7 +101,7 @@ OUT_OF_PLACE_BYTES_MAX: Final = 4 * 1024
 def out_of_place(header: RequestHeader, frame: memoryview) -> Response:
     """The response to a request that comes between those two. Raises RemoteProtocolError, WireError without one."""
     if len(frame) > OUT_OF_PLACE_BYTES_MAX:
-        raise RemoteProtocolError("a large request came in the middle of an exchange of SASL")
+        raise errors.RemoteProtocolError("a large request came in the middle of an exchange of SASL")
     return error_response(read_request(header, frame), header.version, ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE)
 
 
@@ -117,10 +111,10 @@ def handshake(context: RequestContext, request: messages.SaslHandshakeRequest) -
     response = messages.SaslHandshakeResponse(mechanisms=list(session.mechanisms))
     try:
         session.begin(request.mechanism, is_alone=True)
-    except UnsupportedMechanismError:
+    except errors.UnsupportedMechanismError:
         session.has_failed = True
         response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    except AuthenticationRequiredError:
+    except errors.AuthenticationRequiredError:
         return messages.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     return response
 
@@ -131,7 +125,7 @@ async def authenticate(
     """One step of the exchange."""
     try:
         step = await context.session.respond(bytes(request.auth_bytes))
-    except AuthenticationError as error:
+    except errors.AuthenticationError as error:
         return messages.SaslAuthenticateResponse(
             error_code=ErrorCode(error.kafka_code), error_message=error.message, auth_bytes=b""
         )

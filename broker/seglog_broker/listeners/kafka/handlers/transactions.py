@@ -65,17 +65,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_broker.storage.producers.producer_state import TransactionEnd
-from seglog_protocol.errors import (
-    CoordinatorLoadingError,
-    InvalidRequestError,
-    InvalidTopicError,
-    InvalidTransactionStateError,
-    InvalidTransactionTimeoutError,
-    SeglogError,
-    StaleMemberEpochError,
-    UnknownPartitionError,
-    UnknownTopicError,
-)
+from seglog_protocol import errors
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -105,7 +95,7 @@ async def txn_offset_commit(
 
 async def _commit(
     context: RequestContext, request: messages.TxnOffsetCommitRequest, wanted: Sequence[OffsetToCommit]
-) -> Sequence[SeglogError | None]:
+) -> Sequence[errors.SeglogError | None]:
     committer = Committer(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     transaction = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     context.groups.check_named(request.group_id)
@@ -118,11 +108,11 @@ async def _commit(
 
 def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
     """The code for ``error`` that clients of the request's version know."""
-    if isinstance(error, StaleMemberEpochError) and context.version < 6:
+    if isinstance(error, errors.StaleMemberEpochError) and context.version < 6:
         return ErrorCode.ILLEGAL_GENERATION
-    if isinstance(error, InvalidTransactionStateError) and context.version >= 4:
+    if isinstance(error, errors.InvalidTransactionStateError) and context.version >= 4:
         return ErrorCode.TRANSACTION_ABORTABLE
-    if isinstance(error, CoordinatorLoadingError) and context.version < 2:
+    if isinstance(error, errors.CoordinatorLoadingError) and context.version < 2:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not know the other code
     return ErrorCode.NONE if error is None else transaction_code(error, "TxnOffsetCommit", context.version)
 
@@ -149,7 +139,7 @@ async def add_partitions(
             continue
         try:
             context.broker.partitions.topic_with(*key)
-        except (UnknownTopicError, UnknownPartitionError):
+        except (errors.UnknownTopicError, errors.UnknownPartitionError):
             refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
     if not refused:
@@ -232,7 +222,7 @@ async def write_markers(
             without_partitions.append(_Marked(producer_id=marker.producer_id, topics=[]))
             continue  # it has no answer, as in Kafka
         failed = await context.transactions.markers.write(wanted, keys)
-        is_refused = is_refused or any(isinstance(error, InvalidRequestError) for error in failed.values())
+        is_refused = is_refused or any(isinstance(error, errors.InvalidRequestError) for error in failed.values())
         result = _Marked(producer_id=marker.producer_id, topics=[])
         response.markers.append(result)
         for topic in marker.topics:
@@ -356,9 +346,9 @@ async def describe_producers(
 def _producers(context: RequestContext, topic: str, number: int) -> Iterator[_Producer]:
     why = why_invalid_topic(topic)
     if why is not None:
-        raise InvalidTopicError(f"{topic[:60]!r} cannot be a topic's name: {why}", topic=topic[:60])
+        raise errors.InvalidTopicError(f"{topic[:60]!r} cannot be a topic's name: {why}", topic=topic[:60])
     if number < 0:
-        raise UnknownPartitionError(f"there is no partition {number}", topic=topic, partition=number)
+        raise errors.UnknownPartitionError(f"there is no partition {number}", topic=topic, partition=number)
     log = context.broker.partitions.readable(topic, number).log
     for entry in list(log.producers.entries()):
         context.reserve(PART_BYTES)
@@ -397,7 +387,7 @@ async def init_producer_id(
             code = error_code(as_seglog_error(error, "InitProducerId"))
         else:
             code = transaction_code(error, "InitProducerId", context.version)
-            if isinstance(error, InvalidRequestError | InvalidTransactionTimeoutError):
+            if isinstance(error, errors.InvalidRequestError | errors.InvalidTransactionTimeoutError):
                 # The response has a code alone, and the client ends by it: what it is to do stands here.
                 log.warning(
                     "transactional_producer_refused",
