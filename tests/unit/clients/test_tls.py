@@ -48,14 +48,6 @@ async def test_the_host_may_be_a_name(connect: Connect, authority: Authority) ->
             assert client.tls_version
 
 
-async def test_without_tls_there_is_no_version(connect: Connect) -> None:
-    with secure_broker() as broker:
-        assert await asked(connect, broker) == ""
-        assert await asked(connect, broker, tls=False) == ""
-        async with connect(f"seglog://{broker.address}") as client:
-            assert client.tls_version == ""
-
-
 async def test_records_of_any_size_come_through(connect: Connect, authority: Authority) -> None:
     values = [b"a" * 10, bytes(range(256)) * 4000, b"b", b"c" * 900_000]
     with secure_broker(context=authority.context()) as broker:

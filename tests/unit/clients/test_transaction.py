@@ -4,7 +4,6 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ import seglog.asyncio
 from seglog.testing import Broker
 from seglog_protocol.errors import InvalidTopicError
 from tests.unit.clients.faces import Connect
-
-WAIT_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -134,63 +131,12 @@ async def test_offsets_are_committed_with_the_records(client: Any) -> None:
     assert await values(client, "out") == sorted(map(str, range(10)))
 
 
-async def test_partitions_that_go_within_the_block_have_it_aborted(client: Any, group_broker: Broker) -> None:
-    async with client.producer("in") as producer:
-        for number in range(20):
-            await producer.send(str(number), partition=number % 2)
-    txn = client.transaction("app")
-    assigned: list[list[int]] = []
-    joined: list[seglog.GroupConsumer] = []
-
-    def join() -> None:
-        with seglog.connect(group_broker.address) as other:
-            joined.append(other.consumer("in", group="etl", auto_commit=False))
-            with suppress(seglog.ClientClosedError):
-                for _ in joined[0]:
-                    pass
-
-    second = Thread(target=join)
-    options = {"group": "etl", "auto_commit": False, "session_timeout": 6, "on_assigned": assigned.append}
-    async with client.consumer("in", **options) as consumer:
-
-        async def copy() -> None:
-            async with txn:
-                async for record in consumer:
-                    await txn.send("out", record.value)
-                    if len(assigned) == 2:
-                        break
-                    if not second.is_alive():
-                        second.start()
-                await txn.commit_offsets(consumer)
-
-        try:
-            with pytest.raises(seglog.GroupError, match="rewind"):
-                await copy()
-        finally:
-            if joined:
-                joined[0].close()
-            second.join(WAIT_SECONDS)
-        assert await values(client, "out") == []
-
-
 @pytest.mark.parametrize("what", ["a consumer without a group", None])
 async def test_offsets_are_those_of_a_consumer_in_a_group(client: Any, what: str | None) -> None:
     async with client.consumer("in") as consumer, client.transaction("app") as txn:
         with pytest.raises(TypeError, match="group=") as raised:
             await txn.commit_offsets(None if what is None else consumer)
     assert ("Consumer" if what else "NoneType") in str(raised.value)
-
-
-async def test_a_consumer_that_commits_by_itself_is_refused(client: Any) -> None:
-    async with client.producer("in") as producer:
-        await producer.send("x")
-    txn = client.transaction("app")
-    async with client.consumer("in", group="auto", follow=False) as consumer:
-        async for _ in consumer:
-            pass
-        with pytest.raises(ValueError, match="auto_commit=False"):
-            async with txn:
-                await txn.commit_offsets(consumer)
 
 
 async def test_a_client_that_is_closed_aborts_what_is_open(connect: Connect, group_broker: Broker, client: Any) -> None:

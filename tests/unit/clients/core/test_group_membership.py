@@ -15,6 +15,7 @@ from seglog.core.conversations import Ask
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.group_membership import METADATA_SECONDS
 from seglog.core.group_session import GroupSession, Notify, Pause
+from seglog.core.transactions import TransactionCore
 from seglog_protocol import messages
 from seglog_protocol.errors import (
     ConnectionLostError,
@@ -538,6 +539,28 @@ def test_without_a_clock_of_its_own_nothing_is_committed() -> None:
     group.turn()
     group.run(group.session.closing())
     assert group.committed == {}
+
+
+def test_records_that_a_rebalance_takes_away_are_not_committed_in_their_transaction() -> None:
+    group = Coordinator(auto_commit=False).joined()
+    group.script = lambda request: (
+        messages.InitProducerReply(7, 0) if isinstance(request, messages.InitProducerRequest) else None
+    )
+    core = TransactionCore("copier", 60)
+    transaction = group.run(core.beginning())
+    group.read(0, 10)
+    group.states[0].read_to = 10
+    group.heartbeat(RebalanceInProgressError("again"))
+    group.turn()
+    with pytest.raises(IllegalGenerationError, match=r"partitions 0\).* call rewind\(\)"):
+        group.run(group.session.in_transaction(core, transaction, None))
+    group.session.rewind()
+    group.turn()
+    group.read(1, 5)
+    assert isinstance(next(group.session.in_transaction(core, transaction, None)), Ask)
+    by_itself = Coordinator().joined()
+    with pytest.raises(ValueError, match="auto_commit=False"):
+        by_itself.run(by_itself.session.in_transaction(core, transaction, None))
 
 
 # --- Ending -----------------------------------------------------------------------------------------------------------
