@@ -361,6 +361,14 @@ async def test_a_failing_handler_ends_its_connection(error: Callable[[], Excepti
         await is_alive(served)
 
 
+async def test_metadata_by_topic_id_is_an_invalid_request_before_version_12(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
+    topic = Metadata.MetadataRequestTopic(name=None, topic_id=served.id_of("plain"))
+    for version, code in ((11, ErrorCode.INVALID_REQUEST), (12, ErrorCode.NONE)):
+        assert codes((await peer.ask(Metadata(topics=[topic]), version)).topics) == [code]
+
+
 @each_case("error", ERRORS)
 @each_case("when", ["at once", "when it is retried", "in a task"])
 async def test_a_fetch_that_fails_is_answered(error: Callable[[], Exception], when: str) -> None:
