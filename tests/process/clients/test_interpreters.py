@@ -74,38 +74,6 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(linger_ms: float, mean
         assert values == [b"parent 0", b"child", b"parent 1"]
 
 
-CHILD_OF_A_LOOP = """
-import asyncio, os, sys, threading, seglog, seglog.asyncio
-
-async def main():
-    async with seglog.asyncio.connect(sys.argv[1]) as client, client.producer("t") as producer:
-        def refused():
-            for call in (client.topics, lambda: producer.send("child")):
-                try:
-                    asyncio.run(call())
-                except seglog.ClientError as error:
-                    told.append("belongs to the asyncio loop in which its block was entered" in str(error))
-
-        if (child := os.fork()) == 0:
-            told = []
-            thread = threading.Thread(target=refused)  # a loop of the parent seems to run in the thread that forked
-            thread.start()
-            thread.join()
-            os._exit(7 if told == [True, True] else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        await (await producer.send("parent"))
-
-asyncio.run(main())
-"""
-
-
-def test_a_forked_child_is_refused_on_asyncio_too() -> None:
-    with fake_broker() as broker:
-        done = run_python(CHILD_OF_A_LOOP, broker.address)
-        assert done.returncode == 0, done.stderr
-        assert broker.values() == [b"parent"]
-
-
 INTERRUPTED = """
 import signal, sys, seglog
 

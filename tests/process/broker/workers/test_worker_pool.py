@@ -98,11 +98,6 @@ async def test_jobs_of_several_kinds_with_bytes_go_through_one_process() -> None
         assert len(workers("record_checker")) == 1
 
 
-async def test_no_process_is_started_before_there_is_a_job() -> None:
-    async with WorkerPool(RECORD_CHECKER, 2):
-        assert workers("record_checker") == []
-
-
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memfd_create: only Linux has files in memory")
 async def test_a_process_is_started_where_no_temporary_file_can_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
