@@ -69,13 +69,10 @@ def _build(path: Path) -> None:
     creation = admin.plan_creation([admin.new_topic(_UNTOUCHED, 1, {}), admin.new_topic(_LARGE, _PARTITIONS, {})])
     creation.run()
     admin.finish_creation(creation, None)
-    batch, _ = batch_of(_BATCH_BYTES)
-    view = memoryview(bytearray(batch))
-    header = parse_header(view)
-    small = memoryview(bytearray(one_record()))
+    small, large = memoryview(bytearray(one_record())), memoryview(bytearray(batch_of(_BATCH_BYTES)[0]))
     directory.logs[_UNTOUCHED, 0].append([small], [parse_header(small)])
-    for number in range(LARGE_BYTES // len(batch)):
-        directory.logs[_LARGE, number % _PARTITIONS].append([view], [header])
+    for number in range(LARGE_BYTES // len(large)):
+        directory.logs[_LARGE, number % _PARTITIONS].append([large], [parse_header(large)])
     assert not directory.close()
 
 
