@@ -125,6 +125,20 @@ def test_age_without_timestamps() -> None:
     assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME)
 
 
+def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
+    disk = a_log(1, retention_ms=1000)
+    disk.restart_unclean()
+    for _ in range(10):
+        append(disk)
+    disk.restart_unclean()
+    append(disk, disk.clock.now + 2000)
+    before = [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries]
+    assert before == [(0, 0), (1, 5), (2, 15)]
+    disk.set_time(disk.clock.now + 1001)
+    disk.log.truncation.drop_oldest(2)
+    assert [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries] == [(1, 10), (2, 15)]
+
+
 # --- What a reader sees -----------------------------------------------------------------------------------------------
 
 
