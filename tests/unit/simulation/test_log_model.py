@@ -1,7 +1,6 @@
 """The partition log compared with a plain list after any operations on both. After each step the log is verified.
 
-Some of its records belong to transactions, which are committed, aborted, or open for ever; some are Kafka's, which had
-the log in between and was killed.
+Some of its records belong to transactions, which are committed, aborted, or open for ever.
 """
 
 import math
@@ -14,30 +13,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.log_files import DeletedSegments
-from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.truncation import DeletionRule
 from seglog_broker.storage.segment.segment_log import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.record_batch import parse_header
-from seglog_protocol.records import decode_records
 from seglog_protocol.transaction_files import EndMarker, encode_end_marker
-from tests.logs import DIRECTORY, LogOnDisk, add_bytes, batch, index_bytes, read_around, verify
+from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
 from tests.soundness import assert_log_sound
 from tests.support import examples
 from tests.unit.broker.storage.log.transactions import (
     Batch,
     Model,
     append_in_transaction,
-    due_of,
     end_transaction,
     read_committed,
 )
 from tests.unit.broker.storage.steps import save_state
 
 _START_MS = 1_700_000_000_000
-LARGE_INDEX = 4096
-KINDS = st.sampled_from(["data", "data", "data", "plain", "ABORT", "ABORT", "COMMIT"])
 
 
 class LogModel(RuleBasedStateMachine):
@@ -49,7 +42,7 @@ class LogModel(RuleBasedStateMachine):
     @initialize(
         segment_bytes=st.sampled_from([300, 1000, 5000]),
         interval=st.sampled_from([0, 100, 400]),
-        index_bytes=st.sampled_from([24, 60, LARGE_INDEX]),
+        index_bytes=st.sampled_from([24, 60, 4096]),
         handles=st.sampled_from([1, 512]),
         retention_ms=st.sampled_from([0, 4000, -1]),
         retention_bytes=st.sampled_from([-1, 600, 3000]),
@@ -80,7 +73,6 @@ class LogModel(RuleBasedStateMachine):
         self.start = 0
         self.epoch = 0
         self.counter = 0
-        self.point = 0  # the recovery point, in a checkpoint
         self.transactions = Model()
 
     @rule(
@@ -121,38 +113,13 @@ class LogModel(RuleBasedStateMachine):
         _, value = encode_end_marker(EndMarker(marker, 0))
         self._note(written, self.disk.clock.now, [value])
 
-    @precondition(lambda self: self.config.segment_index_bytes == LARGE_INDEX)  # it rolls no segment here
-    @rule(written=st.lists(st.tuples(KINDS, st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=6))
-    def kafka_appends(self, written: list[tuple[str, int, int]]) -> None:
-        """Kafka appends batches and markers, and is killed."""
-        log = self.disk.log
-        path, leader_epoch = log.active.log_path, log.leader_epoch
-        due = {producer_id: due_of(log, producer_id) for producer_id in range(1, 4)}
-        log.release()
-        for kind, producer_id, count in written:
-            epoch, sequence = due[producer_id]
-            batch = Batch(self.end, count, -1 if kind == "plain" else producer_id)
-            if kind in {"COMMIT", "ABORT"}:
-                batch = Batch(self.end, 1, producer_id, kind)
-            elif kind == "data":
-                due[producer_id] = epoch, sequence + count
-            encoded = batch.encoded(sequence, leader_epoch, epoch)
-            add_bytes(self.disk.fs, path, encoded)
-            records = decode_records(parse_header(encoded), encoded)
-            self._note(batch, records[0].timestamp, [record.value or b"" for record in records])
-        self._restarted(self.disk._open(clean=False, recovery_point=self.point, log_start=self.start))
-
     @rule(milliseconds=st.integers(0, 10_000))
     def time_passes(self, milliseconds: int) -> None:
         self.disk.set_time(self.disk.clock.now + milliseconds)
 
-    @rule(is_deep=st.booleans())
-    def flush(self, is_deep: bool) -> None:
-        if is_deep:
-            self.disk.log.flusher.flush_deep()
-            self.point = self.end
-        else:
-            self.disk.log.flusher.flush()
+    @rule()
+    def flush(self) -> None:
+        self.disk.log.flusher.flush()
         self.durable = self.end
 
     @rule()
@@ -212,14 +179,11 @@ class LogModel(RuleBasedStateMachine):
             self.transactions.batches = [each for each in batches if each.offset >= first]
 
     def _crash(self, policy: CrashPolicy) -> None:
-        point = random.Random(self.counter).choice((0, self.point))
-        self._restarted(self.disk.crash(policy, recovery_point=point, log_start=self.start))
-
-    def _restarted(self, log: PartitionLog) -> None:
+        self.disk.crash(policy, log_start=self.start)
         self.doomed = []
-        self.durable = log.durable_end_offset
+        self.durable = self.disk.log.durable_end_offset
         self.epoch += 1
-        assert log.leader_epoch == self.epoch, "every unclean start takes a new epoch"
+        assert self.disk.log.leader_epoch == self.epoch, "every unclean start takes a new epoch"
 
     @precondition(lambda self: self.end > self.start)
     @rule(share=st.floats(0, 1))
@@ -310,12 +274,8 @@ class LogModel(RuleBasedStateMachine):
         log = self.disk.log
         assert log.last_stable_offset == self.transactions.last_stable_offset(self.start, self.end)
         if not log.state.damaged:
-            bytes_max = random.Random(self.end).choice((1, 300, 1 << 20))
-            found = [record.offset for record, _ in read_committed(log, bytes_max)]
+            found = [record.offset for record, _ in read_committed(log, 1 << 20)]
             assert found == self.transactions.committed_offsets(self.start, self.end)
-            first = log.segments.bases[0]
-            entries = [(each.producer_id, *each[2:4]) for each in log.transactions.find(first, first, self.end)]
-            assert entries == [each for each in self.transactions.transactions()[1] if each.last_offset >= first]
 
     @rule(share=st.floats(0, 1), bytes_max=st.integers(0, 500), min_one=st.booleans())
     def read_with_what_is_remembered_and_without(self, share: float, bytes_max: int, min_one: bool) -> None:

@@ -3,16 +3,12 @@
 import errno
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import pytest
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.filesystem import read_file
-from seglog_broker.storage.io.pauses import ColdReadError, TurnWantedError
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -29,23 +25,10 @@ from seglog_protocol.errors import (
 from seglog_protocol.record_batch import iter_batches, verify_crc
 from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import segment_file_name
-from seglog_protocol.transaction_files import (
-    END_MARKER_SIZE,
-    TXN_INDEX_ENTRY,
-    AbortedTransaction,
-    EndMarker,
-    decode_end_marker,
-)
-from tests.logs import DIRECTORY, LogOnDisk, add_bytes, append_one, contents, flip_bit
+from seglog_protocol.transaction_files import END_MARKER_SIZE, AbortedTransaction, EndMarker, decode_end_marker
+from tests.logs import DIRECTORY, LogOnDisk, append_one
 from tests.support import each_case
-from tests.unit.broker.storage.log.transactions import (
-    Aborted,
-    Model,
-    append_in_transaction,
-    end_transaction,
-    fetch_committed,
-    read_committed,
-)
+from tests.unit.broker.storage.log.transactions import Model, append_in_transaction, end_transaction, read_committed
 
 PRODUCER: Final = 7
 OTHER: Final = 8
@@ -396,162 +379,3 @@ def test_a_crash_at_any_operation_leaves_whole_transactions(policy: CrashPolicy,
         entries = start.transactions.find(0, 0, end_offset + 1)
         assert [(each.producer_id, each.first_offset, each.last_offset) for each in entries] == until.transactions()[1]
         start.release()
-
-
-# --- What readers of committed records get of a log with transactions, held against a plain model of them -------------
-
-
-class Transactional:
-    """A log with transactions, and the model of it."""
-
-    def __init__(self) -> None:
-        self.disk = LogOnDisk(TopicConfig(segment_bytes=2_000, index_interval_bytes=200))
-        self.disk.clock.now = 5_000  # as the records, so that not every marker begins a segment by its age
-        self.model = Model()
-
-    def roll(self) -> None:
-        if self.disk.log.active.size:
-            self.disk.log.roller.roll(self.disk.log.log_end_offset, RollReason.SIZE)
-
-    def restart(self) -> None:
-        start = self.disk.log.log_start_offset
-        self.disk.reopen(log_start=start)
-
-    def check(self) -> None:
-        log, model = self.disk.log, self.model
-        start, end = log.log_start_offset, log.log_end_offset
-        assert log.last_stable_offset == model.last_stable_offset(start, end)
-        for bytes_max in (1, 300, 1 << 20):
-            offsets = [record.offset for record, _ in read_committed(log, bytes_max)]
-            assert offsets == model.committed_offsets(start, end), bytes_max
-        bases = log.segments.bases
-        wanted = [one for one in model.transactions()[1] if one.last_offset >= bases[0]]
-        found = [
-            Aborted(entry.producer_id, entry.first_offset, entry.last_offset)
-            for entry in log.transactions.find(bases[0], bases[0], end)
-        ]
-        assert found == wanted
-
-    @staticmethod
-    def _path(base: int, suffix: str = ".log") -> str:
-        return f"{DIRECTORY}/{segment_file_name(base, suffix)}"
-
-
-def with_transactions() -> Transactional:
-    """A stopped log of three segments: transactions were aborted and committed in two, one is open in the last."""
-    log = Transactional()
-    for markers in (("ABORT", "COMMIT", "ABORT"), ("COMMIT", "ABORT", "ABORT")):
-        log.model.batches += [append_in_transaction(log.disk.log, producer_id, 2) for producer_id in range(3)]
-        log.model.batches += [end_transaction(log.disk.log, *ending) for ending in enumerate(markers)]
-        log.roll()
-    log.model.batches.append(append_in_transaction(log.disk.log, 0))
-    log.check()
-    log.disk.log.close()
-    return log
-
-
-def index_files(log: Transactional) -> dict[str, bytes]:
-    return {path: content for path, content in contents(log.disk.fs).items() if path.endswith(".txnindex")}
-
-
-def with_bit(number: int) -> Callable[[bytes, bytes], bytes | None]:
-    return lambda content, _: (int.from_bytes(content, "little") ^ 1 << number).to_bytes(len(content), "little")
-
-
-SPOILT: Final[dict[str, Callable[[bytes, bytes], bytes | None]]] = {
-    "missing": lambda _content, _other: None,
-    "cut": lambda content, _: content[:-1],
-    "without its last entry": lambda content, _: content[: -TXN_INDEX_ENTRY.size],
-    "one entry more": lambda content, _: content + content[-TXN_INDEX_ENTRY.size :],
-    "of another segment": lambda _, other: other,
-    "without a file before": lambda _, other: other,
-    **{f"bit {number}": with_bit(number) for number in range(8 * TXN_INDEX_ENTRY.size)},
-}
-"""What becomes of the content of an index; ``other`` is that of another one."""
-CASES: Final = [
-    pytest.param(how, marks=pytest.mark.soak) if how[:3] == "bit" and int(how[4:]) % 5 else how for how in SPOILT
-]
-
-
-def spoil(log: Transactional, how: str) -> str:
-    """Spoil the first index, or that of a segment without one; returns its path."""
-    paths = list(before := index_files(log))
-    path = log._path(log.disk.log.active.base_offset, ".txnindex") if "without a file" in how else paths[0]
-    spoilt = SPOILT[how](before.get(path, b""), before[paths[1]])
-    if log.disk.fs.exists(path):
-        log.disk.fs.unlink(path)
-    if spoilt is not None:
-        add_bytes(log.disk.fs, path, spoilt)
-    return path
-
-
-@each_case("how", CASES)
-def test_a_transaction_index_that_is_not_as_it_was_written_is_built_again_at_a_start_and_told(how: str) -> None:
-    log = with_transactions()
-    before = index_files(log)
-    name = spoil(log, how).rpartition("/")[2]
-    log.disk._open(clean=True)
-    assert index_files(log) == before
-    assert [problem for problem in log.disk.report.problems if name in problem]
-    log.check()
-    log.restart()
-    assert not log.disk.report.problems
-
-
-@each_case("how", [how for how in CASES if "one entry more" != how != "without a file before"])
-def test_a_transaction_index_that_changes_under_a_running_broker_is_built_again_by_the_next_look_up(how: str) -> None:
-    log = with_transactions()
-    before = index_files(log)
-    log.disk._open(clean=True)
-    path = spoil(log, how)
-    only_warm = log.disk.log._log.files.handles.only_warm
-    log.disk.log._log.files.handles.forget(path)  # the memory of the system
-    for _ in range(5):
-        with only_warm, suppress(TurnWantedError, ColdReadError):
-            fetch_committed(log.disk.log, 0, 1 << 20)
-    log.check()
-    assert index_files(log) == before
-    assert log.disk.log.transactions.mended == [log.disk.log.segments.bases[0]]
-    assert log.disk.log.transactions.look_at_files()() == []
-
-
-def test_an_index_that_was_begun_before_the_newest_snapshot_stays_whole() -> None:
-    """The last stop had no room for a snapshot: the batches behind the one before are read."""
-    log = with_transactions()
-    log.disk._open(clean=True)
-    snapshots: list[tuple[str, bytes]] = []
-    for _ in range(2):
-        log.model.batches += [append_in_transaction(log.disk.log, 1), end_transaction(log.disk.log, 1, "ABORT")]
-        log.restart()
-        snapshots.append(max(item for item in contents(log.disk.fs).items() if item[0].endswith(".snapshot")))
-    log.disk.log.close()
-    log.disk.fs.unlink(snapshots[1][0])
-    add_bytes(log.disk.fs, *snapshots[0])
-    log.disk._open(clean=True)
-    assert log.disk.report.producers.replayed
-    log.check()
-
-
-@each_case("spoil", ["cut", "version", "order", "segment"])
-def test_a_transaction_index_of_kafka_that_cannot_be_one_of_its_segment_is_built_again(spoil: str) -> None:
-    log = with_transactions()
-    log.disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
-    before = index_files(log)
-    path = next(iter(before))
-    if spoil == "cut":
-        add_bytes(log.disk.fs, path, b"half an entry")
-    else:  # a bit of: the version; the first offset, which is above the last then; the last offset
-        flip_bit(log.disk.fs, path, *{"version": (1, 0), "order": (11, 0), "segment": (19, 0)}[spoil])
-    log.disk._open(clean=True)
-    assert index_files(log) == before
-    log.check()
-
-
-def test_a_log_without_transactions_has_no_index_and_opens_none() -> None:
-    disk = LogOnDisk(TopicConfig(segment_bytes=300))
-    for _ in range(10):
-        disk.append(b"v" * 50)
-    disk.reopen()
-    assert not disk.log.transactions.bases
-    assert disk.log.last_stable_offset == disk.log.log_end_offset
-    assert not [path for path in contents(disk.fs) if path.endswith(".txnindex")]

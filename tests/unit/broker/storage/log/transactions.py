@@ -56,6 +56,10 @@ class Model:
 
     batches: list[Batch] = field(default_factory=list)
 
+    def cut_to(self, end: int) -> None:
+        """The log ends there now."""
+        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+
     def transactions(self) -> tuple[dict[int, int], list[Aborted]]:
         """First offsets of the open ones by producer, and those that were aborted, by their markers."""
         opened: dict[int, int] = {}
