@@ -1,16 +1,16 @@
 """``seglog quickstart``: a broker for now, with a first look at what it does."""
 
-import errno
 import sys
 import time
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Command, Option, flag
 from seglog.cli.common import print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import LISTEN_ADDRESS
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
@@ -25,7 +25,11 @@ def run(options: Options) -> int:
         warn(str(error))
         return FAILED
     listen = {flag: address for flag in ("listen", "kafka") if (address := options.values[flag]) is not None}
-    _check_free(listen)
+    if len(listen) > len(set(listen.values())) and not options.listen.endswith(":0"):
+        raise UsageError(
+            f"--listen and --kafka have the same address, {options.listen}; choose another for one of them, or leave "
+            "it out for a free port"
+        )
     from seglog.cli.first_look import Endings, Places, look, print_farewell, print_places
     from seglog.client import connect
     from seglog.testing import Broker
@@ -35,7 +39,11 @@ def run(options: Options) -> int:
         began = time.perf_counter()
         broker = Broker(**listen)
         try:
-            broker.start()
+            try:
+                broker.start()
+            except SeglogError as failure:  # an address that another program has
+                why = failure.message.replace("Broker(listen=…)", "--listen").replace("Broker(kafka=…)", "--kafka")
+                raise UsageError(f"{why} Leave it out for a free port") from failure
             places = Places(broker.address, broker.kafka_address, broker.directory)
             ready_ms = round((time.perf_counter() - began) * 1000)
             with endings.allowed():
@@ -56,37 +64,6 @@ def run(options: Options) -> int:
     if not options.json:
         print_farewell(was_kept=options.keep)
     return OK
-
-
-def _check_free(listen: dict[str, str]) -> None:
-    """UsageError for the first address, by its flag, at which a broker could not listen."""
-    import socket
-
-    from seglog.core.dialing import parse_address
-
-    with ExitStack() as opened:
-        ours: set[object] = set()
-        for flag, address in listen.items():
-            host, port = parse_address(address)
-            place: Any = None
-            try:
-                for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-                    tried = opened.enter_context(socket.socket(family, kind, protocol))
-                    tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    tried.bind(place)
-                    tried.listen()
-                    ours.add(place)
-            except OSError as error:
-                taken = error.errno == errno.EADDRINUSE
-                if taken and place in ours:
-                    raise UsageError(
-                        f"--listen and --kafka have the same address, {address}; choose another for one of them, or "
-                        "leave it out for a free port"
-                    ) from error
-                why = "another program listens there" if taken else error.strerror or str(error)
-                raise UsageError(
-                    f"--{flag}: cannot listen on {address}: {why}; choose another, or leave it out for a free port"
-                ) from error
 
 
 def _tell(places: "Places", seen: "Seen", options: Options) -> None:

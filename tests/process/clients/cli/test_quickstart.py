@@ -303,8 +303,9 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(flag: str, capsys: pytest
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = "{}:{}".format(*other.getsockname())
         assert main(["quickstart", flag, address]) == 2
-    what = f"{flag}: cannot listen on {address}: another program listens there"
-    assert capsys.readouterr() == ("", f"seglog: {what}; choose another, or leave it out for a free port\n")
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"seglog: Cannot listen on {address} ({flag}): another program")
+    assert shown.endswith(f"choose another by {flag}. Leave it out for a free port\n")
 
 
 def test_one_port_is_not_for_both(capsys: pytest.CaptureFixture[str]) -> None:
