@@ -26,16 +26,7 @@ from seglog.core.conversations import Conversation, converse
 from seglog.core.dialing import broken, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts
-from seglog_protocol.errors import (
-    AuthenticationError,
-    ClientClosedError,
-    ClientError,
-    ClientTimeoutError,
-    ConnectionLostError,
-    NotReachableError,
-    SeglogError,
-    TlsError,
-)
+from seglog_protocol import errors
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
 
@@ -67,7 +58,7 @@ class OwnerProcess:
     def check(self) -> None:
         """Raises ClientError in a forked child."""
         if self._pid != os.getpid():
-            raise ClientError(
+            raise errors.ClientError(
                 f"this {self._what} belongs to process {self._pid} and cannot be used after a fork in process "
                 f"{os.getpid()}; call seglog.connect() again in the child"
             )
@@ -87,7 +78,7 @@ class Link(LinkBase):
         self._lock = threading.Lock()  # guards the connection, the handlers, and the following fields
         self._changed = threading.Condition(self._lock)
         self._is_reading = False
-        self._failure: SeglogError | None = None
+        self._failure: errors.SeglogError | None = None
 
     # --- Who the client is --------------------------------------------------------------------------------------------
 
@@ -96,7 +87,7 @@ class Link(LinkBase):
         began = lasting()
         try:
             session = self.converse(authentication.exchange(), timeout=timeout)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             error.__traceback__ = error.__context__ = None  # the frames that sent what is secret
             raise
         self._authenticated(authentication, session, began)
@@ -112,7 +103,7 @@ class Link(LinkBase):
             self._renewer = threading.get_ident()
             try:
                 self.authenticate(self._authentication, timeout)
-            except AuthenticationError as error:
+            except errors.AuthenticationError as error:
                 self.fail(error)
                 raise
             finally:
@@ -150,7 +141,9 @@ class Link(LinkBase):
         try:
             while not self.wait(lambda: bool(arrived), min(slice_seconds, deadline - time.monotonic())):
                 if sleep is None or time.monotonic() >= deadline:
-                    raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(timeout)}")
+                    raise errors.ClientTimeoutError(
+                        f"{self.server} did not answer {request.api} within {seconds_of(timeout)}"
+                    )
                 sleep(0)
         finally:
             self.abandon(request_id)
@@ -249,7 +242,7 @@ class Link(LinkBase):
             return False
         try:
             self.wait(lambda: False, 0)
-        except SeglogError:
+        except errors.SeglogError:
             return False
         return self._failure is None
 
@@ -258,10 +251,10 @@ class Link(LinkBase):
     def close(self) -> None:
         """Close the socket; waiting calls raise ClientClosedError. In a forked child only its copy is closed."""
         if self.owner.is_here:
-            self.fail(ClientClosedError("the connection was closed"))
+            self.fail(errors.ClientClosedError("the connection was closed"))
         self._socket.close()
 
-    def fail(self, error: SeglogError) -> None:
+    def fail(self, error: errors.SeglogError) -> None:
         """Break the link with this error; only the first call counts."""
         with self._lock:
             if self._failure is None:
@@ -290,7 +283,7 @@ class Link(LinkBase):
             yield
         except OSError as error:
             self._broken(error)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             self.fail(error)
             self._raise_failure()
         except BaseException as error:
@@ -302,7 +295,9 @@ class Link(LinkBase):
         self._raise_failure()  # possibly an older one: closing the link breaks the calls of other threads
 
     def _interrupted(self, error: BaseException) -> None:
-        self.fail(ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server))
+        self.fail(
+            errors.ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server)
+        )
 
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
@@ -321,9 +316,9 @@ class Link(LinkBase):
                 self._interrupted(error)
             raise
         if not unsent.is_done:
-            late = ClientTimeoutError(f"{self.server} took no more bytes in the time given")
+            late = errors.ClientTimeoutError(f"{self.server} took no more bytes in the time given")
             if unsent.is_started:
-                self.fail(ConnectionLostError(late.message, server=self.server))
+                self.fail(errors.ConnectionLostError(late.message, server=self.server))
             raise late
 
     def _write_until(self, unsent: Unsent, deadline: float, on_stalled: Callable[[], bool] | None) -> None:
@@ -396,7 +391,7 @@ class Dialer(DialerBase):
         while True:
             try:
                 return self.dial_once(attempts.seconds(time.monotonic()))
-            except NotReachableError as error:
+            except errors.NotReachableError as error:
                 if is_unknown_host(error.__cause__) and not self.access.outage.has_answered:
                     raise
                 delay = attempts.failed(error, time.monotonic())
@@ -407,7 +402,7 @@ class Dialer(DialerBase):
         began = time.monotonic()
         try:
             link = self._dial_once(self.access.outage.attempt_seconds(timeout), timeout)
-        except NotReachableError as error:
+        except errors.NotReachableError as error:
             self.access.outage.failed(error, began, time.monotonic())
             raise
         self.access.outage.ended(time.monotonic())
@@ -449,11 +444,11 @@ class Dialer(DialerBase):
                     return tls
                 connected.settimeout(max(0.001, deadline - time.monotonic()))
                 tls.received(connected.recv(tls.receive_bytes))
-        except TlsError:
+        except errors.TlsError:
             with suppress(OSError):
                 connected.sendall(tls.alert())
             raise
         except TimeoutError as error:
-            raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(timeout)}") from error
+            raise errors.ClientTimeoutError(f"it did not begin TLS within {seconds_of(timeout)}") from error
         except OSError as error:
             raise broken(self.server, error) from error

@@ -21,26 +21,8 @@ from seglog_broker.storage.directory.accounts import (
     why_impossible_name,
 )
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
-from seglog_protocol.errors import (
-    DuplicateUserError,
-    PolicyViolationError,
-    SeglogError,
-    UnacceptableCredentialError,
-    UnknownUserError,
-    UnsupportedMechanismError,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.frames import HEADER_BYTES_MAX
-from seglog_protocol.messages import (
-    AlteredUser,
-    AlterUsersReply,
-    AlterUsersRequest,
-    UserCredential,
-    UserDeletion,
-    UserDescription,
-    UsersReply,
-    UsersRequest,
-    UserUpsertion,
-)
 from seglog_protocol.scram import HASHES
 
 log = get_logger()
@@ -73,25 +55,25 @@ class UserService(Service):
         self._accounts = self._directory.accounts
         self._lock = trio.Lock()
 
-    async def describe(self, request: UsersRequest) -> UsersReply:
+    async def describe(self, request: messages.UsersRequest) -> messages.UsersReply:
         """A page of the accounts asked for, in the order of their names, and an error for each that there is not."""
         turns = budget.Turns(self._scheduler.turn)
-        users: list[UserDescription] = []
-        unknown: list[SeglogError] = []
+        users: list[messages.UserDescription] = []
+        unknown: list[errors.SeglogError] = []
         names = self._accounts.names() if request.names is None else sorted(set(request.names))
         size = 0
         for name in names[bisect_right(names, request.after) :]:
             await turns.spend(DESCRIPTION_COST)
             size += DESCRIPTION_BYTES + _SIZES_OF_NAME * len(name)
             if size > REPLY_BYTES_MAX and (users or unknown):
-                return UsersReply(users, unknown, has_more=True)
+                return messages.UsersReply(users, unknown, has_more=True)
             credentials = self.credentials_of(name)
             if credentials:
-                shown = [UserCredential(each.mechanism, each.iterations) for each in credentials]
-                users.append(UserDescription(name, shown))
+                shown = [messages.UserCredential(each.mechanism, each.iterations) for each in credentials]
+                users.append(messages.UserDescription(name, shown))
             elif request.names is not None:
-                unknown.append(UnknownUserError(f"there is no account {name[:100]!r}", user=name))
-        return UsersReply(users, unknown)
+                unknown.append(errors.UnknownUserError(f"there is no account {name[:100]!r}", user=name))
+        return messages.UsersReply(users, unknown)
 
     def names(self) -> list[str]:
         """The names of all accounts, sorted."""
@@ -102,13 +84,18 @@ class UserService(Service):
         account = self._accounts.account(name) or {}
         return [account[mechanism] for mechanism in HASHES if mechanism in account]
 
-    async def alter(self, request: AlterUsersRequest, by: str) -> AlterUsersReply:
+    async def alter(self, request: messages.AlterUsersRequest, by: str) -> messages.AlterUsersReply:
         """Change accounts for the principal ``by``; see ``change``."""
-        return AlterUsersReply(await self.change(request.deletions, request.upsertions, by))
+        return messages.AlterUsersReply(await self.change(request.deletions, request.upsertions, by))
 
     async def change(
-        self, deletions: Sequence[UserDeletion], upsertions: Sequence[UserUpsertion], by: str, *, once: bool = False
-    ) -> list[AlteredUser]:
+        self,
+        deletions: Sequence[messages.UserDeletion],
+        upsertions: Sequence[messages.UserUpsertion],
+        by: str,
+        *,
+        once: bool = False,
+    ) -> list[messages.AlteredUser]:
         """Delete and set credentials for the principal ``by``: of each account all that is asked, or nothing.
 
         A credential is named once, with ``once`` an account, as in Kafka. Results are in the order of first mention;
@@ -117,7 +104,7 @@ class UserService(Service):
         async with self._lock:
             judged = _Judged(self._accounts, needed_accounts(self._config.current), once=once)
             turns = budget.Turns(self._scheduler.turn)
-            asked: list[UserDeletion | UserUpsertion] = [*deletions, *upsertions]
+            asked: list[messages.UserDeletion | messages.UserUpsertion] = [*deletions, *upsertions]
             for each in asked:
                 await turns.spend(CHANGE_COST)
                 judged.add(each)
@@ -136,7 +123,7 @@ class UserService(Service):
                         await turns.spend(CHANGE_COST)
                         what = "credential_deleted" if credential is None else "credential_set"
                         log.info("user_changed", user=name, mechanism=mechanism, change=what, principal=by)
-        return [AlteredUser(name, error) for name, error in judged.errors.items()]
+        return [messages.AlteredUser(name, error) for name, error in judged.errors.items()]
 
 
 class _Judged:
@@ -148,24 +135,24 @@ class _Judged:
         self._needed = needed
         self._once = once
         self._changes: dict[str, dict[str, Credential | None]] = {}
-        self.errors: dict[str, SeglogError | None] = {}
+        self.errors: dict[str, errors.SeglogError | None] = {}
         """By account in the order of first mention: why it stays as it is, None where it is changed."""
 
-    def add(self, asked: UserDeletion | UserUpsertion) -> None:
+    def add(self, asked: messages.UserDeletion | messages.UserUpsertion) -> None:
         """Judge one more change."""
         name = asked.name
         if self.errors.setdefault(name, None) is not None:
             return
         named = self._changes.setdefault(name, {})
         try:
-            if isinstance(asked, UserDeletion):
+            if isinstance(asked, messages.UserDeletion):
                 found: dict[str, Credential | None] = dict.fromkeys(self._deleted(asked))
             else:
                 found = {asked.mechanism: _made(asked)}
             if named.keys() & found.keys() or (self._once and named):
-                raise DuplicateUserError(_TWICE, user=name)
+                raise errors.DuplicateUserError(_TWICE, user=name)
             named |= found
-        except SeglogError as error:
+        except errors.SeglogError as error:
             self.errors[name] = error
 
     def possible(self) -> list[Change]:
@@ -179,14 +166,14 @@ class _Judged:
             for name in [name for name in gone if name in self._needed]:
                 gone.remove(name)
                 del possible[name]
-                self.errors[name] = PolicyViolationError(
+                self.errors[name] = errors.PolicyViolationError(
                     f"{name} cannot be deleted: no name of super.users would have an account then, and nobody could "
                     "administer this broker. Make another such account first, or stop the broker and use seglogd user "
                     "delete"
                 )
         for name in new[max(ACCOUNTS_MAX - len(self._accounts) + len(gone), 0) :]:
             del possible[name]
-            self.errors[name] = PolicyViolationError(
+            self.errors[name] = errors.PolicyViolationError(
                 f"there are {ACCOUNTS_MAX:,} accounts, and no more are possible: delete some"
             )
         return [Change(name, *each) for name, changes in possible.items() for each in changes.items()]
@@ -199,27 +186,27 @@ class _Judged:
         after = {**(self._accounts.account(name) or {}), **changes}
         return any(credential is not None for credential in after.values())
 
-    def _deleted(self, asked: UserDeletion) -> list[str]:
+    def _deleted(self, asked: messages.UserDeletion) -> list[str]:
         """The mechanisms of the credentials that a deletion names."""
         if asked.mechanism is None:
             account = self._accounts.account(asked.name)
             if account is None:
-                raise UnknownUserError(f"there is no account {asked.name[:100]!r}", user=asked.name)
+                raise errors.UnknownUserError(f"there is no account {asked.name[:100]!r}", user=asked.name)
             return list(account)
         _check(asked.name, asked.mechanism)
         if self._accounts.credential(asked.name, asked.mechanism) is None:
-            raise UnknownUserError(_NONE_TO_DELETE, user=asked.name)
+            raise errors.UnknownUserError(_NONE_TO_DELETE, user=asked.name)
         return [asked.mechanism]
 
 
 def _check(name: str, mechanism: str) -> None:
     if not name:
-        raise UnacceptableCredentialError("Username must not be empty", user=name)
+        raise errors.UnacceptableCredentialError("Username must not be empty", user=name)
     if mechanism not in HASHES:
-        raise UnsupportedMechanismError("Unknown SCRAM mechanism", mechanisms=list(HASHES))
+        raise errors.UnsupportedMechanismError("Unknown SCRAM mechanism", mechanisms=list(HASHES))
 
 
-def _made(asked: UserUpsertion) -> Credential:
+def _made(asked: messages.UserUpsertion) -> Credential:
     """The credential that an upsertion sets. Raises UnacceptableCredentialError, UnsupportedMechanismError."""
     name = asked.name
     _check(name, asked.mechanism)
@@ -238,4 +225,4 @@ def _made(asked: UserUpsertion) -> Credential:
             return from_salted(asked.mechanism, asked.iterations, asked.salt, asked.salted_password)
         except ValueError as error:
             problem = str(error)
-    raise UnacceptableCredentialError(problem, user=name)
+    raise errors.UnacceptableCredentialError(problem, user=name)

@@ -20,15 +20,8 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Begun
+from seglog_protocol import errors
 from seglog_protocol.batch_builder import BatchBuilder
-from seglog_protocol.errors import (
-    CoordinatorNotAvailableError,
-    InvalidProducerEpochError,
-    InvalidTransactionStateError,
-    MessageTooLargeError,
-    SeglogError,
-    TopicExistsError,
-)
 from seglog_protocol.messages import AppendPartition, AppendReply, AppendRequest, CreateTopicRequest
 from seglog_protocol.record_batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from seglog_protocol.steps import Steps, finished
@@ -60,7 +53,7 @@ RECORD_OVERHEAD: Final = 24
 Encoded = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
-Then = Callable[[SeglogError | None], None]
+Then = Callable[[errors.SeglogError | None], None]
 """Called when a write is durable, with None, or with why it is not."""
 
 log = get_logger()
@@ -76,7 +69,7 @@ class TopicSettings(NamedTuple):
     config: Mapping[str, str]
 
 
-_OF_PRODUCER: Final = InvalidTransactionStateError, InvalidProducerEpochError
+_OF_PRODUCER: Final = errors.InvalidTransactionStateError, errors.InvalidProducerEpochError
 
 _INTERNAL: Final = "of an internal error; see the broker's log"
 
@@ -89,7 +82,7 @@ class _Batch:
     def __init__(self, partition: int, transaction: ProducerIdAndEpoch | None) -> None:
         self.partition = partition
         self.transaction = transaction
-        self.error: SeglogError | None = None
+        self.error: errors.SeglogError | None = None
         producer_id, epoch = transaction or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self.builder = BatchBuilder(
             producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=transaction is not None
@@ -103,7 +96,7 @@ class _Write(NamedTuple):
     records: Sequence[Encoded | Record]
     then: Then
     transaction: ProducerIdAndEpoch | None
-    error: SeglogError | None = None
+    error: errors.SeglogError | None = None
     """Why it is refused; it keeps its turn, without records."""
     batch: _Batch | None = None
     """The batch that has its records; without records the last one of no transaction before it, for the partition."""
@@ -235,7 +228,7 @@ class StateTopic(Service):
         if self._begun is None:
             try:
                 await self._create()
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 self._writes.extend(self._queue)
                 self._queue.clear()
                 self._call_back(self._not_written(error.message))
@@ -254,7 +247,7 @@ class StateTopic(Service):
         self._begun = None
         self._call_back(self._not_written(_INTERNAL))
 
-    def _call_back(self, error: SeglogError | None = None) -> None:
+    def _call_back(self, error: errors.SeglogError | None = None) -> None:
         """Take out all writes, each before it is called, so that none is called twice.
 
         ``error`` is why none of them is written, None if each has its own outcome.
@@ -273,7 +266,7 @@ class StateTopic(Service):
         request = CreateTopicRequest(wanted.name, partitions=wanted.partitions, config=dict(wanted.config))
         try:
             await self._create_topic(request, for_broker=True)
-        except TopicExistsError:
+        except errors.TopicExistsError:
             return
 
     def _gather(self) -> Steps[list[_Batch]]:
@@ -354,10 +347,10 @@ class StateTopic(Service):
         payload = memoryview(bytearray(b"".join(built)))
         return self._append_batches([request], [payload], for_broker=True)
 
-    def _note_replies(self, batches: Sequence[_Batch], replies: Sequence[AppendReply | SeglogError]) -> None:
+    def _note_replies(self, batches: Sequence[_Batch], replies: Sequence[AppendReply | errors.SeglogError]) -> None:
         """Note the errors of batches that are not durable."""
         reply = replies[0]
-        if isinstance(reply, SeglogError):
+        if isinstance(reply, errors.SeglogError):
             for batch in batches:
                 batch.error = self._not_written(reply.message)
             return
@@ -367,12 +360,12 @@ class StateTopic(Service):
             elif result.error is not None:
                 batch.error = self._not_written(result.error.message)
 
-    def _not_written(self, why: str) -> CoordinatorNotAvailableError:
-        return CoordinatorNotAvailableError(f"nothing could be written to {self.name}, because {why}; try again")
+    def _not_written(self, why: str) -> errors.CoordinatorNotAvailableError:
+        return errors.CoordinatorNotAvailableError(f"nothing could be written to {self.name}, because {why}; try again")
 
     def _too_large(self, write: _Write, size: int, limit: int) -> _Write:
         """A write refused for the size of its records, and without these."""
-        error = MessageTooLargeError(
+        error = errors.MessageTooLargeError(
             f"what is to be written about the {self._settings().noun} has {size:,} bytes; max.message.bytes of"
             f" {self.name} is {limit:,}: raise it",
             size=size,

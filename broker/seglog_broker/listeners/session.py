@@ -26,14 +26,7 @@ from seglog_broker.runtime.metrics import NATIVE
 from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import LoadedTls, ServerTls
-from seglog_protocol.errors import (
-    AuthenticationError,
-    AuthenticationRequiredError,
-    AuthorizationError,
-    GroupAuthorizationError,
-    SeglogError,
-    TopicAuthorizationError,
-)
+from seglog_protocol import errors
 
 EXCHANGE_SECONDS: Final = 10
 """A connection that is not authenticated after this time, waits of the broker's own included, is closed."""
@@ -141,7 +134,7 @@ class Session:
         assert self.listener.tls is not None
         try:
             name = self.listener.tls.rules.name_of(subject_of(certificate))
-        except AuthenticationError as error:
+        except errors.AuthenticationError as error:
             self.has_failed = True
             self.counts.authentication_failures[CERTIFICATE] += 1
             self._log.warning(
@@ -181,7 +174,7 @@ class Session:
         AuthenticationRequiredError where no exchange is wanted: there are no accounts, or the session has no end.
         """
         if self.is_open and self._ends_after == math.inf:
-            raise AuthenticationRequiredError(_IS_OPEN)
+            raise errors.AuthenticationRequiredError(_IS_OPEN)
         self._exchange = self._broker.authenticator.begin(mechanism, self.listener.name, is_private=self._is_private)
         if is_alone:
             self.ends_at = -math.inf
@@ -195,7 +188,7 @@ class Session:
         """
         exchange = self._exchange
         if exchange is None:
-            raise AuthenticationRequiredError(_IS_OPEN)
+            raise errors.AuthenticationRequiredError(_IS_OPEN)
         self._steps += 1
         try:
             self._check_step(exchange)
@@ -203,8 +196,10 @@ class Session:
             identity = exchange.identity
             if identity is not None and self._mechanism and identity.principal != self.principal:
                 before, now = self.principal, identity.principal
-                raise AuthenticationError(f"Cannot change principals during re-authentication from {before} to {now}")
-        except SeglogError as error:
+                raise errors.AuthenticationError(
+                    f"Cannot change principals during re-authentication from {before} to {now}"
+                )
+        except errors.SeglogError as error:
             self._exchange = None
             self.has_failed = True
             await self._note_failure(exchange, error)
@@ -226,12 +221,12 @@ class Session:
 
     def _check_step(self, exchange: Exchange) -> None:
         if self._mechanism and exchange.mechanism != self._mechanism:
-            raise AuthenticationError(
+            raise errors.AuthenticationError(
                 f"SASL mechanism '{exchange.mechanism}' requested by client is not supported for re-authentication of "
                 f"mechanism '{self._mechanism}'"
             )
         if self._steps > STEPS_MAX:
-            raise AuthenticationError(f"{exchange.mechanism} takes no more than {STEPS_MAX} steps")
+            raise errors.AuthenticationError(f"{exchange.mechanism} takes no more than {STEPS_MAX} steps")
 
     # --- What it may do -----------------------------------------------------------------------------------------------
 
@@ -240,7 +235,9 @@ class Session:
         """Whether it may change what is not its own."""
         return may_administer(self.principal, self._broker.config)
 
-    def refusal_of(self, what: Administration, name: str = "", *, is_new: bool = False) -> AuthorizationError | None:
+    def refusal_of(
+        self, what: Administration, name: str = "", *, is_new: bool = False
+    ) -> errors.AuthorizationError | None:
         """Why the client may not change ``what``, of which ``name`` is one, or would be; None if it may."""
         if self.may_administer:
             return None
@@ -249,19 +246,19 @@ class Session:
             f"{begin} may not {'create it' if is_new else f'administer {what.value}'}: that is for the accounts of "
             "super.users, which an operator sets in the broker's configuration"
         )
-        error: AuthorizationError
+        error: errors.AuthorizationError
         if what is Administration.TOPICS:
-            error = TopicAuthorizationError(message, principal=self.principal, topic=name)
+            error = errors.TopicAuthorizationError(message, principal=self.principal, topic=name)
         elif what is Administration.GROUPS:
-            error = GroupAuthorizationError(message, principal=self.principal, group=name)
+            error = errors.GroupAuthorizationError(message, principal=self.principal, group=name)
         else:
-            error = AuthorizationError(message, principal=self.principal)
+            error = errors.AuthorizationError(message, principal=self.principal)
         self._broker.metrics.authorization_refusals += 1
         self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name[:_SHOWN_MAX])
         return error
 
-    async def _note_failure(self, exchange: Exchange, error: SeglogError) -> None:
-        if isinstance(error, AuthenticationError):  # else nothing was checked
+    async def _note_failure(self, exchange: Exchange, error: errors.SeglogError) -> None:
+        if isinstance(error, errors.AuthenticationError):  # else nothing was checked
             self.counts.authentication_failures[exchange.mechanism] += 1
         self._log.warning(
             "authentication_failed",

@@ -18,15 +18,7 @@ from seglog.core.conversations import Conversation, ask, converse_async
 from seglog.core.dialing import broken, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.core.errors import copied, seconds_of
 from seglog.core.retries import Attempts
-from seglog_protocol.errors import (
-    AuthenticationError,
-    ClientClosedError,
-    ClientTimeoutError,
-    ConnectionLostError,
-    NotReachableError,
-    SeglogError,
-    TlsError,
-)
+from seglog_protocol import errors
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.messages import HelloReply, Request
 
@@ -50,7 +42,7 @@ class Link(LinkBase):
         self._loop = loop
         self._renewing = loop.lock()
         self.on_failed: Callable[[], None] | None = None
-        self.failure: SeglogError | None = None
+        self.failure: errors.SeglogError | None = None
         """Why the link is broken or closed; None while it is usable."""
         self._transport = transport
         self._writing = loop.lock()
@@ -64,7 +56,7 @@ class Link(LinkBase):
         began = lasting()
         try:
             session = await self.converse(authentication.exchange(), seconds=seconds)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             error.__traceback__ = error.__context__ = None  # the frames that sent what is secret
             raise
         self._authenticated(authentication, session, began)
@@ -80,7 +72,7 @@ class Link(LinkBase):
             self._renewer = self._loop.current_task()
             try:
                 await self.authenticate(self._authentication, seconds)
-            except AuthenticationError as error:
+            except errors.AuthenticationError as error:
                 self.fail(error)
                 raise
             finally:
@@ -105,7 +97,9 @@ class Link(LinkBase):
         answer = await self.start(request, payload, seconds=seconds)
         try:
             if not await answer.wait(deadline):
-                raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(seconds)}")
+                raise errors.ClientTimeoutError(
+                    f"{self.server} did not answer {request.api} within {seconds_of(seconds)}"
+                )
         finally:
             self.forget(answer)
         assert answer.reply is not None
@@ -153,8 +147,8 @@ class Link(LinkBase):
                 return request_id
         raise self._takes_no_more()
 
-    def _takes_no_more(self) -> ClientTimeoutError:
-        return ClientTimeoutError(f"{self.server} took no more bytes in the time given")
+    def _takes_no_more(self) -> errors.ClientTimeoutError:
+        return errors.ClientTimeoutError(f"{self.server} took no more bytes in the time given")
 
     def abandon(self, request_id: int) -> None:
         """Drop this reply when it arrives; a no-op when it has arrived."""
@@ -165,9 +159,9 @@ class Link(LinkBase):
 
     def close(self) -> None:
         """Close the transport; waiting calls raise ClientClosedError."""
-        self.fail(ClientClosedError("the connection was closed"))
+        self.fail(errors.ClientClosedError("the connection was closed"))
 
-    def fail(self, error: SeglogError) -> None:
+    def fail(self, error: errors.SeglogError) -> None:
         """Break the link with this error; only the first call counts."""
         if self.failure is not None:
             return
@@ -204,14 +198,16 @@ class Link(LinkBase):
         except BaseException:
             if unsent.is_started:
                 self.fail(
-                    ConnectionLostError(
+                    errors.ConnectionLostError(
                         f"the connection to {self.server} was closed: a request was cut short", server=self.server
                     )
                 )
             raise
 
     async def _read(self) -> None:
-        failure: SeglogError = ClientClosedError("the client was closed")  # what else would cancel this task
+        failure: errors.SeglogError = errors.ClientClosedError(
+            "the client was closed"
+        )  # what else would cancel this task
         try:
             if self.tls is None:
                 await self._receive()
@@ -219,7 +215,7 @@ class Link(LinkBase):
                 await self._open(self.tls)
         except OSError as error:
             failure = broken(self.server, error)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             failure = error
         finally:
             self.fail(failure)
@@ -284,7 +280,7 @@ class Dialer(DialerBase):
         while True:
             try:
                 return await self.dial_once(attempts.seconds(self.loop.now()))
-            except NotReachableError as error:
+            except errors.NotReachableError as error:
                 if is_unknown_host(error.__cause__) and not self.access.outage.has_answered:
                     raise
                 delay = attempts.failed(error, self.loop.now())
@@ -295,7 +291,7 @@ class Dialer(DialerBase):
         began = self.loop.now()
         try:
             link = await self._dial_once(self.access.outage.attempt_seconds(seconds), seconds)
-        except NotReachableError as error:
+        except errors.NotReachableError as error:
             self.access.outage.failed(error, began, self.loop.now())
             raise
         self.access.outage.ended(self.loop.now())
@@ -335,13 +331,13 @@ class Dialer(DialerBase):
                     if tls.is_established:
                         return tls
                     tls.received(received[: await transport.receive_into(received)])
-        except TlsError:
+        except errors.TlsError:
             with suppress(OSError), self.loop.until(self.loop.now() + _ALERT_SECONDS):
                 await _send_all(transport, tls.alert())
             raise
         except OSError as error:
             raise broken(self.server, error) from error
-        raise ClientTimeoutError(f"it did not begin TLS within {seconds_of(seconds)}")
+        raise errors.ClientTimeoutError(f"it did not begin TLS within {seconds_of(seconds)}")
 
     async def _connected(self, seconds: float) -> Transport:
         error: OSError = TimeoutError("timed out")

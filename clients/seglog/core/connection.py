@@ -7,15 +7,7 @@ matched by ``id`` alone: an unexpected or abandoned reply is dropped, so a cance
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from seglog_protocol.errors import (
-    AuthenticationRequiredError,
-    ConnectionLostError,
-    LocalProtocolError,
-    RemoteProtocolError,
-    TlsError,
-    TlsRequiredError,
-    error_from_wire,
-)
+from seglog_protocol import errors
 from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer
 from seglog_protocol.frames import FrameReader, encode_packed_prefix
 from seglog_protocol.messages import NATIVE_PORT, Request, pack_request, reply_id_of
@@ -106,7 +98,7 @@ class Connection:
         try:
             prefix = encode_packed_prefix(pack_request(request_id, request), payload_size)
         except OverflowError as error:
-            raise LocalProtocolError(
+            raise errors.LocalProtocolError(
                 f"a number in the {request.api} request is out of range: the smallest is -2**63, the largest 2**64 - 1"
             ) from error
         self._next_id += 1
@@ -134,20 +126,20 @@ class Connection:
         """Add bytes that the caller received into a buffer of its own."""
         self._frames.receive_data(data)
 
-    def receive_end(self) -> ConnectionLostError:
+    def receive_end(self) -> errors.ConnectionLostError:
         """The error for all waiting calls, after the peer closed its side.
 
         Without any reply before, the peer may be a broker that is stopping, a proxy whose broker is not up yet, or some
         other server; only another attempt can show which.
         """
         if not self._is_known:
-            return ConnectionLostError(
+            return errors.ConnectionLostError(
                 f"{self.server} closed the connection without an answer: it is starting or stopping, or does not speak "
                 f"the seglog protocol (its port is {NATIVE_PORT} by default)",
                 server=self.server,
             )
         where = "between two answers" if self._frames.is_idle else "in the middle of an answer"
-        return ConnectionLostError(f"{self.server} closed the connection {where}", server=self.server)
+        return errors.ConnectionLostError(f"{self.server} closed the connection {where}", server=self.server)
 
     def next_reply(self) -> Reply | None:
         """The next expected reply, or None when more bytes are needed.
@@ -163,12 +155,12 @@ class Connection:
                 request_id = reply_id_of(frame.packed)
                 if request_id is None:
                     request_id = self._id_of(frame.header)
-            except RemoteProtocolError as error:
+            except errors.RemoteProtocolError as error:
                 if self._is_known:
                     raise
                 if self._frames.peek(len(_TLS_ALERT)) == _TLS_ALERT:
                     raise self._speaks_tls() from error
-                raise RemoteProtocolError(
+                raise errors.RemoteProtocolError(
                     f"what answers at {self.server} does not speak the seglog protocol ({error.message}); "
                     f"the native port is {NATIVE_PORT} by default"
                 ) from error
@@ -184,16 +176,18 @@ class Connection:
         error = header.get("error")
         if isinstance(error, Mapping):
             was_known, self._is_known = self._is_known, True
-            if error.get("code") == TlsRequiredError.code:
+            if error.get("code") == errors.TlsRequiredError.code:
                 raise self._speaks_tls()
-            failure = error_from_wire(error)
-            if was_known and isinstance(failure, AuthenticationRequiredError):
-                raise ConnectionLostError(f"the session at {self.server} has ended", server=self.server) from failure
+            failure = errors.error_from_wire(error)
+            if was_known and isinstance(failure, errors.AuthenticationRequiredError):
+                raise errors.ConnectionLostError(
+                    f"the session at {self.server} has ended", server=self.server
+                ) from failure
             raise failure
-        raise RemoteProtocolError("an answer came without an id")
+        raise errors.RemoteProtocolError("an answer came without an id")
 
-    def _speaks_tls(self) -> TlsError:
-        return TlsError(
+    def _speaks_tls(self) -> errors.TlsError:
+        return errors.TlsError(
             f"what answers at {self.server} speaks TLS: connect with seglogs://{self.server}, on the command line also "
             f"by --tls",
             server=self.server,

@@ -8,13 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from seglog_protocol.errors import (
-    ClientTimeoutError,
-    ConnectionLostError,
-    InconsistentClusterIdError,
-    NotReachableError,
-    SeglogError,
-)
+from seglog_protocol import errors
 from seglog_protocol.messages import NATIVE_PORT, PROTOCOL_NAME, HelloReply, HelloRequest
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
@@ -80,7 +74,7 @@ def hello_request(client_id: str) -> HelloRequest:
 def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
     """Raises InconsistentClusterIdError unless the broker's cluster id is ``expected``; "" accepts any."""
     if expected and hello.cluster_id != expected:
-        raise InconsistentClusterIdError(
+        raise errors.InconsistentClusterIdError(
             f"what answers at {server} is not the broker that was there before, or its log directory was replaced: "
             f"its cluster id is {hello.cluster_id or 'unknown'}, and was {expected}",
             server=server,
@@ -89,16 +83,16 @@ def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
         )
 
 
-def broken(server: str, error: OSError) -> ConnectionLostError:
+def broken(server: str, error: OSError) -> errors.ConnectionLostError:
     """The error for a connection that the system says is over."""
-    return ConnectionLostError(f"the connection to {server} broke: {error.strerror or error}", server=server)
+    return errors.ConnectionLostError(f"the connection to {server} broke: {error.strerror or error}", server=server)
 
 
-def refused(server: str, error: OSError) -> NotReachableError:
+def refused(server: str, error: OSError) -> errors.NotReachableError:
     """The error for a failed attempt to connect."""
     reason = error.strerror or str(error) or type(error).__name__
     what = "unknown host in" if is_unknown_host(error) else "no broker answers at"
-    return NotReachableError(f"{what} {server}: {reason}", server=server)
+    return errors.NotReachableError(f"{what} {server}: {reason}", server=server)
 
 
 def is_unknown_host(error: BaseException | None) -> bool:
@@ -111,11 +105,13 @@ def saying_hello(server: str) -> Generator[None, None, None]:
     """For the first call: turns errors that a retry may fix into NotReachableError."""
     try:
         yield
-    except ConnectionLostError as error:
-        raise NotReachableError(error.message, server=server) from error
-    except ClientTimeoutError as error:
-        raise NotReachableError(f"what listens at {server} does not answer: {error.message}", server=server) from error
-    except SeglogError as error:
+    except errors.ConnectionLostError as error:
+        raise errors.NotReachableError(error.message, server=server) from error
+    except errors.ClientTimeoutError as error:
+        raise errors.NotReachableError(
+            f"what listens at {server} does not answer: {error.message}", server=server
+        ) from error
+    except errors.SeglogError as error:
         if error.retriable:
-            raise NotReachableError(error.message, server=server) from error
+            raise errors.NotReachableError(error.message, server=server) from error
         raise

@@ -24,14 +24,7 @@ from seglog_broker.coordinators.groups.membership import (
 )
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_broker.texts import counted
-from seglog_protocol.errors import (
-    GroupError,
-    GroupMaxSizeError,
-    IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    NonEmptyGroupError,
-    UnknownMemberError,
-)
+from seglog_protocol import errors
 from seglog_protocol.steps import Steps, no_steps
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
@@ -136,7 +129,7 @@ class ClassicGroup(ClassicPhases):
         """Make a consumer a member, or a member part of the next generation; ``answer`` gets a JoinResult."""
         try:
             self._join(request, answer, now)
-        except GroupError as error:
+        except errors.GroupError as error:
             self.reply(answer, JoinResult(request.member_id, error=error))
         return no_steps()
 
@@ -144,7 +137,7 @@ class ClassicGroup(ClassicPhases):
         """Give a member its assignment as soon as the leader brings it; ``answer`` gets a SyncResult."""
         try:
             self._sync(request, answer, now)
-        except GroupError as error:
+        except errors.GroupError as error:
             self.reply(answer, SyncResult(error=error))
         return no_steps()
 
@@ -160,10 +153,10 @@ class ClassicGroup(ClassicPhases):
         results = []
         count = len(self._members)
         for leaving in members:
-            error: GroupError | None = None
+            error: errors.GroupError | None = None
             try:
                 self._leave(leaving)
-            except GroupError as refused:
+            except errors.GroupError as refused:
                 error = refused
             results.append(LeaveResult(leaving.member_id, leaving.instance_id, error))
         if len(self._members) < count:
@@ -186,7 +179,7 @@ class ClassicGroup(ClassicPhases):
         if generation < 0 and not member_id and instance_id is None:
             if in_transaction:
                 return None
-            raise UnknownMemberError(
+            raise errors.UnknownMemberError(
                 f"group {self.key!r} has live members, and only they may commit: stop them first; members:"
                 f" {self._members.text()}",
                 group=self.key,
@@ -205,7 +198,7 @@ class ClassicGroup(ClassicPhases):
     def check_delete(self) -> None:
         """Raise NonEmptyGroupError unless the group is empty."""
         if not self.is_empty:
-            raise NonEmptyGroupError.of(self.key, self._members.names())
+            raise errors.NonEmptyGroupError.of(self.key, self._members.names())
 
     def delete(self) -> None:
         """Append the tombstone of the group. Nothing may be asked of it any more."""
@@ -236,7 +229,7 @@ class ClassicGroup(ClassicPhases):
         member: ClassicMember | None = None
         if member_id in self.pending:
             if instance_id is not None:
-                raise UnknownMemberError(
+                raise errors.UnknownMemberError(
                     f"group {self.key!r} gave the id {member_id!r} to a member without an instance id: rejoin with an"
                     " empty member id",
                     group=self.key,
@@ -274,7 +267,7 @@ class ClassicGroup(ClassicPhases):
             is_in, count = member is not None, len(self._members)
         if is_in or count < limits.max_size:
             return
-        error = GroupMaxSizeError(
+        error = errors.GroupMaxSizeError(
             f"group {self.key!r} has {counted(limits.max_size, 'member')}, as many as group.max.size allows: end one of"
             " them first",
             group=self.key,
@@ -290,7 +283,7 @@ class ClassicGroup(ClassicPhases):
     def _check_protocols(self, request: JoinRequest, protocols: Mapping[str, bytes]) -> None:
         """Raise InconsistentGroupProtocolError for a member that the others have nothing in common with."""
         if not protocols or not request.protocol_type:
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"a member of group {self.key!r} has to name a protocol type and at least one protocol", group=self.key
             )
         if not self._members:
@@ -303,7 +296,7 @@ class ClassicGroup(ClassicPhases):
         elif not self._members.share_one_of(protocols):
             problem = f"has members that support none of {', '.join(protocols)}: give all of them a common assignor"
         if problem is not None:
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"group {self.key!r} {problem}; members: {self._members.text()}", group=self.key
             )
 
@@ -385,7 +378,7 @@ class ClassicGroup(ClassicPhases):
         member = self._find(request.member_id, request.generation, request.instance_id)
         protocol_type, protocol = self.protocol_type, self.protocol
         if request.protocol_type not in (None, protocol_type) or request.protocol not in (None, protocol):
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"this generation of group {self.key!r} has the protocol {protocol!r} of type {protocol_type!r}, not"
                 f" {request.protocol!r} of type {request.protocol_type!r}: join again",
                 group=self.key,
@@ -420,7 +413,7 @@ class ClassicGroup(ClassicPhases):
         """The member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
         member = self._members.find(member_id, instance_id)
         if generation != self.generation:
-            raise IllegalGenerationError(
+            raise errors.IllegalGenerationError(
                 f"group {self.key!r} is at generation {self.generation}, member {member_id!r} at {generation}: join"
                 " again",
                 group=self.key,

@@ -25,13 +25,7 @@ from seglog_broker.coordinators.transactions.facts import (
     record_of,
     tombstone,
 )
-from seglog_protocol.errors import (
-    ConcurrentTransactionsError,
-    InvalidProducerIdMappingError,
-    InvalidTransactionStateError,
-    ProducerFencedError,
-    TransactionAbortableError,
-)
+from seglog_protocol import errors
 from seglog_protocol.kafka.messages import TransactionLogValue
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from seglog_protocol.steps import Steps, finished
@@ -267,7 +261,7 @@ class TransactionalId(StateMachine):
         if is_open and not added:
             return
         if sum(map(len, known.values())) + sum(map(len, added.values())) > PARTITIONS_MAX:
-            raise TransactionAbortableError(
+            raise errors.TransactionAbortableError(
                 f"a transaction has at most {PARTITIONS_MAX:,} partitions, and this one would have more: abort it, and "
                 "commit more often",
                 transactional_id=self.key,
@@ -311,7 +305,7 @@ class TransactionalId(StateMachine):
             return facts.producer
         if state is not TransactionState.ONGOING and (is_commit or version < EPOCH_BUMPING_VERSION):
             what = "commit" if is_commit else "abort"
-            raise InvalidTransactionStateError(
+            raise errors.InvalidTransactionStateError(
                 f"there is nothing to {what}: {self.key} has no open transaction", producer_id=producer.producer_id
             )
         if version < EPOCH_BUMPING_VERSION:
@@ -408,31 +402,33 @@ class TransactionalId(StateMachine):
         """Whether it is the present one. Raises InvalidProducerIdMappingError, ProducerFencedError."""
         facts = self.facts
         if producer.producer_id != facts.producer_id:
-            raise InvalidProducerIdMappingError(
+            raise errors.InvalidProducerIdMappingError(
                 f"{self.key} has producer id {facts.producer_id}, not {producer.producer_id}: make a new producer",
                 transactional_id=self.key,
             )
         if producer.epoch != facts.epoch or facts.epoch >= EPOCH_MAX:  # no producer is given that one
             raise self._fenced(producer.epoch)
 
-    def _fenced(self, epoch: int) -> ProducerFencedError:
-        return ProducerFencedError(
+    def _fenced(self, epoch: int) -> errors.ProducerFencedError:
+        return errors.ProducerFencedError(
             f"the producer of {self.key} has epoch {epoch}, and {self.facts.epoch} is in force: a newer producer has "
             "taken the id over, or the transaction lasted longer than its timeout and was aborted; make a new producer",
             transactional_id=self.key,
         )
 
-    def _concurrent(self) -> ConcurrentTransactionsError:
-        return ConcurrentTransactionsError(
+    def _concurrent(self) -> errors.ConcurrentTransactionsError:
+        return errors.ConcurrentTransactionsError(
             f"the last transaction of {self.key} is being ended: try again", transactional_id=self.key
         )
 
-    def _contradiction(self, is_commit: bool, is_retry: bool) -> InvalidTransactionStateError | ProducerFencedError:
+    def _contradiction(
+        self, is_commit: bool, is_retry: bool
+    ) -> errors.InvalidTransactionStateError | errors.ProducerFencedError:
         """What was asked for is not what was decided. A commit may have come too late: after the timeout."""
         if is_commit and is_retry:
             return self._fenced(self.facts.epoch - 1)
         wanted, decided = ("commit", "aborted") if is_commit else ("abort", "committed")
-        return InvalidTransactionStateError(
+        return errors.InvalidTransactionStateError(
             f"there is nothing to {wanted}: the last transaction of {self.key} was {decided}",
             producer_id=self.facts.producer_id,
         )

@@ -39,17 +39,7 @@ from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import by_task
 from seglog_broker.runtime.live_config import LiveConfig
-from seglog_protocol.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorLoadingError,
-    CoordinatorNotAvailableError,
-    InvalidProducerIdMappingError,
-    InvalidRequestError,
-    InvalidTopicError,
-    InvalidTransactionStateError,
-    InvalidTransactionTimeoutError,
-    UnknownTransactionalIdError,
-)
+from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
 from seglog_protocol.messages import InitProducerReply
 
@@ -213,20 +203,22 @@ class TransactionService:
     def check(self, transactional_id: str) -> None:
         """Raise the error of any request about ``transactional_id`` at the moment."""
         if not transactional_id:
-            raise InvalidRequestError("the transactional id is empty: give the producer one", field="transactional_id")
+            raise errors.InvalidRequestError(
+                "the transactional id is empty: give the producer one", field="transactional_id"
+            )
         if len(transactional_id) * 3 > ID_BYTES_MAX and len(transactional_id.encode()) > ID_BYTES_MAX:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"the transactional id is longer than {ID_BYTES_MAX:,} bytes: give the producer a shorter one",
                 field="transactional_id",
             )
         if self._loader.is_unloaded(transactional_id):
-            raise CoordinatorLoadingError(
+            raise errors.CoordinatorLoadingError(
                 "the broker has just started and still reads which transactions there are: ask again about "
                 f"{transactional_id[:100]}"
             )
         failure = self._loader.failure(transactional_id)
         if failure is not None:
-            raise CoordinatorNotAvailableError(
+            raise errors.CoordinatorNotAvailableError(
                 f"what the transactions of {transactional_id[:100]} were cannot be read: {failure}"
             )
 
@@ -241,7 +233,7 @@ class TransactionService:
         self.check(transactional_id)
         limit = self._config.current.transaction_max_timeout_ms
         if not 0 < timeout_ms <= limit:
-            raise InvalidTransactionTimeoutError(
+            raise errors.InvalidTransactionTimeoutError(
                 f"a transaction may take 1 to {limit:,} ms (transaction.max.timeout.ms), and the producer asks for "
                 f"{timeout_ms:,}: set a transaction timeout within that",
                 transactional_id=transactional_id,
@@ -308,7 +300,9 @@ class TransactionService:
         """
         internal = next((topic for topic, _ in partitions if is_internal(topic)), None)
         if internal is not None:
-            raise InvalidTopicError(f"topic {internal} is the broker's own: it alone writes to it", topic=internal)
+            raise errors.InvalidTopicError(
+                f"topic {internal} is the broker's own: it alone writes to it", topic=internal
+            )
         await self._add_partitions(transactional_id, producer, partitions, version=version)
 
     async def _add_partitions(
@@ -358,7 +352,7 @@ class TransactionService:
         new_id = await self._id_if_needed(machine)
         machine = _known(transactional_id, self._runtime.machines.get(transactional_id))
         if is_commit and self._commits_held is not None:
-            raise ConcurrentTransactionsError(
+            raise errors.ConcurrentTransactionsError(
                 f"a snapshot is being made, and {transactional_id[:100]} commits after it: try again",
                 transactional_id=transactional_id,
             )
@@ -414,7 +408,7 @@ class TransactionService:
         if machine is None:
             raise _unknown(transactional_id)
         if machine.facts.state is not TransactionState.ONGOING:
-            raise InvalidTransactionStateError(
+            raise errors.InvalidTransactionStateError(
                 f"{transactional_id} has no open transaction: its state is {machine.facts.state.title}",
                 producer_id=machine.facts.producer_id,
             )
@@ -429,17 +423,17 @@ class TransactionService:
         """
         failure = self._loader.any_failure
         if failure is not None:
-            raise CoordinatorNotAvailableError(f"which transactions hang is not known, because {failure}")
+            raise errors.CoordinatorNotAvailableError(f"which transactions hang is not known, because {failure}")
         if not self._loader.is_complete:
-            raise CoordinatorLoadingError("it is not known yet which transactions there are: ask again")
+            raise errors.CoordinatorLoadingError("it is not known yet which transactions there are: ask again")
         found = self._table.readable(topic, partition).log.producers.open_at(first_offset)
         if found is None:
-            raise InvalidTransactionStateError(
+            raise errors.InvalidTransactionStateError(
                 f"no open transaction begins at offset {first_offset} of {topic}-{partition}"
             )
         transactional_id = self.open.id_of(found.producer_id)
         if transactional_id is not None:
-            raise InvalidTransactionStateError(
+            raise errors.InvalidTransactionStateError(
                 f"the transaction does not hang: it is that of {transactional_id[:100]}, and is to be aborted by its "
                 "id",
                 producer_id=found.producer_id,
@@ -477,7 +471,7 @@ class TransactionService:
     ) -> list[TransactionDescription]:
         """Those wanted whose id matches, by transactional id, in turns. Raises PatternError if matching takes long."""
         if self._loader.is_loading:
-            raise CoordinatorLoadingError(
+            raise errors.CoordinatorLoadingError(
                 "the broker has just started and still reads which transactions there are: ask again"
             )
         now_ms = self._clock.now_ms()
@@ -504,7 +498,7 @@ class TransactionService:
 
 def _known(transactional_id: str, machine: TransactionalId | None) -> TransactionalId:
     if machine is None:
-        raise InvalidProducerIdMappingError(
+        raise errors.InvalidProducerIdMappingError(
             f"there is no producer of {transactional_id[:100]}, or it has been idle for so long that it was forgotten: "
             "make a new producer",
             transactional_id=transactional_id,
@@ -512,15 +506,15 @@ def _known(transactional_id: str, machine: TransactionalId | None) -> Transactio
     return machine
 
 
-def _unknown(transactional_id: str) -> UnknownTransactionalIdError:
-    return UnknownTransactionalIdError(
+def _unknown(transactional_id: str) -> errors.UnknownTransactionalIdError:
+    return errors.UnknownTransactionalIdError(
         f"there is no producer of {transactional_id[:100]}, or it has been idle for so long that it was forgotten",
         transactional_id=transactional_id,
     )
 
 
-def _try_again(transactional_id: str) -> ConcurrentTransactionsError:
-    return ConcurrentTransactionsError(
+def _try_again(transactional_id: str) -> errors.ConcurrentTransactionsError:
+    return errors.ConcurrentTransactionsError(
         f"the last transaction of {transactional_id[:100]} is being ended: try again",
         transactional_id=transactional_id,
     )
