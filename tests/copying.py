@@ -17,7 +17,7 @@ from typing import Final
 
 import seglog
 from seglog_protocol.errors import CoordinatorLoadingError
-from tests.processes import PATIENCE_SECONDS, Daemon, clean_environment, ended, kafka_daemon, wait_until
+from tests.processes import Daemon, clean_environment, kafka_daemon, wait_until
 
 GROUP: Final = "copiers"
 KEYS: Final = 100
@@ -43,10 +43,6 @@ class Copier:
     """How many run at a time, and share the partitions."""
     is_killed: bool = True
     """Whether its workers are killed, in turn with the broker; else it is the broker each time."""
-    is_member: bool = True
-    """Whether it commits its offsets in `GROUP`; else its copies alone tell how far it is."""
-    sender: Callable[[Daemon, int], Sequence[str]] | None = None
-    """The command of a program that sends so many records to ``in``, where they are not plain numbers."""
     number_of: Callable[[bytes], int] = int
     """The number of the record that a copy is of."""
 
@@ -126,10 +122,10 @@ def copied(copier: Copier, folder: Path, records: int, kills: int) -> Counter[by
         for name in ("in", "out"):
             client.create_topic(name, PARTITIONS)
         share = records // (2 * kills + 1)
-        with _sending(copier, running, client, records) as send, _workers(copier, running, folder, batch) as copying:
+        with _sending(client) as send, _workers(copier, running, folder, batch) as copying:
             for number in range(2 * kills):
                 send(range(number * share, (number + 1) * share))
-                _wait_for_copies(copier, client, number * share + share // 4)
+                _wait_for_copies(client, number * share + share // 4)
                 time.sleep(chosen.random() / 5)  # at another place of a transaction each time
                 if number % 2 and copier.is_killed:
                     copying[number // 2 % copier.workers].kill()
@@ -137,26 +133,18 @@ def copied(copier: Copier, folder: Path, records: int, kills: int) -> Counter[by
                     running.kill()
                     running.start()
             send(range(2 * kills * share, records))
-            _wait_for_copies(copier, client, records)
+            _wait_for_copies(client, records)
             wait_until(lambda: _copies(client).total() >= records, "copies that can be read")
         wait_until(lambda: _all_ended(client), "the end of what killed workers left open")
         return _copies(client)
 
 
 @contextmanager
-def _sending(
-    copier: Copier, running: Daemon, client: seglog.Client, records: int
-) -> Iterator[Callable[[range], object]]:
+def _sending(client: seglog.Client) -> Iterator[Callable[[range], object]]:
     """A function that has records of these numbers sent to ``in`` while its caller goes on.
 
-    So there is always something to copy when something is killed. A sender of the copier's own sends all as fast as it
-    can, and must end well.
+    So there is always something to copy when something is killed.
     """
-    if copier.sender is not None:
-        with subprocess.Popen(copier.sender(running, records), env=clean_environment()) as sending, ended(sending):
-            yield lambda _: None
-            assert sending.wait(PATIENCE_SECONDS) == 0
-        return
     sent: list[Future[None]] = []
     with client.producer("in") as producer, ThreadPoolExecutor(1) as pool:
         yield lambda numbers: sent.append(pool.submit(_send, producer, numbers))
@@ -173,12 +161,10 @@ def _send(producer: seglog.Producer, numbers: range) -> None:
     producer.flush()
 
 
-def _wait_for_copies(copier: Copier, client: seglog.Client, count: int) -> None:
-    """Return when the group has committed so many records, or so many are copied."""
+def _wait_for_copies(client: seglog.Client, count: int) -> None:
+    """Return when the group has committed so many records."""
 
     def is_reached() -> bool:
-        if not copier.is_member:
-            return len(_copies(client)) >= count
         try:
             return sum(each.offset or 0 for each in client.group_offsets(GROUP)) >= count
         except CoordinatorLoadingError:  # the broker has just started

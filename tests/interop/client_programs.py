@@ -18,7 +18,7 @@ from tests.support import REPOSITORY
 
 CLIENTS: Final = Path(__file__).with_name("clients")
 
-FRAMEWORKS: Final = ("bytewax", "celery", "faststream", "faust", "pathway", "quix")
+FRAMEWORKS: Final = ("faust", "quix")
 """Those of Python, each pinned in a file of its own: they want different versions of the clients below them."""
 
 _CODECS: Final = "none gzip snappy lz4 zstd"

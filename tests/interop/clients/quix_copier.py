@@ -1,15 +1,15 @@
 """Copies topic ``in`` to ``out`` with Quix Streams, and counts the records of each key in its state.
 
-Arguments: "exactly-once" or "at-least-once", the server, the transactional id, the records between two commits, the
-timeout of a transaction in seconds, and a folder for state. A copy's value has the count behind it: the state is
-restored from a changelog, which is part of the transactions where there are some.
+Arguments: the server, the transactional id, the records between two commits, the timeout of a transaction in seconds,
+and a folder for state. A copy's value has the count behind it: the state is restored from a changelog, which is part of
+the transactions.
 """
 
 import sys
 
 from quixstreams import Application, State
 
-guarantee, server, name, batch, seconds, folder = sys.argv[1:]
+server, name, batch, seconds, folder = sys.argv[1:]
 
 
 def counted(value: bytes, state: State) -> bytes:
@@ -21,16 +21,15 @@ def counted(value: bytes, state: State) -> bytes:
 
 # By default librdkafka forgets the only node when it is away, and then waits for it for ever in a transaction.
 node = {"metadata.recovery.strategy": "none"}
-transactions = {"transactional.id": name, "transaction.timeout.ms": int(seconds) * 1000}
 app = Application(
     broker_address=server,
     consumer_group="copiers",
     auto_offset_reset="earliest",
-    processing_guarantee=guarantee,
+    processing_guarantee="exactly-once",
     commit_every=int(batch),
     commit_interval=1.0,
     state_dir=folder,
-    producer_extra_config=node | (transactions if guarantee == "exactly-once" else {}),
+    producer_extra_config={"transactional.id": name, "transaction.timeout.ms": int(seconds) * 1000, **node},
     consumer_extra_config={"session.timeout.ms": 6000, **node},
 )
 copied = app.dataframe(app.topic("in", value_deserializer="bytes", key_deserializer="bytes"))
