@@ -42,8 +42,6 @@ def steps_told(
     produce      three records by each of CODECS (by default "none"), each acknowledged
     group        RECORDS (3) are read as a member of a group of the topic's name; a commit
     transaction  three transactions of a record each, of which the second is aborted
-    login        connects, and has the client's own error where it is not let in
-    go_on        produces by one producer for 7 s, each record acknowledged
     ===========  =========================================================================
 
     ``environment`` has what is in capitals above, and how to connect: PROTOCOL as Kafka names it; AUTHORITY, KEY and

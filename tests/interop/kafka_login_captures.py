@@ -94,7 +94,7 @@ def _login(name: str, mechanism: str, port: int) -> list[str]:
         del told["PASSWORD"]
         told |= {"TOKEN": unsecured_token(sub="alice", iat=1, exp=4_000_000_000), "LIVES": str(_LONG_SECONDS)}
     with closing(Tap(port)) as tap:
-        assert client_steps(name, f"127.0.0.1:{tap.port}", "t", "login", **told) == {"login": ""}
+        assert client_steps(name, f"127.0.0.1:{tap.port}", "t", "admin", **told) == {"admin": ""}
         return [frame.hex() for frame in login_of(tap.sent)]
 
 

@@ -190,7 +190,7 @@ def test_kafka_serves_an_export_seglog_takes_it_back_and_exports_it_again(tmp_pa
         lose_nothing(wire, "with Kafka")
         write(wire, "Kafka")
         theirs = seen(wire, TIMES)
-    with kafka_daemon(kafka.directory) as running:
+    with kafka_daemon(kafka.directory, "log.cleaner.enable=false") as running:
         with Wire(running.kafka_port) as wire:
             assert_same(theirs, seen(wire, TIMES))
             lose_nothing(wire, "back in seglog")

@@ -33,8 +33,6 @@ public class Steps {
     steps.put("produce", Steps::produce);
     steps.put("group", Steps::group);
     steps.put("transaction", Steps::transaction);
-    steps.put("login", Steps::login);
-    steps.put("go_on", Steps::goOn);
     for (String step : told("STEPS", "admin produce group transaction").split(" ")) step(step, steps.get(step));
     System.exit(0);
   }
@@ -145,22 +143,6 @@ public class Steps {
         producer.send(new ProducerRecord<>(name, "k", "v")).get();
         if (number == 1) producer.abortTransaction();
         else producer.commitTransaction();
-      }
-    }
-  }
-
-  static void login() throws Exception {
-    try (AdminClient admin = AdminClient.create(settings())) {
-      admin.describeCluster().clusterId().get(30, TimeUnit.SECONDS);
-    }
-  }
-
-  static void goOn() throws Exception {
-    try (KafkaProducer<String, String> producer = producer("acks", "all")) {
-      long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(7); // longer than a session
-      while (System.nanoTime() < end) {
-        producer.send(new ProducerRecord<>(name, VALUE)).get(30, TimeUnit.SECONDS);
-        Thread.sleep(100);
       }
     }
   }

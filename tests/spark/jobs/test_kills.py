@@ -1,4 +1,4 @@
-"""Jobs whose driver is killed between two instructions, and that are then run again."""
+"""Compactions whose driver is killed between two instructions, and that are then run again."""
 
 import subprocess
 from collections.abc import Callable
@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import seglog
 from seglog.client import Client
-from seglog.core.records import Record
 from seglog_spark.tasks import REQUEST_BYTES
 from tests.processes import Daemon, clean_environment, seglog_command
 from tests.spark.conftest import require_spark
@@ -63,54 +61,6 @@ def reached(client: Client, topic: str, count: int) -> Callable[[], bool]:
     return look
 
 
-def test_an_archive_is_exact_when_its_runs_are_killed(running: Daemon, topic: str, tmp_path: Path) -> None:
-    require_spark()
-    choose = dice()
-    out, log = tmp_path / "archive", tmp_path / "job.log"
-    arguments = ("archive", "--topic", topic, "--out", str(out), "--target-file-mb", "1", "--master", "local[2]")
-
-    enough = choose.randrange(1, 6)
-
-    def has_files() -> bool:
-        return sum(1 for _ in out.glob("*/*.parquet")) >= enough
-
-    with seglog.connect(running.address) as client:
-        produce(client, topic, 24_000)
-        run(running, log, *arguments, until=(out / "_manifest.json").exists)
-        run(running, log, *arguments, until=lambda: any(out.glob("*/.*.tmp")))
-        produce(client, topic, 3_000, start=24_000)  # plans made from now on would be others
-        run(running, log, *arguments, until=has_files)
-        run(running, log, *arguments)
-        assert in_files(out) == with_offsets(records(client, topic))
-    assert not any(out.rglob("*.tmp"))
-
-
-def test_a_replay_under_an_id_is_exact_when_its_runs_are_killed(
-    running: Daemon, client: Client, topic: str, tmp_path: Path
-) -> None:
-    require_spark()
-    choose = dice()
-    target, log = f"{topic}-target", tmp_path / "job.log"
-    produce(client, topic, 6_000)
-    there = records(client, topic)
-    arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "killed-replay", "--master", "local[2]")
-
-    for count in sorted(choose.randrange(1, 5_000) for _ in range(3)):
-        run(running, log, *arguments, "--rate", "4000", until=reached(client, target, count))
-        produce(client, topic, 10, start=6_000 + count)  # which are not for this job
-    run(running, log, *arguments)
-    replayed = content(records(client, target))
-    assert replayed == content(there)
-
-
-def produce_for_compaction(client: Client, topic: str) -> dict[int, list[Record]]:
-    """Records of which more are left, by partition, than go into one request of the sink; those that are the latest."""
-    produce(client, topic, 14_000, keys=20_000, value_bytes_max=3_000)
-    left = plain_latest(records(client, topic), keep_null=True, delete_tombstones=False, before=1 << 60)
-    assert all(sum(len(r.value or b"") for r in left[p]) > REQUEST_BYTES for p in range(3))
-    return left
-
-
 @pytest.mark.parametrize("to", ["files", "topic"])
 def test_killed_compactions_equal_a_plain_dict(
     running: Daemon, client: Client, topic: str, to: str, tmp_path: Path
@@ -118,7 +68,9 @@ def test_killed_compactions_equal_a_plain_dict(
     """A compaction to files, or to a topic under an id, equals a plain dict when its runs are killed."""
     require_spark()
     target, out, log = f"{topic}-target", tmp_path / "compacted", tmp_path / "job.log"
-    left = produce_for_compaction(client, topic)
+    produce(client, topic, 14_000, keys=20_000, value_bytes_max=3_000)
+    left = plain_latest(records(client, topic), keep_null=True, delete_tombstones=False, before=1 << 60)
+    assert all(sum(len(r.value or b"") for r in left[p]) > REQUEST_BYTES for p in range(3)), "more than one request"
     place = ("--out", str(out)) if to == "files" else ("--to-topic", target, "--job-id", "killed-compaction")
     arguments = ("compact", "--topic", topic, *place, "--master", "local[2]")
     kills = [reached(client, target, count) for count in (1, dice().randrange(1, sum(map(len, left.values()))))]

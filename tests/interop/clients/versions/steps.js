@@ -55,20 +55,6 @@ async function kafkajs () {
       }
       await producer.disconnect()
     },
-    async login () {
-      const admin = kafka.admin()
-      await admin.connect()
-      await admin.disconnect()
-    },
-    async go_on () {
-      const producer = kafka.producer()
-      await producer.connect()
-      for (const end = Date.now() + 7000; Date.now() < end;) { // longer than a session
-        await producer.send({ acks: -1, ...message })
-        await new Promise((resolve) => setTimeout(resolve, 100))
-      }
-      await producer.disconnect()
-    },
     async group () {
       const consumer = kafka.consumer({ groupId: name })
       await consumer.connect()

@@ -2,12 +2,10 @@
 
 import asyncio
 import functools
-import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 SERVER, NAME, LIBRARY = sys.argv[1:]
@@ -15,7 +13,6 @@ SECONDS = 30
 STEPS = os.environ.get("INTEROP_STEPS", "admin produce group transaction").split()
 CODECS = os.environ.get("INTEROP_CODECS", "none").split()
 RECORDS = int(os.environ.get("INTEROP_RECORDS", "3"))
-GOING_ON_SECONDS = 7
 VALUE = b"v" * 1000
 
 
@@ -30,27 +27,6 @@ def security(**names: str) -> dict[str, Any]:
         for key, name in names.items()
         if f"INTEROP_{key.upper()}" in os.environ
     }
-
-
-@contextmanager
-def logged_errors(logger: str) -> Iterator[None]:
-    """For clients whose error says that there is no connection, and only their log why: an error has those lines."""
-    lines: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger(logger).addHandler(handler)
-    try:
-        yield
-    except Exception as error:
-        raise RuntimeError(f"{error}: {'; '.join(lines)}") from error
-
-
-def going_on() -> Iterator[None]:
-    """Ten turns a second, for longer than a session lasts."""
-    end = time.monotonic() + GOING_ON_SECONDS
-    while time.monotonic() < end:
-        yield
-        time.sleep(0.1)
 
 
 def kafka_python() -> dict[str, Callable[[], object]]:
@@ -102,25 +78,7 @@ def kafka_python() -> dict[str, Callable[[], object]]:
             producer.abort_transaction() if number == 1 else producer.commit_transaction()
         producer.close()
 
-    def login() -> None:
-        """Several times: an answer that comes with the end of the connection is lost on it every so often."""
-        for left in reversed(range(10)):
-            try:
-                with logged_errors("kafka"):
-                    KafkaAdminClient(**server, bootstrap_timeout_ms=4000).close()
-            except RuntimeError as error:
-                if not left or "AuthenticationFailed" in str(error):
-                    raise
-            else:
-                return
-
-    def go_on() -> None:
-        producer = KafkaProducer(**server, acks="all")
-        for _ in going_on():
-            producer.send(NAME, VALUE).get(SECONDS)
-        producer.close()
-
-    return {step.__name__: step for step in (admin, produce, group, transaction, login, go_on)}
+    return {step.__name__: step for step in (admin, produce, group, transaction)}
 
 
 def aiokafka() -> dict[str, Callable[[], object]]:
@@ -174,20 +132,10 @@ def aiokafka() -> dict[str, Callable[[], object]]:
                 await producer.send_and_wait(NAME, b"v", b"k")
                 await (producer.abort_transaction() if number == 1 else producer.commit_transaction())
 
-    async def login() -> None:
-        with logged_errors("aiokafka"):
-            async with AIOKafkaProducer(**server()):
-                pass
-
-    async def go_on() -> None:
-        async with AIOKafkaProducer(**server(), acks="all") as producer:
-            for _ in going_on():
-                await producer.send_and_wait(NAME, VALUE)
-
     def ended(step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         asyncio.run(asyncio.wait_for(step(), 2 * SECONDS))
 
-    steps = (admin, produce, group, transaction, login, go_on)
+    steps = (admin, produce, group, transaction)
     return {step.__name__: functools.partial(ended, step) for step in steps}
 
 
@@ -195,8 +143,7 @@ def confluent_kafka() -> dict[str, Callable[[], object]]:
     from confluent_kafka import Consumer, KafkaException, Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    refused: list[Any] = []  # librdkafka tries again after each, and the call in hand says that it took too long
-    server: dict[str, Any] = {"bootstrap.servers": SERVER, "error_cb": refused.append} | security(
+    server: dict[str, Any] = {"bootstrap.servers": SERVER} | security(
         protocol="security.protocol", authority="ssl.ca.location", chain="ssl.certificate.location",
         key="ssl.key.location", mechanism="sasl.mechanisms", user="sasl.username", password="sasl.password",
     )  # fmt: skip
@@ -242,25 +189,7 @@ def confluent_kafka() -> dict[str, Callable[[], object]]:
             send(producer)
             producer.abort_transaction(SECONDS) if number == 1 else producer.commit_transaction(SECONDS)
 
-    def login() -> None:
-        producer, end = Producer(server), time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            producer.poll(0.1)
-            for error in refused:
-                raise KafkaException(error)
-            try:
-                producer.list_topics(timeout=0.5)
-            except KafkaException:
-                continue
-            return
-        raise TimeoutError("no login")
-
-    def go_on() -> None:
-        producer = Producer(server | {"message.timeout.ms": SECONDS * 1000})
-        for _ in going_on():
-            send(producer)
-
-    return {step.__name__: step for step in (admin, produce, group, transaction, login, go_on)}
+    return {step.__name__: step for step in (admin, produce, group, transaction)}
 
 
 def _token(_: object = None) -> str:

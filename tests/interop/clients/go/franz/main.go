@@ -137,27 +137,9 @@ func transaction(within context.Context) error {
 	return nil
 }
 
-func login(within context.Context) error {
-	own := client()
-	defer own.Close()
-	return own.Ping(within)
-}
-
-// goOn produces for longer than a session lasts.
-func goOn(within context.Context) error {
-	own := client()
-	defer own.Close()
-	for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err := own.ProduceSync(within, kgo.StringRecord(value)).FirstErr(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func main() {
 	steps := map[string]func(context.Context) error{
-		"admin": admin, "produce": produce, "group": group, "transaction": transaction, "login": login, "go_on": goOn,
+		"admin": admin, "produce": produce, "group": group, "transaction": transaction,
 	}
 	for _, step := range strings.Fields(told("STEPS", "admin produce group transaction")) {
 		within, stop := context.WithTimeout(context.Background(), 30*time.Second)
