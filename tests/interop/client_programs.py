@@ -123,7 +123,7 @@ _INSTALLATIONS: Final[Mapping[str, _Installation]] = {
     "java": _maven(CLIENTS / "pom.xml", *sorted(CLIENTS.glob("*.java"))),
     # Kafka Connect with its connectors for files, MirrorMaker and Kafka Streams
     "frameworks": _maven(
-        CLIENTS / "frameworks" / "pom.xml", CLIENTS / "frameworks" / "WordCount.java", plugins="connect-file-*.jar"
+        CLIENTS / "frameworks" / "pom.xml", CLIENTS / "frameworks" / "StreamsCopier.java", plugins="connect-file-*.jar"
     ),
     "flink": _maven(CLIENTS / "flink" / "pom.xml", CLIENTS / "flink" / "FlinkCopier.java"),
     "go": _go(CLIENTS / "go"),

@@ -90,6 +90,12 @@ def _with_flink(running: Daemon, name: str, batch: int) -> list[str]:
     return [*command, server, name, str(15 * 60 * 1000), str(checkpoints), str(batch)]
 
 
+def _with_streams(running: Daemon, name: str, _batch: int) -> list[str]:
+    with skipped_where_absent("Kafka Streams"):
+        command = java_program("StreamsCopier", "frameworks")
+    return [*command, f"127.0.0.1:{running.kafka_port}", str(running.directory.parent / f"state of {name}")]
+
+
 def _counted(number: int) -> str:
     return f"{number} {number // KEYS + 1}"
 
@@ -99,6 +105,7 @@ TRANSACTIONAL = (
     Copier("TransactionalMessageCopier", _with_kafkas_copier),
     Copier("Quix Streams", _with_quix_streams, _counted),
     Copier("flink", _with_flink, workers=1),
+    Copier("Kafka Streams", _with_streams, _counted),
 )
 
 

@@ -1,4 +1,4 @@
-"""Kafka Connect and Kafka Streams on the Kafka listener: processes of both share their work through groups.
+"""Kafka Connect on the Kafka listener: its workers share their work through groups.
 
 One of them is killed, and the broker is killed under them: what they take on afterwards comes out once.
 
@@ -8,8 +8,6 @@ what was run by hand.
 
 import json
 import os
-import random
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +18,7 @@ import seglog
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import folder_of, java_program
 from tests.interop.group_members import Member, ended, wait_until
-from tests.processes import Daemon, free_port, kafka_daemon
+from tests.processes import free_port, kafka_daemon
 
 RECORDS = int(os.environ.get("SEGLOG_TRANSACTION_RECORDS", "4000"))
 KILLS = int(os.environ.get("SEGLOG_TRANSACTION_KILLS", "2"))
@@ -28,8 +26,6 @@ PART: Final = RECORDS // (2 * KILLS)
 """The records between one kill and the next."""
 
 pytestmark = [pytest.mark.timeout(600 + 60 * KILLS)]
-
-CONNECT: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 
 # The consumers of a sink's tasks are members of a group of their own, which waits for those of a killed worker as well:
 # by default 45 s, half of what a test waits for anything. A worker sees to it that the task of a dead one
@@ -57,17 +53,12 @@ exactly.once.source.support=enabled
 """
 
 
-def program(name: str) -> list[str]:
-    """The command of a framework. Skips the test where it is absent."""
-    with skipped_where_absent(name):
-        return java_program(name, "frameworks")
-
-
 class Worker:
     """A worker of Kafka Connect in distributed mode."""
 
     def __init__(self, folder: Path, name: str, kafka_port: int) -> None:
-        command = program(CONNECT)
+        with skipped_where_absent("Kafka Connect"):
+            command = java_program("org.apache.kafka.connect.cli.ConnectDistributed", "frameworks")
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         config = folder / f"{name}.properties"
@@ -113,7 +104,6 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
     }
     with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
         client.create_topic("lines")
-        copied = Committed(client, "lines")
         sink = {
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
             "tasks.max": "2",
@@ -131,7 +121,7 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
             for number in range(2 * KILLS):
                 first = number * PART
                 _append(read, lines(first, first + PART))
-                wait_until("some are copied", lambda first=first: len(copied.values()) > first)  # type: ignore[misc]
+                wait_until("some are copied", lambda first=first: len(_committed(client)) > first)  # type: ignore[misc]
                 if number % 2:
                     running.kill()
                     running.start()
@@ -145,66 +135,17 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
             # The source keeps what it has read beyond a batch until there is more to read.
             count = 2 * KILLS * PART
             _append(read, lines(count, count + PART))
-            wait_until("all are copied", lambda: len(copied.values()) >= count)
+            wait_until("all are copied", lambda: len(_committed(client)) >= count)
             expected = lines(0, count).splitlines()
             wait_until(
                 "the sink has all", lambda: written.exists() and {*expected} <= {*written.read_text().split("\n")}
             )
-        assert copied.values()[:count] == expected
+        assert _committed(client)[:count] == expected
 
 
-def test_streams_programs_count_each_word_once_through_kills(tmp_path: Path) -> None:
-    """Kills of a program, which is started again, and of the broker, while they count: by transactions."""
-    chosen = random.Random(7)
-    program("WordCount")
-    copies = PART // 8
-    with kafka_daemon(tmp_path / "data") as running, seglog.connect(running.address, connect_timeout=60) as client:
-        client.create_topic("words", partitions=4)
-        client.create_topic("counts")
-        programs = [_counter(tmp_path, running, name) for name in ("one", "other")]
-        with ended(programs):
-            wait_until("both are members", lambda: _member_count(client, "counting") == 2)
-            read = Committed(client, "counts")
-            for number in range(2 * KILLS):
-                before = len(read.values())
-                _produce_words(client, copies)
-                wait_until("some are counted", lambda before=before: len(read.values()) > before)  # type: ignore[misc]
-                time.sleep(chosen.random() / 2)
-                if number % 2:
-                    running.kill()
-                    running.start()
-                else:
-                    victim = number // 2 % 2
-                    programs[victim].kill()
-                    programs[victim] = _counter(tmp_path, running, ("one", "other")[victim])
-            due = dict.fromkeys("abcdefgh", 2 * KILLS * copies)
-            wait_until("all are counted", lambda: _counts(client) == due)
-            assert max(int(value) for value in read.values()) == 2 * KILLS * copies
-
-
-def _counter(folder: Path, running: Daemon, name: str) -> Member:
-    """A program with Kafka Streams, or the next one after it died."""
-    state, guarantee = folder / f"state of {name}", "exactly_once_v2"
-    command = [*program("WordCount"), f"127.0.0.1:{running.kafka_port}", str(state), guarantee]
-    number = len(list(folder.glob(f"{name}-*.out")))
-    return Member(command, folder / f"{name}-{number}.out")
-
-
-class Committed:
-    """The values of a topic, read at "read_committed" as they come."""
-
-    def __init__(self, client: seglog.Client, topic: str) -> None:
-        self._client = client
-        self._topic = topic
-        self._values: list[str] = []
-        self._read: dict[int, int] = {}
-
-    def values(self) -> list[str]:
-        """All so far."""
-        with self._client.consumer(self._topic, start=self._read, isolation="read_committed") as consumer:
-            self._values += [(record.value or b"").decode() for record in consumer]
-            self._read = consumer.positions()
-        return self._values
+def _committed(client: seglog.Client) -> list[str]:
+    with client.consumer("lines", isolation="read_committed") as consumer:
+        return [(record.value or b"").decode() for record in consumer]
 
 
 def _append(path: Path, text: str) -> None:
@@ -215,19 +156,6 @@ def _append(path: Path, text: str) -> None:
 def _workers_of_source(workers: list[Worker]) -> set[str]:
     """The address of the worker that runs the task, whichever of them knows."""
     return next((found for worker in workers if (found := worker.workers_of("source"))), set())
-
-
-def _produce_words(client: seglog.Client, count: int) -> None:
-    with client.producer("words") as producer:
-        for number in range(count):
-            for word in "abcdefgh":
-                producer.send(word, partition=number % 4)
-
-
-def _counts(client: seglog.Client) -> dict[str, int]:
-    """By word, the last count."""
-    with client.consumer("counts", isolation="read_committed") as consumer:
-        return {(record.key or b"").decode(): int(record.value or b"0") for record in consumer}
 
 
 def _member_count(client: seglog.Client, group: str) -> int:
