@@ -22,19 +22,7 @@ NAMES: Final = ("__consumer_offsets", "other", "plain")
 LOOKS: Final = 12
 """Heartbeats until an expression counts as one that matches nothing: a real Kafka matches beside its requests."""
 
-EXPRESSIONS: Final = (
-    *(".*", "__consumer_.*", "(?i)PLAIN", r"\pL+", r"\p{Greek}*plain", r"\p{Nope}", r"[\pL]+", r"\pN*plain"),
-    *(r"\p{^Lu}+", r"\P{^Lu}+", r"\p{L}\p{Ll}{4}", r"\Qplain\E", r"\Qplain", r"\Q", r"a\E", "(?<n>plain)"),
-    *("(?P<n>plain)", "(?P<n>p)(?P<n>lain)", "(?P<1a>plain)", "(?P<é>plain)", "(?P=n)", "p**", "a++", "x*?"),
-    *("p{2}{3}", "p{1001}", "p{1000}", "(p{1000}){2}", "(p{30}){40}", "p{,2}lain", "p{1,}lain", r"\d{0,3}plain"),
-    *(r"\C*", r"\x{70}lain", r"\x{436}?plain", "ж?plain", "(?i)plaiñ?n", "(?i)\u017f", "(?i)\u212a*plain", r"\_"),
-    *(r"\z", r"\Z", r"plain\z", r"\Aplain", "plain$", "^plain$", "(?m)^plain$", r"\bplain\b", "(?U)plain"),
-    *("(?s).*", "(?x)plain", "(?i:P)lain", "(?-s)pla.n", "(?i-)plain", "(?)plain", "(?:plain", "(?=x)", "(", "*"),
-    *("a|*", "[a", "[]a]+", "[z-a]", "[[:word:]]+", "[[:nope:]]", r"[^\n]+", "|plain", "()plain", "plain|"),
-    *(r"plai\156", r"\07", r"\8", r"\xg1", r"\x{110000}", r"\h", r"\e", "\0", ".{900}", "(.{0,30}){30}"),
-    *("[a-z]{1000}|plain", "x{2}y{999}|plain", "((p{0,10}){0,10}){0,10}lain", "((p{0,1000}){0,1000}lain)"),
-    *("(" * 101 + "plain" + ")" * 101, "(" * 1100 + "plain" + ")" * 1100, r"\pL" * 600, "plain" * 3_000),
-)
+EXPRESSIONS: Final = tuple(json.loads(ANSWERS.read_text(encoding="utf-8")))
 
 
 def matched(wire: Wire, group: str, expression: str) -> list[str] | int:

@@ -72,12 +72,11 @@ def open_and_forgotten(client: Client, options: WriteOptions, writing: Writing, 
     return task
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_all_rows_of_a_task_come_at_once(client: Client, topic: str, codec: str) -> None:
+def test_all_rows_of_a_task_come_at_once(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=3)
     seen: list[list[int]] = []
     batches = cut_short([rows(500), rows(500, first=500)], lambda: seen.append(committed(client, topic)))
-    written = write_rows(client, once(topic, compression=codec), batches, ME)
+    written = write_rows(client, once(topic, compression="zstd"), batches, ME)
     assert seen == [[]]
     assert (written.rows, written.skipped) == (1000, 0)
     assert committed(client, topic) == list(range(1000))

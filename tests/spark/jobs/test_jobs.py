@@ -5,7 +5,7 @@ import random
 from collections import Counter, defaultdict
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -19,9 +19,6 @@ from seglog.core.partitioner import partition_for_key
 from seglog.core.records import Record
 from seglog_spark.jobs import running
 from tests.spark.conftest import Command, Job
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.timeout(900)]
 
@@ -83,16 +80,23 @@ def with_offsets(found: dict[int, list[Record]]) -> dict[int, list[tuple[int, Co
 
 
 @pytest.mark.soak
-def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", [(), ("--partition-by", "date")], ids=["by offset", "by date"])
+def test_archive_then_replay_gives_the_same_topic_again(
+    layout: tuple[str, ...], job: Job, client: Client, topic: str, tmp_path: Path
+) -> None:
+    def archived() -> dict[int, list[tuple[int, Content]]]:
+        """By offset: files by date have them in no order."""
+        return {partition: sorted(some, key=itemgetter(0)) for partition, some in in_files(out).items()}
+
     produce(client, topic, 9_000)
     client.truncate_topic(topic, {0: 40})
     out, target = tmp_path / "archive", f"{topic}-again"
-    archive = ("archive", "--topic", topic, "--out", str(out), "--group", f"{topic}-archive")
+    archive = ("archive", "--topic", topic, "--out", str(out), "--group", f"{topic}-archive", *layout)
     first = job(*archive, "--target-file-mb", "1")
     there = records(client, topic)
     assert first["records"] == sum(map(len, there.values())) == 8_960
     assert len(first["files"]) >= 3
-    assert in_files(out) == with_offsets(there)
+    assert archived() == with_offsets(there)
     assert job(*archive)["files"] == []
 
     produce(client, topic, 500, start=9_000)
@@ -102,7 +106,7 @@ def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client
     assert client.describe_group(f"{topic}-archive").records == 0
     there = records(client, topic)
     assert second["records"] == 500
-    assert in_files(out) == with_offsets(there)
+    assert archived() == with_offsets(there)
     ends = {str(p): [there[p][0].offset, there[p][-1].offset + 1] for p in range(3)}
     assert second["partitions"] == ends | {"3": [0, 0]}
 
@@ -110,48 +114,6 @@ def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client
     assert replayed["records"] == 9_460
     assert content(records(client, target)) == content(there)
     assert client.describe_topic(target).partitions == 4
-
-
-def in_their_order(found: dict[int, list[tuple[int, Content]]]) -> dict[int, list[tuple[int, Content]]]:
-    """By offset: files by date have them in no order."""
-    return {partition: sorted(some, key=itemgetter(0)) for partition, some in found.items()}
-
-
-@pytest.mark.soak
-def test_an_archive_by_date_is_to_other_jobs_what_one_without_dates_is(
-    job: Job, command: Command, spark: "SparkSession", client: Client, topic: str, tmp_path: Path
-) -> None:
-    produce(client, topic, 2_000)
-    produce(client, topic, 1_000, start=200_000)  # days later
-    produce(client, topic, 1_000, start=100_000)  # and days before these
-    with client.producer(topic, ack="os") as producer:
-        for number in range(40):
-            producer.send(f"{number}", partition=number % 3, timestamp=-1, headers=[])
-    out, target = tmp_path / "dated", f"{topic}-again"
-    archive = ("archive", "--topic", topic, "--out", str(out), "--partition-by", "date")
-    assert job(*archive, "--target-file-mb", "1")["records"] == 4_040
-    produce(client, topic, 500, start=1_000)
-    second = job(*archive)
-    assert second["records"] == 500
-    there = records(client, topic)
-    assert in_their_order(in_files(out)) == with_offsets(there)
-    rows = spark.read.parquet(str(out))
-    assert rows.schema["date"].dataType.typeName() == "date"
-    found = {row["date"] and str(row["date"]): row["count"] for row in rows.groupBy("date").count().collect()}
-    times = [None if r.timestamp == -1 else r.timestamp for some in there.values() for r in some]
-    assert found == Counter(None if t is None else str(from_epoch_ms(t).date()) for t in times)
-    assert len(found) == 5
-
-    assert job("replay", "--in", str(out), "--to-topic", target)["records"] == 4_540
-    assert content(records(client, target)) == content(there)
-    for source in (("--in", str(out)), ("--topic", topic)):
-        job("compact", *source, "--out", str(tmp_path / f"compacted{source[0]}"))
-    assert in_files(tmp_path / "compacted--in") == in_files(tmp_path / "compacted--topic")
-    assert len(job("report", "--in", str(out), "--by", "day")["rows"]) == 5
-
-    assert job(*archive)["files"] == []
-    code, _, said = command(*archive[:-2])
-    assert (code, "add --partition-by date" in said) == (1, True)
 
 
 def test_what_is_gone_is_an_error_or_a_gap(
@@ -203,22 +165,6 @@ def test_replay_takes_a_range_and_keeps_what_it_is_told_to_keep(
     )
     assert all(r.partition == partition_for_key(r.key, 2) for r in appended if r.key is not None)
     assert min(r.timestamp for r in appended) > until
-
-
-def test_a_replay_that_is_run_again_under_its_id_writes_nothing_twice(
-    job: Job, command: Command, client: Client, topic: str
-) -> None:
-    produce(client, topic, 600)
-    target = f"{topic}-once"
-    arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "nightly", "--until", "now")
-    there = records(client, topic)
-    assert job(*arguments)["records"] == 600
-    produce(client, topic, 50, start=600)
-    again = job(*arguments)
-    assert (again["records"], again["is_repeated"], again["left_out"]) == (0, True, 50)
-    assert content(records(client, target)) == content(there)
-    code, _, said = command(*arguments, "--preserve", "partition,key")
-    assert (code, "--job-id nightly was given to another job" in said) == (2, True)
 
 
 @pytest.mark.soak

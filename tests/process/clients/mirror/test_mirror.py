@@ -17,6 +17,7 @@ import seglog
 from seglog.mirror.cluster import Cluster
 from seglog.mirror.places import kafka_place
 from seglog_protocol.errors import PartitionRecoveringError, UnknownTopicError
+from tests.process.faults.secured_daemon import ADMIN, PASSWORDS, secured
 from tests.processes import wait_until
 from tests.unit.clients.mirror.sides import (
     BASE_TIME,
@@ -271,6 +272,40 @@ def test_what_cannot_begin_says_so(both: Sides, tmp_path: Path) -> None:
         assert (done.returncode, sentence in done.stderr) == (code, True), (arguments, done)
         assert "Traceback" not in done.stderr
         assert "geheim" not in done.stderr
+
+
+@pytest.mark.soak
+def test_a_kafka_with_tls_and_accounts_is_mirrored_to_and_what_it_refuses_is_said(both: Sides, tmp_path: Path) -> None:
+    create(both, "secured")
+    produce(kafka_of(both.source), "secured", numbered(0, 1000))
+    with secured(tmp_path / "there", under=()) as at:
+        login = {"sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(at.certificates.authority_file)}
+        login |= {"sasl.username": ADMIN, "sasl.password": PASSWORDS[ADMIN]}
+        config = tmp_path / "kafka.properties"
+
+        def mirrored(url: str, **changes: str) -> "subprocess.CompletedProcess[str]":
+            asked = login | {name.replace("_", "."): value for name, value in changes.items()}
+            config.write_text("".join(f"{name}={value}\n" for name, value in asked.items()))
+            command = [*mirror_command(both)[:3], "mirror", "--server", both.source.address, "--to", url]
+            return completed([*command, "--kafka-config", str(config), "--connect-timeout", "5", "--once", "secured"])
+
+        there = f"127.0.0.1:{at.kafka_ports['SASL_SSL']}"
+        done = mirrored(f"kafkas://{there}")
+        assert (done.returncode, "the same offsets" in done.stdout) == (0, True), done
+        account: dict[str, Any] = login | {"security.protocol": "SASL_SSL"}
+        found = contents(there, "secured", **account)
+        assert found == contents(kafka_of(both.source), "secured")
+        other = str(at.certificates.authority_file.parent / "broker.crt")
+        for changes, url, code, sentence in [
+            ({"sasl_password": "geheim"}, f"kafkas://{there}", 4, "refuses the account"),
+            ({"sasl_mechanism": "GSSAPI"}, f"kafkas://{there}", 1, "see --kafka-config"),
+            ({"ssl_ca_location": other}, f"kafkas://{there}", 3, "certificate"),
+            ({}, f"kafka://{there}", 3, "does not answer"),
+        ]:
+            done = mirrored(url, **changes)
+            assert (done.returncode, sentence in done.stderr) == (code, True), (changes, done)
+            assert "geheim" not in done.stderr
+            assert "Traceback" not in done.stderr
 
 
 class _Deaf:
