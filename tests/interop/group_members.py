@@ -2,23 +2,12 @@
 
 import json
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tests.processes import started_into_files
-
-WAIT_SECONDS: Final = 300.0
-
-
-def wait_until(what: str, condition: Callable[[], Any]) -> None:
-    """Return when the condition holds, which it must in the end."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 class Member:

@@ -10,9 +10,9 @@ import pytest
 import seglog
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import CLIENTS, environment_of, go_program, java_program
-from tests.interop.group_members import Member, ended, wait_until
+from tests.interop.group_members import Member, ended
 from tests.interop.kafka_wire import Plain, Wire, plain, request
-from tests.processes import Daemon, kafka_daemon
+from tests.processes import Daemon, kafka_daemon, wait_until
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -117,10 +117,10 @@ def wait_for_all(broker: Daemon, group: Members) -> None:
                 producer.send(b"%d" % number, partition=number % PARTITIONS)
         ends = {found.partition: found.latest for found in own.offsets(TOPIC)}
         records = {(TOPIC, number, offset) for number, end in ends.items() for offset in range(end)}
-        wait_until("all records", lambda: {*group.read()} >= records)
+        wait_until(lambda: {*group.read()} >= records, "all records")
         wait_until(
-            "they are committed",
             lambda: {found.partition: found.offset for found in own.describe_group(GROUP).offsets} == ends,
+            "they are committed",
         )
 
 
@@ -134,30 +134,30 @@ def test_members_share_partitions_go_on_with_a_broker_that_was_killed_and_take_o
     pair: tuple[str, str], broker: Daemon, group: Members
 ) -> None:
     first = group.start(pair[0])
-    wait_until("all partitions", lambda: first.assigned() == EVERYTHING)
+    wait_until(lambda: first.assigned() == EVERYTHING, "all partitions")
     wait_for_all(broker, group)
     second = group.start(pair[1])
-    wait_until("shared", lambda: shared(first, second))
+    wait_until(lambda: shared(first, second), "shared")
     assert {len(member.assigned()) for member in (first, second)} == {PARTITIONS // 2}
     wait_for_all(broker, group)
-    wait_until("at rest", lambda: described(broker.kafka_port)["group_state"] == "Stable")
+    wait_until(lambda: described(broker.kafka_port)["group_state"] == "Stable", "at rest")
     before = described_members(broker)
     broker.kill()
     broker.start()
-    wait_until("loaded", lambda: described(broker.kafka_port)["error_code"] == 0)
+    wait_until(lambda: described(broker.kafka_port)["error_code"] == 0, "loaded")
     wait_for_all(broker, group)
     assert described_members(broker) == before
     assert shared(first, second)
     second.leave()
-    wait_until("all partitions again", lambda: first.assigned() == EVERYTHING)
+    wait_until(lambda: first.assigned() == EVERYTHING, "all partitions again")
     wait_for_all(broker, group)
     assert len(group.read()) == 4 * RECORDS_A_ROUND, "what was committed stands, so nothing is read twice"
 
     third = group.start(pair[1])
-    wait_until("shared again", lambda: shared(first, third))
+    wait_until(lambda: shared(first, third), "shared again")
     third.kill()
     assert len(described(broker.kafka_port)["members"]) == 2, "its session goes on"
-    wait_until("its session is over", lambda: first.assigned() == EVERYTHING)
+    wait_until(lambda: first.assigned() == EVERYTHING, "its session is over")
     wait_for_all(broker, group)
     first.leave()
     assert described(broker.kafka_port)["group_state"] == "Empty"
@@ -181,19 +181,19 @@ def test_programs_change_the_protocol_of_their_group_one_by_one_and_back(broker:
     classic = {"group_protocol": "classic", "session_timeout_ms": "6000", "heartbeat_interval_ms": "500"}
     both = (CONFLUENT, JAVA)
     old = [group.start(client, **classic) for client in both]
-    wait_until("two classic members", lambda: settled(broker, "classic", 2))
+    wait_until(lambda: settled(broker, "classic", 2), "two classic members")
     new = []
     for client, member in zip(both, old, strict=True):
         new.append(group.start(client))
-        wait_until("one member more", lambda: settled(broker, "consumer", 3))
+        wait_until(lambda: settled(broker, "consumer", 3), "one member more")
         wait_for_all(broker, group)
         member.leave()
-        wait_until("it has left", lambda: settled(broker, "consumer", 2))
+        wait_until(lambda: settled(broker, "consumer", 2), "it has left")
     back = [group.start(client, **classic) for client in both]
-    wait_until("classic members beside the others", lambda: settled(broker, "consumer", 4))
+    wait_until(lambda: settled(broker, "consumer", 4), "classic members beside the others")
     for member in new:
         member.leave()
-    wait_until("classic members alone", lambda: settled(broker, "classic", 2))
+    wait_until(lambda: settled(broker, "classic", 2), "classic members alone")
     wait_for_all(broker, group)
     for member in back:
         member.leave()

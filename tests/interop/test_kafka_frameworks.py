@@ -17,8 +17,8 @@ import pytest
 import seglog
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import folder_of, java_program
-from tests.interop.group_members import Member, ended, wait_until
-from tests.processes import free_port, kafka_daemon
+from tests.interop.group_members import Member, ended
+from tests.processes import free_port, kafka_daemon, wait_until
 
 RECORDS = int(os.environ.get("SEGLOG_TRANSACTION_RECORDS", "4000"))
 KILLS = int(os.environ.get("SEGLOG_TRANSACTION_KILLS", "2"))
@@ -114,19 +114,19 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
         workers = [Worker(tmp_path, name, running.kafka_port) for name in ("one", "other")]
         started = [worker.process for worker in workers]
         with ended(started):
-            wait_until("both are members", lambda: _member_count(client, "workers") == 2)
-            wait_until("the source is taken", lambda: workers[0].ask("/connectors/source/config", source))
-            wait_until("the sink is taken", lambda: workers[0].ask("/connectors/sink/config", sink))
+            wait_until(lambda: _member_count(client, "workers") == 2, "both are members")
+            wait_until(lambda: workers[0].ask("/connectors/source/config", source) is not None, "the source is taken")
+            wait_until(lambda: workers[0].ask("/connectors/sink/config", sink) is not None, "the sink is taken")
             assert client.describe_group("workers").group.protocol_type == "connect"
             for number in range(2 * KILLS):
                 first = number * PART
                 _append(read, lines(first, first + PART))
-                wait_until("some are copied", lambda first=first: len(_committed(client)) > first)  # type: ignore[misc]
+                wait_until(lambda first=first: len(_committed(client)) > first, "some are copied")  # type: ignore[misc]
                 if number % 2:
                     running.kill()
                     running.start()
                     continue
-                wait_until("the task is running", lambda: _workers_of_source(workers))
+                wait_until(lambda: bool(_workers_of_source(workers)), "the task is running")
                 [has_task] = [worker for worker in workers if worker.address in _workers_of_source(workers)]
                 has_task.process.kill()
                 workers.remove(has_task)
@@ -135,10 +135,10 @@ def test_connect_writes_what_a_source_reads_exactly_once_through_kills(tmp_path:
             # The source keeps what it has read beyond a batch until there is more to read.
             count = 2 * KILLS * PART
             _append(read, lines(count, count + PART))
-            wait_until("all are copied", lambda: len(_committed(client)) >= count)
+            wait_until(lambda: len(_committed(client)) >= count, "all are copied")
             expected = lines(0, count).splitlines()
             wait_until(
-                "the sink has all", lambda: written.exists() and {*expected} <= {*written.read_text().split("\n")}
+                lambda: written.exists() and {*expected} <= {*written.read_text().split("\n")}, "the sink has all"
             )
         assert _committed(client)[:count] == expected
 

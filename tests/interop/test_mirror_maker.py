@@ -9,9 +9,9 @@ import pytest
 import seglog
 from tests.foreign_programs import skipped_where_absent
 from tests.interop.client_programs import java_program
-from tests.interop.group_members import Member, ended, wait_until
+from tests.interop.group_members import Member, ended
 from tests.interop.peer import Kafka, kafka_script
-from tests.processes import kafka_daemon
+from tests.processes import kafka_daemon, wait_until
 from tests.support import REPOSITORY
 from tests.unit.clients.mirror.sides import commit, committed, contents, end_of, kafka_of, numbered, produce
 
@@ -76,7 +76,7 @@ def test_mirror_maker_copies_both_ways_at_once_with_configurations_and_groups(tm
         with ended([running]):
             _wait_for_copy(here, "out", there, "seglog.out")
             _wait_for_copy(there, "back", here, "kafka.back")
-            wait_until("the copy is there", lambda: end_of(there, "seglog.out-later") > 0)
+            wait_until(lambda: end_of(there, "seglog.out-later") > 0, "the copy is there")
             assert contents(there, "seglog.out-later")[0][0] == 0  # 1000 in the source
             with seglog.connect(ours.address) as client:
                 settings = client.describe_topic("kafka.back").config or {}
@@ -87,9 +87,9 @@ def test_mirror_maker_copies_both_ways_at_once_with_configurations_and_groups(tm
 
 def _wait_for_copy(source: str, topic: str, target: str, copy: str) -> None:
     """Its records are there, and the offsets of groups: of one that is late, it knows only some record before."""
-    wait_until(f"{copy} is there", lambda: ends(target, copy) == ends(source, topic))
+    wait_until(lambda: ends(target, copy) == ends(source, topic), f"{copy} is there")
     assert records_of(target, copy) == records_of(source, topic)
     end = end_of(source, topic)
-    wait_until("the offset is there", lambda: committed(target, f"readers-of-all-{topic}", copy)[0] == end)
-    wait_until("a late one is, too", lambda: committed(target, f"readers-of-some-{topic}", copy)[0] >= 0)
+    wait_until(lambda: committed(target, f"readers-of-all-{topic}", copy)[0] == end, "the offset is there")
+    wait_until(lambda: committed(target, f"readers-of-some-{topic}", copy)[0] >= 0, "a late one is, too")
     assert committed(target, f"readers-of-some-{topic}", copy)[0] <= 700

@@ -75,13 +75,6 @@ def test_a_time_can_be_written_as_people_write_it() -> None:
     assert starting == AtTimes({}, 1546300800000)
 
 
-def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
-    with pytest.raises(OptionError) as caught:
-        parse_read_options(READ | {"startingTimestamp": "yesterdy"}, "batch")
-    assert "offset" not in str(caught.value)
-    assert str(caught.value).endswith("not 'yesterdy'")
-
-
 @each_case(
     ("mode", "options", "sentence"),
     [

@@ -78,10 +78,6 @@ def test_a_batch_asks_for_the_segments_of_partitions_that_are_larger_than_a_task
     assert [task.size for task in plan_batch(there, options, ALL)] == [1000] * 3 + [9]
 
 
-def test_without_sizes_pieces_have_as_many_offsets_each() -> None:
-    assert cut([], 10, 40, 3) == [20, 30]
-
-
 @given(segments(), st.integers(0, 3000), st.integers(1, 2000), st.integers(0, 300_000))
 def test_an_offset_behind_some_bytes_has_no_more_than_these_before_it(
     found: list[Extent], start: int, size: int, limit: int
