@@ -12,7 +12,6 @@ import pytest
 import seglog
 from seglog.client import Client
 from seglog.core.transactions import TransactionCore
-from seglog.producer import Producer
 from seglog_protocol.errors import (
     SeglogError,
     TransactionAborted,
@@ -265,25 +264,12 @@ def once_around(conversation: Callable[..., Any], when: str, kill: Callable[[], 
     return begun
 
 
-def struck(when: str, kill: Callable[[], None]) -> Callable[..., Any]:
-    """A call of a producer with a kill before it: of the second batch, or of the flush behind the last one."""
-    original = Producer.flush if when == "after" else Producer.send_batch
-    left = [kill] if when == "after" else [kill, lambda: None]
-
-    def called(*arguments: Any, **named: Any) -> Any:
-        if left:
-            left.pop()()
-        return original(*arguments, **named)
-
-    return called
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("step", "when"),
     [
         pytest.param(step, when, marks=() if (step, when) in QUICK else pytest.mark.soak)
-        for step in (*CONVERSATIONS, "sending")
+        for step in CONVERSATIONS
         for when in ("before", "after")
     ],
 )
@@ -302,10 +288,7 @@ def test_a_broker_that_is_killed_between_two_steps_is_waited_for(
             running.kill()
             running.start()
 
-        if step in CONVERSATIONS:
-            monkeypatch.setattr(TransactionCore, step, once_around(getattr(TransactionCore, step), when, kill))
-        else:
-            monkeypatch.setattr(Producer, "flush" if when == "after" else "send_batch", struck(when, kill))
+        monkeypatch.setattr(TransactionCore, step, once_around(getattr(TransactionCore, step), when, kill))
         second = Writing("query", 1, 1)
         written: Written | None = None
         while written is None:
