@@ -5,7 +5,6 @@ from pathlib import Path
 
 from seglog.testing import Broker
 from tests.interop.client_programs import CLIENTS, FRAMEWORKS
-from tests.interop.test_copiers import COUNTING, STATELESS
 from tests.pages import programs_of, run_program
 from tests.processes import daemon
 from tests.support import REPOSITORY
@@ -82,13 +81,8 @@ def test_the_program_for_kafkas_clients_prints_what_its_page_says(tmp_path: Path
 
 
 def test_the_table_has_the_frameworks_of_the_tests_in_their_versions() -> None:
-    pins = {name: (CLIENTS / f"requirements-{name}.txt").read_text(encoding="utf-8").split() for name in FRAMEWORKS}
-    rows = re.findall(r"^\| ([^|]+) \| (\S+ \d[\d.]*(?:, \S+ \d[\d.]*)*) \|", PYTHON, re.MULTILINE)
-    assert [name for name, _ in rows] == sorted({copier.name for copier in (*STATELESS, *COUNTING)}, key=str.lower)
-    shown = set()
-    for _, versions in rows:
-        wanted = {version.replace(" ", "==") for version in versions.split(", ")}
-        installed_together = {name for name, there in pins.items() if wanted <= set(there)}
-        assert installed_together, versions
-        shown |= installed_together
-    assert shown == set(FRAMEWORKS)
+    rows = re.findall(r"^\| [^|]+ \| (\S+ \d[\d.]*(?:, \S+ \d[\d.]*)*) \|", PYTHON, re.MULTILINE)
+    shown = [{version.replace(" ", "==") for version in versions.split(", ")} for versions in rows]
+    for name in FRAMEWORKS:
+        pins = (CLIENTS / f"requirements-{name}.txt").read_text(encoding="utf-8").split()
+        assert any(versions <= set(pins) for versions in shown), name
