@@ -27,13 +27,7 @@ from seglog.core.errors import count_of, seconds_of
 from seglog.core.producer_options import ProducerOptions
 from seglog.core.transactions import TransactionCore
 from seglog.producer import Producer
-from seglog_protocol.errors import (
-    DeliveryFailed,
-    SeglogError,
-    TransactionAborted,
-    TransactionFenced,
-    UnsupportedApiError,
-)
+from seglog_protocol import errors
 from seglog_protocol.messages import ExtendTransactionRequest
 from seglog_spark.catalog import patiently
 from seglog_spark.fingerprints import fingerprints, total
@@ -47,7 +41,7 @@ _BUFFER_BYTES: Final = 16 * 1024 * 1024
 def prepare(client: Client) -> None:
     """What the driver does before tasks begin. Raises UnsupportedApiError for a broker without transactions."""
     if ExtendTransactionRequest.api not in client.broker.apis:
-        raise UnsupportedApiError(
+        raise errors.UnsupportedApiError(
             f"deliveryGuarantee exactly-once needs transactions, which the broker at {client.server} "
             f"({client.broker.broker}) does not have: give it a newer version, or write effectively-once",
             api=ExtendTransactionRequest.api,
@@ -146,13 +140,13 @@ class TransactionalTask(Task):
 
     def given_up(self, error: BaseException) -> BaseException:
         """Abort: nothing that was written counts."""
-        told = self._core.failed(error) if isinstance(error, DeliveryFailed) else error
-        if isinstance(told, TransactionFenced | TransactionAborted):
+        told = self._core.failed(error) if isinstance(error, errors.DeliveryFailed) else error
+        if isinstance(told, errors.TransactionFenced | errors.TransactionAborted):
             told = self._explained(told)
         if self._producer is not None:
             self._producer.abort(timeout=0)
-        if self._core.is_open and not (isinstance(error, SeglogError) and error.retriable):
-            with suppress(SeglogError):  # the broker aborts it in time, or the next attempt does
+        if self._core.is_open and not (isinstance(error, errors.SeglogError) and error.retriable):
+            with suppress(errors.SeglogError):  # the broker aborts it in time, or the next attempt does
                 self.client.converse(self._core.ending(is_commit=False))
         return told
 
@@ -217,18 +211,20 @@ class TransactionalTask(Task):
             "false" + ("; other rows need a jobId of their own" if self._is_job else "")
         )
 
-    def _explained(self, error: TransactionFenced | TransactionAborted) -> TransactionFenced | TransactionAborted:
+    def _explained(
+        self, error: errors.TransactionFenced | errors.TransactionAborted
+    ) -> errors.TransactionFenced | errors.TransactionAborted:
         """The end of a transaction, as one who has tasks and options may understand it."""
         limit = self.options.transaction_seconds
         if time.monotonic() - self._began >= limit:
-            return TransactionAborted(
+            return errors.TransactionAborted(
                 f"this task took longer than transactionTimeout, {seconds_of(limit)}, so its transaction was aborted: "
                 "give it a longer one, up to the broker's transaction.max.timeout.ms, or fewer rows",
                 transactional_id=self._name,
             )
-        if isinstance(error, TransactionAborted):
+        if isinstance(error, errors.TransactionAborted):
             return error
-        return TransactionFenced(
+        return errors.TransactionFenced(
             "another attempt of this task has taken its place, after a retry, by speculation or by a driver that was "
             "started again: nothing of this one counts",
             transactional_id=self._name,

@@ -29,22 +29,9 @@ from seglog.core.partitioner import Partitioner
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions, to_bytes, to_headers
 from seglog.core.retries import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.core.timestamps import TimestampWatch
-from seglog_protocol import messages
+from seglog_protocol import errors, messages
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import (
-    AuthenticationError,
-    ClientClosedError,
-    ClientTimeoutError,
-    ConnectionLostError,
-    DeliveryFailed,
-    InconsistentClusterIdError,
-    InconsistentTopicIdError,
-    MessageTooLargeError,
-    RemoteProtocolError,
-    SeglogError,
-    UnknownPartitionError,
-)
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """After this time without an answer the connection counts as broken, Kafka's ``request.timeout.ms``."""
@@ -103,9 +90,9 @@ class ProducerCore:
         self.connect_at = 0.0
         """When to reconnect, if there is no connection."""
         self._connect_attempts = 0
-        self._connect_error: SeglogError | None = None
+        self._connect_error: errors.SeglogError | None = None
         self._partitioner = Partitioner(topic.partitions)
-        self._ending: SeglogError | None = None
+        self._ending: errors.SeglogError | None = None
         self._look_up_at: float | None = None  # not before the first request
 
     # --- Adding records -----------------------------------------------------------------------------------------------
@@ -131,7 +118,7 @@ class ProducerCore:
         if partition is not None and type(partition) is not int:
             partition = to_partition(partition)
         if partition is not None and not 0 <= partition < self.partitions:
-            raise UnknownPartitionError(
+            raise errors.UnknownPartitionError(
                 f"{self.topic} has no partition {partition}; it has {self.partitions}, numbered from 0",
                 topic=self.topic,
                 partition=partition,
@@ -258,15 +245,15 @@ class ProducerCore:
             reply = messages.decode_reply(header, messages.AppendReply)
             results = reply.partitions
             if len(results) != len(sent.batches):
-                raise RemoteProtocolError("the broker answered for another number of batches than were sent")
-        except SeglogError as error:
+                raise errors.RemoteProtocolError("the broker answered for another number of batches than were sent")
+        except errors.SeglogError as error:
             for batch in sent.batches:
                 self.accumulator.refuse(batch, error, now)
         else:
             for batch, result in zip(sent.batches, results, strict=True):
                 batch.expired_before = self.timestamps.learn(result)
                 self.accumulator.answer(batch, result, now)
-                if isinstance(result.error, InconsistentTopicIdError):
+                if isinstance(result.error, errors.InconsistentTopicIdError):
                     self.end(result.error)  # the new topic has neither the records nor the sequences
             self.note_partitions((reply.partition_counts or {}).get(self.topic))
         self._settle(sent)
@@ -291,13 +278,13 @@ class ProducerCore:
 
     def looked_up(self, reply: Reply) -> None:
         """Process the reply to ``look_up``. A recreated topic is ignored: the broker closes the connection for it."""
-        with suppress(SeglogError):
+        with suppress(errors.SeglogError):
             messages.decode_reply(reply.header, messages.TopicsReply)
             for found in messages.decode_descriptions(reply.payload):
                 if found.id == self.topic_id:
                     self.note_partitions(found.partitions)
 
-    def refused(self, sent: Sent, error: SeglogError, now: float) -> None:
+    def refused(self, sent: Sent, error: errors.SeglogError, now: float) -> None:
         """None of the batches of a request may be sent, because of ``error``."""
         if sent in self.in_flight:
             for batch in sent.batches:
@@ -316,38 +303,38 @@ class ProducerCore:
 
     def _stop_if_failed(self) -> None:
         if self.options.stop_at_failure and self._ending is None and self.accumulator.failed:
-            self.end(ClientClosedError("not sent, because a record before it was not acknowledged"))
+            self.end(errors.ClientClosedError("not sent, because a record before it was not acknowledged"))
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
-    def overdue(self, now: float, server: str) -> ConnectionLostError | None:
+    def overdue(self, now: float, server: str) -> errors.ConnectionLostError | None:
         """The error for a connection whose oldest request has timed out; None otherwise."""
         if self.in_flight and now >= self.in_flight[0].at + self.request_seconds:
-            return ConnectionLostError(
+            return errors.ConnectionLostError(
                 f"{server} did not answer an append within {seconds_of(self.request_seconds)}", server=server
             )
         return None
 
-    def lost(self, now: float, error: SeglogError | None = None) -> None:
+    def lost(self, now: float, error: errors.SeglogError | None = None) -> None:
         """Handle a lost connection: requeue the batches in flight, and reconnect at once.
 
         If ``error``, the cause, says that the topic was recreated, the producer ends; at ack "none" that is the only
         report of it.
         """
         self.connect_at = now
-        if isinstance(error, InconsistentTopicIdError):
+        if isinstance(error, errors.InconsistentTopicIdError):
             self.end(error)
         self.accumulator.requeue(self._on_the_way())
         self.in_flight.clear()
         self._progressed()
 
-    def not_connected(self, error: SeglogError, now: float) -> None:
+    def not_connected(self, error: errors.SeglogError, now: float) -> None:
         """Handle a failed attempt to connect: records are kept until their deadlines.
 
         If the server is a broker with another log, the producer ends: the records and sequences are not there. So it
         does where the broker refuses whom the client claims to be, which no attempt changes.
         """
-        if isinstance(error, InconsistentClusterIdError | AuthenticationError):
+        if isinstance(error, errors.InconsistentClusterIdError | errors.AuthenticationError):
             self.end(error)
         self._connect_error = error
         self.connect_at = now + backoff_seconds(self._connect_attempts)
@@ -388,12 +375,12 @@ class ProducerCore:
                 events.append(self.in_flight[0].at + self.request_seconds)
         return min((event for event in events if event is not None), default=None)
 
-    def _silence(self, now: float) -> ClientTimeoutError | None:
+    def _silence(self, now: float) -> errors.ClientTimeoutError | None:
         """The error for a broker that has not answered the oldest request for SILENCE_SECONDS; None otherwise."""
         seconds = now - self.in_flight[0].at if self.in_flight else 0.0
         if seconds < SILENCE_SECONDS:
             return None
-        return ClientTimeoutError(f"the broker has not answered an append to {self.topic} for {seconds:.0f} s")
+        return errors.ClientTimeoutError(f"the broker has not answered an append to {self.topic} for {seconds:.0f} s")
 
     def _warn_of_silence(self, now: float) -> float | None:
         """Log that the broker does not answer, once per request; returns when to check again, None once logged."""
@@ -409,14 +396,14 @@ class ProducerCore:
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
-    def end(self, error: SeglogError) -> list[ProducerBatch]:
+    def end(self, error: errors.SeglogError) -> list[ProducerBatch]:
         """Stop sending: fail batches not in flight with ``error``; returns the batches in flight."""
         self._ending = error
         self.accumulator.abandon(error)
         self.answers += 1
         return self.pending()
 
-    def forget(self, error: SeglogError) -> None:
+    def forget(self, error: errors.SeglogError) -> None:
         """Fail all unresolved batches with ``error``."""
         self.end(error)
         for batch in self._on_the_way():
@@ -424,13 +411,13 @@ class ProducerCore:
             self.accumulator.resolve(batch, error=error)
         self.in_flight.clear()
 
-    def failure(self) -> DeliveryFailed | None:
+    def failure(self) -> errors.DeliveryFailed | None:
         """The error for unseen failures since the last call; None without any."""
         failures, count = self.accumulator.take_failures()
         if not count:
             return None
         cause = failures[-1][3] if failures else None
-        failed = DeliveryFailed(
+        failed = errors.DeliveryFailed(
             f"not acknowledged: {count_of(count, 'record')} to {self.topic}; the last cause: {cause}",
             failures=failures,
             records=count,
@@ -445,17 +432,17 @@ class ProducerCore:
 
     # --- Errors -------------------------------------------------------------------------------------------------------
 
-    def _too_large(self, size: int) -> MessageTooLargeError:
-        return MessageTooLargeError(
+    def _too_large(self, size: int) -> errors.MessageTooLargeError:
+        return errors.MessageTooLargeError(
             f"{size:,} bytes are more than a batch of {self.topic} can hold ({self.message_bytes_max:,}, the smaller "
             "of max.message.bytes and segment.bytes)",
             size=size,
             limit=self.message_bytes_max,
         )
 
-    def stayed_full(self) -> ClientTimeoutError:
+    def stayed_full(self) -> errors.ClientTimeoutError:
         """The error when the buffer stayed full for the delivery timeout."""
         limits = self.accumulator.limits
-        return ClientTimeoutError(
+        return errors.ClientTimeoutError(
             f"the buffer of {limits.buffer_bytes:,} bytes stayed full for {seconds_of(limits.delivery_seconds)}"
         )

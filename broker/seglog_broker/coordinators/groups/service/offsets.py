@@ -29,16 +29,7 @@ from seglog_broker.coordinators.topic import Encoded, StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Scheduler, Service
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import (
-    CoordinatorLoadingError,
-    GroupSubscribedError,
-    IllegalGenerationError,
-    MetadataTooLargeError,
-    SeglogError,
-    UnknownPartitionError,
-    UnknownTopicError,
-    without_frames,
-)
+from seglog_protocol import errors
 
 OFFSETS_A_WRITE: Final = 200
 """Offsets that are written together, and handled before other tasks run."""
@@ -82,7 +73,7 @@ class OffsetService(Service):
         committer: Committer,
         offsets: Sequence[OffsetToCommit],
         transaction: ProducerIdAndEpoch | None = None,
-    ) -> list[SeglogError | None]:
+    ) -> list[errors.SeglogError | None]:
         """Store offsets; returns when they are durable, with an error or None for each, in order.
 
         Those of a ``transaction`` count when it is committed; see ``StateTopic.append`` for its errors.
@@ -90,7 +81,7 @@ class OffsetService(Service):
         """
         self._check_group(group)
         self._check_committer(group, committer, offsets, transaction)
-        results: list[SeglogError | None] = []
+        results: list[errors.SeglogError | None] = []
         for begin in range(0, len(offsets), OFFSETS_A_WRITE):
             if begin:
                 await self._scheduler.turn()
@@ -99,9 +90,9 @@ class OffsetService(Service):
 
     async def _commit_some(
         self, group: str, offsets: Sequence[OffsetToCommit], transaction: ProducerIdAndEpoch | None
-    ) -> list[SeglogError | None]:
+    ) -> list[errors.SeglogError | None]:
         """As ``commit``, for offsets that are written as one append."""
-        results: list[SeglogError | None] = [None] * len(offsets)
+        results: list[errors.SeglogError | None] = [None] * len(offsets)
         now = self._runtime.now()
         records: list[Encoded] = []
         stored: list[tuple[Key, CommittedOffset]] = []
@@ -115,8 +106,8 @@ class OffsetService(Service):
                 )
                 key = wanted.topic, wanted.partition
                 taken += self._check_memory(group, key, committed, transaction, taken)
-            except SeglogError as error:
-                results[number] = without_frames(error)
+            except errors.SeglogError as error:
+                results[number] = errors.without_frames(error)
                 continue
             self._warn_beyond_end(group, key, wanted.offset)
             records.append(encode_commit(group, key, committed))
@@ -126,11 +117,11 @@ class OffsetService(Service):
             return results
         self._under_way.update((group, key) for key, _ in stored)
         waiting: Waiting[None] = Waiting()
-        keep: Callable[[SeglogError | None], None] = partial(self._keep, group, stored)
+        keep: Callable[[errors.SeglogError | None], None] = partial(self._keep, group, stored)
         if transaction is not None:
             keep = self.transactions.begin(transaction, group, stored)
 
-        def note_committed(error: SeglogError | None) -> None:
+        def note_committed(error: errors.SeglogError | None) -> None:
             for key, _ in stored:
                 self._under_way[group, key] -= 1
                 if not self._under_way[group, key]:
@@ -141,9 +132,9 @@ class OffsetService(Service):
         self._topic.append(group, records, note_committed, transaction)
         try:
             await waiting.wait()
-        except SeglogError as error:
+        except errors.SeglogError as error:
             for number in places:
-                results[number] = without_frames(error)
+                results[number] = errors.without_frames(error)
         return results
 
     def _check_memory(
@@ -160,7 +151,9 @@ class OffsetService(Service):
         self._memory.check(group, size + taken, is_new=before is None)
         return size
 
-    def _keep(self, group: str, stored: Sequence[tuple[Key, CommittedOffset]], error: SeglogError | None) -> None:
+    def _keep(
+        self, group: str, stored: Sequence[tuple[Key, CommittedOffset]], error: errors.SeglogError | None
+    ) -> None:
         """Note what was committed outside of transactions."""
         if error is None:
             for key, committed in stored:
@@ -184,11 +177,13 @@ class OffsetService(Service):
             self._runtime.carry_out(group)
             if check is not None:
                 for offset in offsets:
-                    with suppress(UnknownTopicError, UnknownPartitionError):  # the result for this one alone
+                    with suppress(
+                        errors.UnknownTopicError, errors.UnknownPartitionError
+                    ):  # the result for this one alone
                         topic = self._table.topic_with(offset.topic, offset.partition)
                         check(id_bytes(topic.id), offset.partition)
         elif committer.generation >= 0:
-            raise IllegalGenerationError(
+            raise errors.IllegalGenerationError(
                 f"group {group} has no generation {committer.generation}: it has no members; join it again", group=group
             )
 
@@ -200,7 +195,7 @@ class OffsetService(Service):
         limit = self._config.current.offset_metadata_max_bytes
         size = len(wanted.metadata.encode("utf-8", "surrogatepass")) if len(wanted.metadata) * 4 > limit else 0
         if size > limit:
-            raise MetadataTooLargeError(
+            raise errors.MetadataTooLargeError(
                 f"the text committed with {wanted.topic}-{wanted.partition} has {size:,} bytes; "
                 f"offset.metadata.max.bytes is {limit:,}",
                 group=group,
@@ -270,7 +265,7 @@ class OffsetService(Service):
                 if partitions is not None:
                     found.append(Committed(topic, number, is_unstable=is_unstable))
             elif unsettled.get((topic, number)) is stored:
-                raise CoordinatorLoadingError(
+                raise errors.CoordinatorLoadingError(
                     f"what group {group} committed for {topic}-{number} is being compared with its log: ask again",
                     group=group,
                 )
@@ -310,17 +305,17 @@ class OffsetService(Service):
 
     # --- Deleted ------------------------------------------------------------------------------------------------------
 
-    async def delete(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[SeglogError | None]:
+    async def delete(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[errors.SeglogError | None]:
         """As ``GroupService.delete_offsets``, for a group that is loaded and known."""
         read = self.retention(group)
-        results: list[SeglogError | None] = []
+        results: list[errors.SeglogError | None] = []
         forgotten: dict[Key, None] = {}
         for topic, number in partitions:
             if len(results) % OFFSETS_A_WRITE == OFFSETS_A_WRITE - 1:
                 await self._scheduler.turn()
             if read.may_be_read(topic):
                 results.append(
-                    GroupSubscribedError(
+                    errors.GroupSubscribedError(
                         f"members of group {group} read topic {topic}: stop them first", group=group, topic=topic
                     )
                 )
@@ -340,7 +335,7 @@ class OffsetService(Service):
             await waiting.wait()
 
     def _note_forgotten(
-        self, group: str, keys: Sequence[Key], waiting: Waiting[None], error: SeglogError | None
+        self, group: str, keys: Sequence[Key], waiting: Waiting[None], error: errors.SeglogError | None
     ) -> None:
         for key in keys if error is None else ():
             self.committed.drop(group, key)
@@ -395,7 +390,7 @@ class TransactionalOffsets:
 
     def begin(
         self, transaction: ProducerIdAndEpoch, group: str, stored: Sequence[tuple[Key, CommittedOffset]]
-    ) -> Callable[[SeglogError | None], None]:
+    ) -> Callable[[errors.SeglogError | None], None]:
         """Offsets are to be written; call what this returns when they are durable, or cannot be."""
         commit = _Commit(group, stored)
         writer = transaction.producer_id, self._topic.partition_of(group)
@@ -403,7 +398,7 @@ class TransactionalOffsets:
         self._keys.update((group, key) for key, _ in stored)
         return partial(self._note_written, writer, commit)
 
-    def _note_written(self, writer: _Writer, commit: _Commit, error: SeglogError | None) -> None:
+    def _note_written(self, writer: _Writer, commit: _Commit, error: errors.SeglogError | None) -> None:
         del self._writing[writer][commit]
         if not self._writing[writer]:
             del self._writing[writer]

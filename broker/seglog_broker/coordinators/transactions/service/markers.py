@@ -22,16 +22,7 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.producers.producer_state import TransactionEnd
-from seglog_protocol.errors import (
-    InvalidProducerEpochError,
-    InvalidRequestError,
-    SeglogError,
-    TransactionCoordinatorFencedError,
-    UnknownPartitionError,
-    UnknownServerError,
-    UnknownTopicError,
-    without_frames,
-)
+from seglog_protocol import errors
 from seglog_protocol.internal_topics import OFFSETS_TOPIC
 
 RETRY_SECONDS: Final = 0.1
@@ -58,8 +49,8 @@ class _Work:
     left: list[Key]
     due: float = 0.0  # the loop's time
     retry_seconds: float = RETRY_SECONDS
-    why_held_up: SeglogError | None = None  # as of the last round that has ended
-    error: SeglogError | None = None  # of the round under way
+    why_held_up: errors.SeglogError | None = None  # as of the last round that has ended
+    error: errors.SeglogError | None = None  # of the round under way
 
 
 @dataclass(eq=False, repr=False)
@@ -84,7 +75,7 @@ class MarkerWriter(Service):
         self._works[ending.transactional_id] = _Work(ending, coordinator_epoch, left)
         self._wanted.set()
 
-    def held_up(self, transactional_id: str) -> SeglogError | None:
+    def held_up(self, transactional_id: str) -> errors.SeglogError | None:
         """Why markers of a transaction could not be written at the last try; None if they could, or are not wanted."""
         work = self._works.get(transactional_id)
         return None if work is None else work.why_held_up
@@ -94,7 +85,7 @@ class MarkerWriter(Service):
         """Markers that are still to be written, and made durable."""
         return sum([len(work.left) for work in self._works.values()])
 
-    def all_held_up(self) -> list[tuple[Ending, int, SeglogError]]:
+    def all_held_up(self) -> list[tuple[Ending, int, errors.SeglogError]]:
         """The ends that could not be written at the last try: each with how many markers it lacks, and why."""
         works = self._works.values()
         return [(work.ending, len(work.left), work.why_held_up) for work in works if work.why_held_up is not None]
@@ -106,9 +97,9 @@ class MarkerWriter(Service):
             with trio.move_on_at(due):
                 await self._wanted.wait()
 
-    async def write(self, end: TransactionEnd, partitions: Iterable[Key]) -> dict[Key, SeglogError]:
+    async def write(self, end: TransactionEnd, partitions: Iterable[Key]) -> dict[Key, errors.SeglogError]:
         """Write markers that an operator asks for; the errors of those partitions that took none."""
-        failed: dict[Key, SeglogError] = {}
+        failed: dict[Key, errors.SeglogError] = {}
         ends: dict[Partition, int] = {}
         turns = budget.Turns(self._scheduler.turn)
         for key in partitions:
@@ -116,14 +107,14 @@ class MarkerWriter(Service):
             try:
                 partition = self._table.partition(*key)
                 if end.producer_id < 0 or end.producer_epoch < 0:
-                    raise InvalidRequestError(
+                    raise errors.InvalidRequestError(
                         "a marker has the id and the epoch of a producer, and neither is negative", field=""
                     )
                 self._check_loaded(key)
                 ends[partition] = partition.append_marker(end)
                 partition.want_durable()
-            except SeglogError as error:
-                failed[key] = without_frames(error)
+            except errors.SeglogError as error:
+                failed[key] = errors.without_frames(error)
         written = list(ends)
         await when_durable(ends, lambda partition, error: failed.__setitem__(_key(partition), error), lambda: None)
         for partition in written:
@@ -139,10 +130,10 @@ class MarkerWriter(Service):
             if partition is not None and partition.log.durable_end_offset < partition.log.log_end_offset:
                 partition.want_durable()
                 ends[partition] = partition.log.log_end_offset
-        failed: dict[Partition, SeglogError] = {}
+        failed: dict[Partition, errors.SeglogError] = {}
         await when_durable(ends, failed.__setitem__, lambda: None)
         for error in failed.values():
-            if not isinstance(error, UnknownTopicError):
+            if not isinstance(error, errors.UnknownTopicError):
                 raise error
 
     async def round(self) -> list[Ending]:
@@ -169,17 +160,17 @@ class MarkerWriter(Service):
                         ends[partition] = _write(partition, work.ending, work.coordinator_epoch)
                         partition.want_durable()
                     written.append((work, key, partition))
-                except SeglogError as error:
+                except errors.SeglogError as error:
                     self._note_held_up(work, key, error)
                 except Exception:  # a bug: it is tried again, as others do not wait for it
                     log.exception("transaction_marker_crashed", transactional_id=work.ending.transactional_id)
                     work.error = _internal_error()
-        failed: dict[Partition, SeglogError] = {}
+        failed: dict[Partition, errors.SeglogError] = {}
         await when_durable(ends, failed.__setitem__, lambda: None)
         done: dict[int, set[Key]] = {}
         for work, key, partition in written:
             failure = None if partition is None else failed.get(partition)
-            if failure is not None and not isinstance(failure, UnknownTopicError):
+            if failure is not None and not isinstance(failure, errors.UnknownTopicError):
                 self._note_held_up(work, key, failure)
             elif partition is None or await self._tell(work, key):
                 done.setdefault(id(work), set()).add(key)
@@ -201,7 +192,7 @@ class MarkerWriter(Service):
         for work, key in keys:
             partition = self._table.find(*key)
             if partition is not None:
-                with suppress(SeglogError):  # the next round meets it again, and tells it
+                with suppress(errors.SeglogError):  # the next round meets it again, and tells it
                     written.append((work, key, partition, _write(partition, work.ending, work.coordinator_epoch)))
                     partition.want_durable()
         commits.run_now()
@@ -230,7 +221,7 @@ class MarkerWriter(Service):
         if partition is None:
             try:
                 return self._table.partition(*key)
-            except (UnknownTopicError, UnknownPartitionError):
+            except (errors.UnknownTopicError, errors.UnknownPartitionError):
                 return None
         if self._directory.handles.is_scarce and not partition.log.active.log.holds_writer:
             await self._idle_writers.wait_for_room()
@@ -243,7 +234,7 @@ class MarkerWriter(Service):
         if key[0] == OFFSETS_TOPIC:
             self._groups.check_partition(key[1])
 
-    def _note_held_up(self, work: _Work, key: Key, error: SeglogError) -> None:
+    def _note_held_up(self, work: _Work, key: Key, error: errors.SeglogError) -> None:
         if work.error is None and work.retry_seconds == RETRY_SECONDS:
             log.warning(
                 "transaction_held_up",
@@ -273,8 +264,8 @@ class MarkerWriter(Service):
         return False
 
 
-def _internal_error() -> UnknownServerError:
-    return UnknownServerError("an internal error; see the broker's log")
+def _internal_error() -> errors.UnknownServerError:
+    return errors.UnknownServerError("an internal error; see the broker's log")
 
 
 def _key(partition: Partition) -> Key:
@@ -288,10 +279,10 @@ def _write(partition: Partition, ending: Ending, coordinator_epoch: int) -> int:
     try:
         try:
             return partition.append_marker(end)
-        except TransactionCoordinatorFencedError as error:
+        except errors.TransactionCoordinatorFencedError as error:
             # Of a Kafka whose directory this was. There is one coordinator, and it is this one.
             return partition.append_marker(end._replace(coordinator_epoch=error.current_epoch))
-    except InvalidProducerEpochError as error:
+    except errors.InvalidProducerEpochError as error:
         log.warning(
             "transaction_marker_refused",
             transactional_id=ending.transactional_id,

@@ -60,13 +60,7 @@ from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
-from seglog_protocol.errors import (
-    CoordinatorLoadingError,
-    InconsistentGroupProtocolError,
-    InvalidRequestError,
-    UnknownGroupError,
-    UnknownMemberError,
-)
+from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -130,7 +124,7 @@ def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
             context.groups.check(key)
         else:
             context.transactions.check(key)
-    except CoordinatorLoadingError:
+    except errors.CoordinatorLoadingError:
         return None  # the node is known; other requests get CoordinatorLoadingError
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return group_failure(error, "FindCoordinator")
@@ -191,7 +185,9 @@ def _joined(context: RequestContext, result: JoinResult) -> messages.JoinGroupRe
 async def sync_group(context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse:
     """The assignment of a member, once the leader has sent all assignments."""
     if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        missing = InconsistentGroupProtocolError("the protocol type and name are missing", group=request.group_id)
+        missing = errors.InconsistentGroupProtocolError(
+            "the protocol type and name are missing", group=request.group_id
+        )
         return _synced(SyncResult(error=missing))
     try:
         result = await context.groups.sync(request.group_id, _taken_out_of(request))
@@ -231,7 +227,7 @@ def heartbeat(context: RequestContext, request: messages.HeartbeatRequest) -> me
     code = ErrorCode.NONE
     try:
         context.groups.heartbeat(request.group_id, request.member_id, request.generation_id, request.group_instance_id)
-    except CoordinatorLoadingError:
+    except errors.CoordinatorLoadingError:
         pass
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code = group_code(error, "Heartbeat")
@@ -252,7 +248,7 @@ async def leave_group(context: RequestContext, request: messages.LeaveGroupReque
         leaving = [LeavingMember(request.member_id)]
     try:
         results = await context.groups.leave(request.group_id, leaving)
-    except (UnknownGroupError, UnknownMemberError) as error:  # without the group there is no member of it
+    except (errors.UnknownGroupError, errors.UnknownMemberError) as error:  # without the group there is no member of it
         results = [LeaveResult(member.member_id, member.instance_id, _unknown(error)) for member in leaving]
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.LeaveGroupResponse(error_code=group_code(error, "LeaveGroup"))
@@ -270,8 +266,12 @@ async def leave_group(context: RequestContext, request: messages.LeaveGroupReque
     )
 
 
-def _unknown(error: UnknownGroupError | UnknownMemberError) -> UnknownMemberError:
-    return error if isinstance(error, UnknownMemberError) else UnknownMemberError(error.message, group=error.group)
+def _unknown(error: errors.UnknownGroupError | errors.UnknownMemberError) -> errors.UnknownMemberError:
+    return (
+        error
+        if isinstance(error, errors.UnknownMemberError)
+        else errors.UnknownMemberError(error.message, group=error.group)
+    )
 
 
 # --- ConsumerGroupHeartbeat -------------------------------------------------------------------------------------------
@@ -322,9 +322,11 @@ async def consumer_group_heartbeat(
 
 def _check_names(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> None:
     if not request.group_id.strip():
-        raise InvalidRequestError("group_id must not be empty: set group.id", field="group_id")
+        raise errors.InvalidRequestError("group_id must not be empty: set group.id", field="group_id")
     if context.version >= 1 and not request.member_id:
-        raise InvalidRequestError("member_id must not be empty: since version 1 members make it", field="member_id")
+        raise errors.InvalidRequestError(
+            "member_id must not be empty: since version 1 members make it", field="member_id"
+        )
 
 
 async def _owned(
