@@ -207,7 +207,8 @@ class Daemon:
 
     def start(self) -> None:
         """Return when it serves."""
-        with self._log.open("w") as log:
+        self._log.unlink(missing_ok=True)
+        with self._log.open("a") as log:  # a test may write into it
             process = self.process = subprocess.Popen(
                 [
                     *self.under,
