@@ -44,7 +44,9 @@ CHOSEN := $(addprefix tests/process/, \
   examples/test_programs.py::test_the_consumer_prints_every_record_and_the_gaps_between_them \
   clients/cli/test_round_trip.py::test_keyed_text_with_headers_and_tombstones_in_and_out)
 
-# Of the unit tests, those that are neither the broker's nor the clients', and as many of the broker's that lanes take as long.
+# Of the unit tests, as many of the broker's in the lanes of clients and others that each takes as long; the others are
+# those that are neither the broker's nor the clients'.
+WITH_CLIENTS := $(addprefix tests/unit/broker/,api backup inspect)
 OTHERS := tests/unit/broker/tasks $(wildcard tests/unit/test_*.py) \
   $(filter-out %/broker %/clients %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
 
@@ -88,10 +90,11 @@ soak: $(STAMP) $(SPARK_STAMP)
 # Lanes in place of workers: each test file is collected once. Tests of clients wait as often as they compute, so two cores
 # have room for a third.
 unit-broker: $(STAMP)
-	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' --ignore tests/unit/broker/tasks tests/unit/broker)
+	$(call lane,unit-broker,$(BIN)/pytest -m 'not soak' tests/unit/broker \
+	  $(addprefix --ignore ,$(WITH_CLIENTS) tests/unit/broker/tasks))
 
 unit-clients: $(STAMP)
-	$(call lane,unit-clients,$(BIN)/pytest -m 'not soak' tests/unit/clients)
+	$(call lane,unit-clients,$(BIN)/pytest -m 'not soak' tests/unit/clients $(WITH_CLIENTS))
 
 unit-others: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
