@@ -95,7 +95,7 @@ async def test_other_tasks_have_turns_between_records_of_a_program_that_computes
             async for record in consumer:
                 before = turns if record.offset == 12 else before
         assert before is not None
-        assert turns >= before + 3, "nor for a thousand that take no time"
+        assert turns >= before + 2, "nor for a thousand that take no time: trio draws who runs first"
         nursery.cancel_scope.cancel()
 
 
