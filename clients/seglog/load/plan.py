@@ -1,4 +1,4 @@
-"""The plan of a run, with all defaults filled in and checked, and when its batches are due.
+"""The plan of a run, with all defaults filled in and checked, its batches, and when they are due.
 
 With a target rate the loop is open: each batch is due at its time, whether earlier ones were answered or not, and
 latency counts from that time. A stall then shows in every record delayed by it. (A closed loop, which waits for answers
@@ -6,11 +6,16 @@ before it sends again, stops sending during a stall and measures it once: "coord
 loop is closed, and a batch is due when a task is free to send it.
 """
 
+import random
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from seglog.core.moments import Moment
-from seglog_protocol.messages import Ack
+from seglog_protocol.batch_builder import BatchBuilder
+from seglog_protocol.compression import Codec, compress
+from seglog_protocol.messages import Ack, TopicDescription
+from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, seal_batch
 
 Verb = Literal["produce", "consume", "roundtrip"]
 
@@ -70,15 +75,15 @@ def make_plan(verb: Verb, **typed: Any) -> Plan:
     without either both defaults apply. Raises ValueError for contradictory values.
     """
     given = {name: value for name, value in typed.items() if value is not None}
+    if verb == "consume":
+        given = {"batch_bytes": FETCH_PARTITION_BYTES, "pipeline": 1} | given
+        if "count" in given:
+            given["fill"] = given["count"]
     if "duration" not in given:
         given["duration"] = COUNT_SECONDS_MAX if "count" in given else DURATION_SECONDS
         given.setdefault("count", COUNT_MAX)
     given["rate"] = rate = given.get("rate", ROUNDTRIP_RATE if verb == "roundtrip" else 0) or None
-    if verb == "consume":
-        given = {"batch_bytes": FETCH_PARTITION_BYTES, "pipeline": 1} | given
-        if "count" in typed and typed["count"] is not None:
-            given["fill"] = typed["count"]
-    elif rate is not None and not {"batch_bytes", "batch_records"} & given.keys():
+    if rate is not None and not {"batch_bytes", "batch_records"} & given.keys():
         given["batch_records"] = max(1, int(rate * LINGER_SECONDS))
     if "batch_records" in given:
         given["batch_bytes"] = 2**31 - 1  # the topic's limit is the only one left
@@ -141,3 +146,39 @@ class Loop:
         if self.rate is None or self.ended_by != "duration":
             return 0
         return max(0, int(min(round((self._ends_at - self.began) * self.rate), self._count)) - self._records)
+
+
+# --- Batches ----------------------------------------------------------------------------------------------------------
+
+_TIME_UNKNOWN: Final = 0
+
+
+class Batches:
+    """The batches of a plan, of random text from its seed: each size is built and compressed once.
+
+    A batch has the plan's ``batch_records``, or as many as fit into ``batch_bytes``, whichever is less, and at least
+    one record, within the limits of its topic.
+    """
+
+    def __init__(self, plan: Plan, topic: TopicDescription) -> None:
+        self._record_size = plan.record_size
+        self._codec = Codec[plan.compression.upper()]
+        self._bytes_max = min(plan.batch_bytes, topic.max_message_bytes, topic.segment_bytes)
+        self._random = random.Random(plan.seed)  # noqa: S311 - a load, no secret
+        first = self._build(plan.batch_records)
+        self.records_max: int = first[0].record_count
+        self._built = {self.records_max: first}
+
+    def make(self, records: int, timestamp: int) -> bytes:
+        """A batch of so many records, all with ``timestamp`` (epoch ms)."""
+        header, body = self._built.get(records) or self._built.setdefault(records, self._build(records))
+        return seal_batch(header._replace(base_timestamp=timestamp, max_timestamp=timestamp), body)
+
+    def _build(self, records: int | None) -> tuple[BatchHeader, bytes]:
+        builder, has_room = BatchBuilder(), True
+        while has_room and builder.record_count != records:
+            value = b64encode(self._random.randbytes(self._record_size))[: self._record_size]
+            has_room = builder.try_append(_TIME_UNKNOWN, None, value, size_max=self._bytes_max)
+        plain = builder.build()
+        header = parse_header(plain)._replace(attributes=int(self._codec))
+        return header, compress(self._codec, plain[HEADER_SIZE:])

@@ -16,9 +16,8 @@ from seglog.core.errors import count_of
 from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.records import FetchedBatch
 from seglog.core.retries import backoff_seconds
-from seglog.load.batches import Batches
 from seglog.load.measurement import Measurement
-from seglog.load.plan import CATCH_UP_SECONDS, Ended, Loop, Plan, Ticket
+from seglog.load.plan import CATCH_UP_SECONDS, Batches, Ended, Loop, Plan, Ticket
 from seglog.load.report import Report
 from seglog.raw import RawBatch
 from seglog.trio import Client, raw

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from seglog.cli.dispatch import parse
 from seglog.cli.load import _plan
-from seglog.load.batches import Batches
 from seglog.load.measurement import Latencies, Measurement
 from seglog.load.plan import (
     CATCH_UP_SECONDS,
     COUNT_MAX,
     COUNT_SECONDS_MAX,
     DURATION_SECONDS,
+    Batches,
     Loop,
     Plan,
     Ticket,
