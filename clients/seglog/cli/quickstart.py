@@ -33,6 +33,7 @@ def run(options: Options) -> int:
     from seglog.cli.first_look import Endings, Places, look, print_farewell, print_places
     from seglog.client import connect
     from seglog.testing import Broker
+    from seglog.testing.configuration import in_words_of_a_command
 
     endings = Endings()
     with endings.heard():
@@ -41,8 +42,10 @@ def run(options: Options) -> int:
         try:
             try:
                 broker.start()
-            except SeglogError as failure:  # an address that another program has
-                why = failure.message.replace("Broker(listen=…)", "--listen").replace("Broker(kafka=…)", "--kafka")
+            except SeglogError as failure:
+                if not listen:  # no address that another program has
+                    raise
+                why = in_words_of_a_command(failure.message)
                 raise UsageError(f"{why} Leave it out for a free port") from failure
             places = Places(broker.address, broker.kafka_address, broker.directory)
             ready_ms = round((time.perf_counter() - began) * 1000)

@@ -84,6 +84,13 @@ def in_words_of_a_test(text: str) -> str:
     return text
 
 
+def in_words_of_a_command(text: str) -> str:
+    """With the options again, for a command that runs a ``Broker``."""
+    for option, argument in _OPTIONS.items():
+        text = text.replace(argument, option)
+    return text
+
+
 def _text(value: Any, separator: str = ",") -> str:
     if isinstance(value, bool):
         return str(value).lower()

@@ -101,13 +101,13 @@ def _advertised(listener: "DescribedListener", seen: Address, cluster_id: str, t
     if not answer.brokers:
         return problem("advertised", f"{listener.name} at {seen} names no broker", "look at the broker's log")
     told = answer.brokers[0]
-    why, behind = why_unreachable(told, SECONDS), answer
+    failing = f"{name} {told}, and that fails from here:"
+    if (why := why_unreachable(told, SECONDS)) is not None:
+        return problem("advertised", f"{failing} {why}", _REMEDY)
     try:
-        behind = behind if why else ask_metadata(listener, told, target, SECONDS)
+        behind = ask_metadata(listener, told, target, SECONDS)
     except OSError as error:
-        why = str(error)
-    if why is not None:
-        return problem("advertised", f"{name} {told}, and that fails from here: {why}", _REMEDY)
+        return problem("advertised", f"{failing} {error}", _REMEDY)
     if cluster_id not in {behind.cluster_id, ""}:
         found = f"{name} {told}, where another broker answers (cluster id {behind.cluster_id}, not {cluster_id})"
         return problem("advertised", found, _REMEDY)
