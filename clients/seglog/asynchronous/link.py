@@ -205,9 +205,8 @@ class Link(LinkBase):
             raise
 
     async def _read(self) -> None:
-        failure: errors.SeglogError = errors.ClientClosedError(
-            "the client was closed"
-        )  # what else would cancel this task
+        # Nothing else cancels this task.
+        failure: errors.SeglogError = errors.ClientClosedError("the client was closed")
         try:
             if self.tls is None:
                 await self._receive()

@@ -21,14 +21,12 @@ class InputError(Exception):
 
 def exit_code_of(error: BaseException | None) -> int:
     """The exit code for an error; for records that were not acknowledged, that of the cause."""
-    if isinstance(error, errors.DeliveryFailed) or (
-        isinstance(error, errors.ClientTimeoutError) and error.__cause__ is not None
-    ):
+    if isinstance(error, errors.DeliveryFailed):
         return exit_code_of(error.__cause__)
-    if isinstance(
-        error, errors.NotReachableError | errors.ConnectionLostError | errors.ClientTimeoutError | errors.TlsError
-    ):
-        return NOT_REACHABLE  # one that takes connections and never answers included
+    if isinstance(error, errors.ClientTimeoutError):  # of a broker that takes connections and never answers, too
+        return NOT_REACHABLE if error.__cause__ is None else exit_code_of(error.__cause__)
+    if isinstance(error, errors.NotReachableError | errors.ConnectionLostError | errors.TlsError):
+        return NOT_REACHABLE
     if isinstance(error, errors.LocalProtocolError | errors.CorruptRecordError):
         return FAILED
     if isinstance(error, errors.ProtocolError):

@@ -141,10 +141,10 @@ class SnapshotWriter:
         registry.topics = Topics(topics)
         registry.kafka_metadata, registry.metadata_version = directory.kafka_metadata, directory.metadata_version
         self._write(filenames.REGISTRY_FILE, registry.content())
-        *points, (_, clean_ends) = offsets.files.items()
-        for name, found in points:
-            if found or name != checkpoints.CLEANER_CHECKPOINT:
-                self._write(name, checkpoints.encode_offsets(found))
+        clean_ends = offsets.files[filenames.CLEAN_PARTITIONS_FILE]
+        for name in filenames.OFFSET_CHECKPOINTS:
+            if offsets.files[name] or name != checkpoints.CLEANER_CHECKPOINT:
+                self._write(name, checkpoints.encode_offsets(offsets.files[name]))
         self.add_as_it_is(METADATA_DIRECTORY)
         for name in LINKED_LAST:
             if self._fs.exists(f"{self._log_dir}/{name}"):

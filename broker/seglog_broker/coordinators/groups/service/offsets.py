@@ -177,9 +177,8 @@ class OffsetService(Service):
             self._runtime.carry_out(group)
             if check is not None:
                 for offset in offsets:
-                    with suppress(
-                        errors.UnknownTopicError, errors.UnknownPartitionError
-                    ):  # the result for this one alone
+                    # An error is the result for this one alone.
+                    with suppress(errors.UnknownTopicError, errors.UnknownPartitionError):
                         topic = self._table.topic_with(offset.topic, offset.partition)
                         check(id_bytes(topic.id), offset.partition)
         elif committer.generation >= 0:

@@ -151,6 +151,8 @@ async def delete_groups(
     return response
 
 
+# --- ConsumerGroupDescribe --------------------------------------------------------------------------------------------
+
 NAME_COST: Final = 0.2
 """Names of topics, or numbers of partitions, that cost as much as a part of a response."""
 
@@ -161,9 +163,6 @@ _CONSUMER_MEMBER: Final = 1
 _ConsumerGroup = messages.ConsumerGroupDescribeResponse.DescribedGroup
 _ConsumerMember = messages.ConsumerGroupDescribeResponse.Member
 _Assignment = messages.ConsumerGroupDescribeResponse.Assignment
-
-
-# --- ConsumerGroupDescribe --------------------------------------------------------------------------------------------
 
 
 async def consumer_group_describe(

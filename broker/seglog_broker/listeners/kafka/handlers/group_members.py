@@ -267,11 +267,9 @@ async def leave_group(context: RequestContext, request: messages.LeaveGroupReque
 
 
 def _unknown(error: errors.UnknownGroupError | errors.UnknownMemberError) -> errors.UnknownMemberError:
-    return (
-        error
-        if isinstance(error, errors.UnknownMemberError)
-        else errors.UnknownMemberError(error.message, group=error.group)
-    )
+    if isinstance(error, errors.UnknownGroupError):
+        return errors.UnknownMemberError(error.message, group=error.group)
+    return error
 
 
 # --- ConsumerGroupHeartbeat -------------------------------------------------------------------------------------------
