@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from benchmarks.batches import batch_of, one_record
 from benchmarks.harness import MB, MIB, Bench, Benchmark, Goal, Row, take_turns
+from benchmarks.peers.load import flood
+from benchmarks.peers.sides import answered_as_stored
 from benchmarks.processes import Daemon, bare_server, daemon
-from benchmarks.raw_client import append_frame, appends_per_second, connect, open_socket
+from benchmarks.raw_client import append_frame, connect, open_socket
 from seglog_protocol.messages import Ack
 
 TOPIC = "bench-append"
@@ -46,34 +48,29 @@ def run(bench: Bench) -> Iterator[Row]:
 
 
 def _measure(bench: Bench, case: _Case, running: Daemon, sink: Path) -> Row:
-    batch = one_record() if not case.batch_bytes else batch_of(case.batch_bytes)[0]
+    batch, records = batch_of(case.batch_bytes) if case.batch_bytes else (one_record(), 1)
     frame = append_frame(TOPIC, [batch], case.ack)
+    scale, unit = (1.0, "trips/s") if not case.batch_bytes else (len(batch) / MB, "MB/s")
     seconds, bytes_max = bench.pick(1.0, 0.1), bench.pick(512, 64) * MIB
     loop = "write" if case.ack == "os" else "sync"
 
     def ours() -> float:
         with connect(running.port) as connection:
             connection.create_topic(TOPIC)
-            rate = appends_per_second(connection.sock, frame, depth=case.depth, seconds=seconds, bytes_max=bytes_max)
+            answered, took = flood([connection.sock], [frame], case.depth, seconds, bytes_max)
+            answered_as_stored("seglog", answered, records, connection.end_offset(TOPIC))
             connection.delete_topic(TOPIC)
-        return rate
+        return answered / took * scale
 
     with bare_server(loop, str(sink)) as port:
 
         def bare() -> float:
             with open_socket(port) as sock:
-                return appends_per_second(sock, frame, depth=case.depth, seconds=seconds, bytes_max=bytes_max)
+                answered, took = flood([sock], [frame], case.depth, seconds, bytes_max)
+            return answered / took * scale
 
-        ours_rates, bare_rates = take_turns(bench.rounds, ours, bare)
-    scale, unit = (1.0, "trips/s") if not case.batch_bytes else (len(batch) / MB, "MB/s")
-    return Row(
-        case.name,
-        unit,
-        [rate * scale for rate in ours_rates],
-        [rate * scale for rate in bare_rates],
-        "write" if case.ack == "os" else "write+fdatasync",
-        case.goal,
-    )
+        found, beside = take_turns(bench.rounds, ours, bare)
+    return Row(case.name, unit, found, beside, "write" if case.ack == "os" else "write+fdatasync", case.goal)
 
 
 BENCHMARK = Benchmark(

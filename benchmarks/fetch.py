@@ -1,19 +1,21 @@
 """Fetches of warm data over one connection, one at a time, the payload thrown away; against a sendfile loop."""
 
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from benchmarks.batches import batch_of
-from benchmarks.harness import MB, MIB, Bench, Benchmark, BenchmarkError, Goal, Row, percentile, take_turns
+from benchmarks.harness import MB, MIB, Bench, Benchmark, Goal, Row, percentile, take_turns
+from benchmarks.peers.load import exchanges
 from benchmarks.processes import Daemon, bare_server, daemon
 from benchmarks.raw_client import (
     Connection,
     connect,
     exchange_seconds,
     fetch_frame,
-    fetched_bytes_per_second,
     fill,
     open_socket,
+    requests_through,
     time_frame,
 )
 
@@ -55,11 +57,14 @@ def _measure(
     frames, chunk = requests_through(
         connection, topic, case.partition_bytes, case.partitions, batch_size=batch_size, records=records
     )
-    seconds = bench.pick(1.0, 0.15)
+
+    def rate(sock: socket.socket) -> float:
+        times, received = exchanges(sock, frames, bench.pick(1.0, 0.15))
+        return received / sum(times) / MB
 
     def ours() -> float:
         with connect(running.port) as mine:
-            return fetched_bytes_per_second(mine.sock, frames, seconds=seconds)
+            return rate(mine.sock)
 
     # The bare loop sends the very same files, in pieces of the same size.
     paths = [str(running.directory / f"{topic}-{number}" / f"{0:020}.log") for number in range(case.partitions)]
@@ -67,17 +72,10 @@ def _measure(
 
         def bare() -> float:
             with open_socket(port) as sock:
-                return fetched_bytes_per_second(sock, frames, seconds=seconds)
+                return rate(sock)
 
-        ours_rates, bare_rates = take_turns(bench.rounds, ours, bare)
-    return Row(
-        case.name,
-        "MB/s",
-        [rate / MB for rate in ours_rates],
-        [rate / MB for rate in bare_rates],
-        "sendfile",
-        Goal("≥", 0.7, "ratio"),
-    )
+        found, beside = take_turns(bench.rounds, ours, bare)
+    return Row(case.name, "MB/s", found, beside, "sendfile", Goal("≥", 0.7, "ratio"))
 
 
 def _empty_answers(bench: Bench, connection: Connection, topic: str) -> Row:
@@ -91,26 +89,6 @@ def _empty_answers(bench: Bench, connection: Connection, topic: str) -> Row:
         lambda: percentile(exchange_seconds(connection.sock, ends), 0.5) * 1e6,
     )
     return Row("at the end, nothing there: p50", "µs", empty, other, "offsets request")
-
-
-def requests_through(
-    connection: Connection, topic: str, partition_bytes: int, partitions: int = 1, *, batch_size: int, records: int
-) -> tuple[Sequence[bytes], int]:
-    """The fetches that lead once through a topic of equal batches, and the bytes of each answer for a partition."""
-    numbers = range(partitions)
-    end = connection.end_offset(topic)
-    offset, frames, chunk = 0, [], 0
-    while offset < end:
-        frame = fetch_frame(topic, offset, partitions=numbers, partition_bytes=partition_bytes)
-        header, _ = connection.ask_frame(frame)
-        sizes = {item["size"] for item in header["partitions"]}
-        size = min(sizes)
-        if not size or len(sizes) > 1 or size % batch_size:
-            raise BenchmarkError(f"a fetch of equal partitions at offset {offset} gave {sorted(sizes)} bytes")
-        frames.append(frame)
-        chunk = max(chunk, size)
-        offset += size // batch_size * records
-    return frames, chunk
 
 
 BENCHMARK = Benchmark(

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from benchmarks.batches import batch_of
-from benchmarks.group_wire import TOPIC, Member, Replies, answers_to, commit_frame, prepare
+from benchmarks.group_wire import TOPIC, Member, Replies, commit_frame, prepare
 from benchmarks.harness import MIB, Bench, Benchmark, BenchmarkError, Row
 from benchmarks.kafka_door import Door, daemon_with_door
 from benchmarks.processes import cpu_seconds, resident_bytes
 from benchmarks.raw_client import Connection, append_frame, connect, encode, open_socket, time_frame
+from benchmarks.talks import Repeated, converse
 from seglog_broker.coordinators.topic import partition_of
 from seglog_protocol.errors import CoordinatorLoadingError
 from seglog_protocol.messages import CommittedOffsetsRequest
@@ -115,7 +116,7 @@ def _commit(opened: Door, groups: Sequence[str], members: Mapping[str, Member], 
             member = members.get(group)
             who = ("", -1) if member is None else (member.member_id, member.generation)
             frames[number % COMMITTERS].append(commit_frame(group, offset, PARTITIONS, *who))
-    seconds = answers_to(opened.port, frames)
+    _, seconds = converse(opened.port, [Repeated(iter(own)) for own in frames], float("inf"))
     rate = len(groups) * times * PARTITIONS / seconds
     return Row(f"commits of {PARTITIONS} offsets, {COMMITTERS} committers", "offsets/s", [rate])
 

@@ -12,10 +12,11 @@ from benchmarks.batches import one_record
 from benchmarks.group_wire import TOPIC, Member, Replies, prepare, real_kafka, settle
 from benchmarks.harness import Bench, Benchmark, Row, percentile, take_turns
 from benchmarks.kafka_door import daemon_with_door
+from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.kafka_frames import produce_frame, produced
 from benchmarks.peers.servers import PeerServer
 from benchmarks.processes import cpu_seconds, worker
-from benchmarks.raw_client import connect, open_socket
+from benchmarks.raw_client import open_socket
 
 MEMBERS: Final = 100
 FORMING_MS: Final = 1_000
@@ -106,8 +107,10 @@ def _run(bench: Bench) -> Iterator[Row]:
     with ExitStack() as stack:
         opened = stack.enter_context(daemon_with_door(bench, "--set", delay))
         kafka = stack.enter_context(real_kafka(bench, delay))
-        with connect(opened.running.port) as native:
-            native.create_topic(TOPIC)
+        for server in (opened, kafka):
+            if not isinstance(server, str):
+                with connect_kafka(server.port) as connection:
+                    connection.create_topic(TOPIC)
         sides: list[Callable[[], Rebalanced]] = []
         crowd = Crowd(opened.pid, opened.port, members, stack)
         sides.append(crowd.rebalance)

@@ -7,21 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 from typing import Any, Final, NamedTuple
 
 from benchmarks.harness import Bench, BenchmarkError, Row, take_turns
-from benchmarks.kafka_door import Door
+from benchmarks.kafka_door import Door, daemon_with_door
+from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.kafka_connection import connect_kafka
-from benchmarks.peers.servers import PeerAbsentError, PeerServer, peer_server
-from benchmarks.peers.sides import KafkaServer
-from benchmarks.processes import cpu_seconds
+from benchmarks.peers.results import Measure
+from benchmarks.peers.servers import PeerAbsentError, PeerServer, script_server
+from benchmarks.peers.sides import KafkaServer, talked
 from benchmarks.raw_client import SOCKET_SECONDS_MAX, open_socket
 from seglog_protocol.kafka import Request, messages, read_response, write_request
 
 TOPIC: Final = "bench-groups"
-LOADING: Final = frozenset({14, 15, 16})
-"""Errors that pass: the coordinator loads, is not there yet, is not this broker yet."""
+CONCURRENT_TRANSACTIONS: Final = 51
+LOADING: Final = frozenset({14, 15, 16, CONCURRENT_TRANSACTIONS})
+"""Errors that pass: the coordinator loads, is not there yet, not this broker yet, has not finished what it decided."""
 
 KAFKA_DISK: Final = "Kafka, disk"
 KAFKA_OS: Final = "Kafka, os"
@@ -150,56 +151,8 @@ def prepare(port: int, groups: Sequence[str]) -> None:
             when_loaded(lambda data=data: max(commit_errors(replies.ask_frame(data))), "OffsetCommit")  # type: ignore[misc]
 
 
-def answers_in(
-    port: int, frames: Sequence[Sequence[bytes]], seconds: float, *, greeting: bytes = b""
-) -> tuple[int, float]:
-    """A connection for each of ``frames``, which are asked round and round, one request at a time; answers, seconds.
-
-    Every reply of a connection has to be the one it began with, byte for byte: the caller has looked at one. What
-    ``greeting`` asks is answered before the clock runs.
-    """
-    return _exchange(port, [cycle(own) for own in frames], seconds, greeting)
-
-
-def answers_to(port: int, frames: Sequence[Sequence[bytes]]) -> float:
-    """The same, each frame asked once; seconds."""
-    return _exchange(port, [iter(own) for own in frames], float("inf"), b"")[1]
-
-
-def _exchange(port: int, frames: Iterable[Iterator[bytes]], seconds: float, greeting: bytes) -> tuple[int, float]:
-    with ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        rest: dict[Replies, Iterator[bytes]] = {}
-        for own in frames:
-            replies = Replies(stack.enter_context(open_socket(port)))
-            if greeting:
-                replies.ask_frame(greeting)
-            selector.register(replies.sock, selectors.EVENT_READ, replies)
-            rest[replies] = own
-        expected: dict[Replies, bytes] = {}
-        answered = waiting = 0
-        began = time.perf_counter()
-        ends = began + seconds
-        for replies, own in rest.items():
-            if first := next(own, None):
-                replies.sock.sendall(first)
-                waiting += 1
-        while waiting:
-            for key, _ in selector.select(SOCKET_SECONDS_MAX) or _nothing():
-                replies = key.data
-                for reply in replies.receive():
-                    if expected.setdefault(replies, reply) != reply:
-                        raise BenchmarkError(f"a commit was answered with {reply!r:.300}")
-                    answered += 1
-                    following = next(rest[replies], None) if time.perf_counter() < ends else None
-                    if following is None:
-                        waiting -= 1
-                    else:
-                        replies.sock.sendall(following)
-        return answered, time.perf_counter() - began
-
-
-def _nothing() -> Iterable[Any]:
+def nothing() -> Iterable[Any]:
+    """Raise BenchmarkError, in the place of what a server should have answered."""
     raise BenchmarkError(f"no answer within {SOCKET_SECONDS_MAX} s")
 
 
@@ -273,7 +226,7 @@ def settle(members: Sequence[Member]) -> None:
         for member in members:
             selector.register(member.replies.sock, selectors.EVENT_READ, member)
         while len(synced) < len(members) or len(set(synced.values())) > 1:
-            for key, _ in selector.select(SOCKET_SECONDS_MAX) or _nothing():
+            for key, _ in selector.select(SOCKET_SECONDS_MAX) or nothing():
                 member = key.data
                 for reply in member.replies.receive():
                     if member.take(reply):
@@ -289,7 +242,7 @@ def settle(members: Sequence[Member]) -> None:
 
 @contextmanager
 def real_kafka(bench: Bench, *settings: str) -> Iterator[PeerServer | str]:
-    """A Kafka with the topic, or why there is none."""
+    """A Kafka, or why there is none."""
     if bench.kafka_scripts is None:
         yield "not measured: --beside-kafka DIRECTORY, see NOTES.md"
         return
@@ -297,13 +250,11 @@ def real_kafka(bench: Bench, *settings: str) -> Iterator[PeerServer | str]:
         directory = stack.enter_context(bench.fresh_directory())
         try:
             server = stack.enter_context(
-                peer_server(bench.kafka_scripts, "kafka", directory / "kafka", settings, needs=("java",))
+                script_server(bench.kafka_scripts / "kafka" / "kafka", directory / "kafka", settings, needs=("java",))
             )
         except PeerAbsentError as error:
             yield f"not measured: {error}"
             return
-        with connect_kafka(server.port) as kafka:
-            kafka.create_topic(TOPIC)
         yield server
 
 
@@ -315,44 +266,29 @@ def set_flush(server: KafkaServer, flush: bool, *topics: str) -> None:
     time.sleep(_SETTING_SECONDS)
 
 
-class Measured(NamedTuple):
-    """Of one side in one round."""
-
-    per_second: float
-    server_cpu_us: float
-    """Processor time of the server for each."""
-
-
-def measured(pid: int, work: Callable[[], tuple[int, float]]) -> Measured:
-    """The rate of ``work``, which returns a number and its seconds, and what that takes of the process ``pid``."""
-    cpu = cpu_seconds(pid)
-    count, elapsed = work()
-    return Measured(count / elapsed, (cpu_seconds(pid) - cpu) / count * 1e6)
-
-
 class Contest(NamedTuple):
-    """The same work through Kafka's protocol and natively."""
+    """The same talks through Kafka's protocol and natively."""
 
-    unit: str
+    talk: str
+    load: LoadProcess
     opened: Door
     server: PeerServer | str
     """A real Kafka, or why there is none."""
-    kafka: Callable[..., Measured]
-    native: Callable[..., Measured]
     topics: Sequence[str]
     """What a real Kafka syncs before it answers, where it is to."""
 
-    def warm_up(self, seconds: float, *case: int) -> None:
+    def warm_up(self, seconds: float, connections: int, *arguments: int) -> None:
         """Java compiles what runs often."""
         if isinstance(self.server, PeerServer):
             for flush in (False, True):
-                self._flushing(self.server, flush, *case, seconds)
+                self._flushing(self.server, flush, connections, seconds, *arguments)
 
-    def rows(self, bench: Bench, name: str, *case: float) -> Iterator[Row]:
+    def rows(self, bench: Bench, name: str, connections: int, seconds: float, *arguments: int) -> Iterator[Row]:
         """Rate and processor time: ours beside each Kafka, or both of ours beside each other."""
-        sides: dict[str, Callable[[], Measured]] = {
-            "Kafka's listener": partial(self.kafka, self.opened, *case),
-            "native": partial(self.native, self.opened, *case),
+        case: tuple[Any, ...] = (connections, seconds, *arguments)
+        sides: dict[str, Callable[[], Measure]] = {
+            "Kafka's listener": partial(talked, self.load, f"{self.talk}, kafka", self.opened, *case),
+            "native": partial(talked, self.load, f"{self.talk}, native", self.opened.running, *case),
         }
         pairs = [tuple(sides)]
         if isinstance(self.server, PeerServer):
@@ -361,15 +297,31 @@ class Contest(NamedTuple):
             sides[KAFKA_OS] = partial(self._flushing, self.server, False, *case)
         found = dict(zip(sides, take_turns(bench.rounds, *sides.values()), strict=True))
         for side, beside in pairs:
-            for index, (what, unit) in enumerate(((f"{name}, {side}", self.unit), (f"{name}, {side}, CPU", "µs"))):
-                ours, theirs = ([one[index] for one in found[each]] for each in (side, beside))
-                yield Row(what, unit, ours, theirs, beside)
+            ours, theirs = found[side], found[beside]
+            rates, others = ([one.value for one in each] for each in (ours, theirs))
+            yield Row(f"{name}, {side}", f"{self.talk}/s", rates, others, beside)
+            times, others = ([one.server_cpu_us or 0 for one in each] for each in (ours, theirs))
+            yield Row(f"{name}, {side}, CPU", "µs", times, others, beside)
 
     def absence(self) -> Iterator[Row]:
         """A row that says why no Kafka was measured."""
         if isinstance(self.server, str):
-            yield Row("beside a real Kafka", self.unit, note=self.server)
+            yield Row("beside a real Kafka", f"{self.talk}/s", note=self.server)
 
-    def _flushing(self, server: PeerServer, flush: bool, *case: float) -> Measured:
+    def _flushing(self, server: PeerServer, flush: bool, *case: Any) -> Measure:
         set_flush(server, flush, *self.topics)
-        return self.kafka(server, *case)
+        return talked(self.load, f"{self.talk}, kafka", server, *case)
+
+
+@contextmanager
+def contest(bench: Bench, talk: str, prepare_one: Callable[[KafkaServer], object], *topics: str) -> Iterator[Contest]:
+    """Of a daemon and a real Kafka, both prepared."""
+    with (
+        daemon_with_door(bench) as opened,
+        real_kafka(bench) as server,
+        load_process("benchmarks.peers.load") as load,
+    ):
+        for one in (opened, server):
+            if not isinstance(one, str):
+                prepare_one(one)
+        yield Contest(talk, load, opened, server, topics)

@@ -1,9 +1,8 @@
-"""Load generators on plain sockets: requests are encoded before the clock runs, replies are counted and thrown away.
-
-The same functions drive the daemon and the bare servers, so what the client costs is the same on both sides.
-"""
+"""Requests to a daemon on plain sockets: encoded before the clock runs, their replies thrown away."""
 
 import socket
+import ssl
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,17 +28,18 @@ from seglog_protocol.messages import (
 REQUEST_ID: Final = 7
 """One id for all: replies are counted, not matched."""
 
-APPENDED_MARK: Final = b"base_offset"
-"""Once in every reply to an append of one batch; the bare server says it too. Counting it costs next to nothing."""
-
-_ERROR_MARK: Final = b"error"
 _RECEIVE_BYTES: Final = 4 * 1024 * 1024
-SOCKET_SECONDS_MAX: Final = 30
+_GREETING_BYTES: Final = 256 * 1024
+SOCKET_SECONDS_MAX: Final = 60
+"""Without an answer for so long a server counts as hanging."""
 
 
 def encode(request: Request, payload: Sequence[bytes] = ()) -> bytes:
     """A whole frame."""
     return encode_frame(request_header(REQUEST_ID, request), payload)
+
+
+GREETING: Final = encode(HelloRequest("seglog", "benchmarks"))
 
 
 def append_frame(topic: str, batches: Sequence[bytes], ack: Ack, partition: int = 0) -> bytes:
@@ -61,12 +61,12 @@ def time_frame(topic: str, timestamp: int | None) -> bytes:
 
 
 class Connection:
-    """A blocking connection to a daemon; ``sock`` is for the generators below."""
+    """A blocking connection to a daemon."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._reader = FrameReader(2**31)
-        self.hello, _ = self.ask_frame(encode(HelloRequest("seglog", "benchmarks")))
+        self.hello, _ = self.ask_frame(GREETING)
 
     def ask(self, header: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Any request as a map; header and payload of the reply. BenchmarkError when that is an error."""
@@ -101,10 +101,20 @@ class Connection:
         return int(header["partitions"][0]["latest"])
 
 
-def open_socket(port: int) -> socket.socket:
-    """Connected, with no delay for small requests; an answer that does not come raises TimeoutError."""
-    sock = socket.create_connection(("127.0.0.1", port), timeout=SOCKET_SECONDS_MAX)
+def open_socket(port: int, greetings: Sequence[bytes] = (), authority: str = "") -> socket.socket:
+    """Blocking, with no delay for small requests, and greeted by requests whose replies are thrown away.
+
+    With ``authority``, a PEM file, it speaks TLS. The kernel watches the time, and raises BlockingIOError for an answer
+    that does not come: a timeout of Python's costs a system call for each operation.
+    """
+    sock = socket.create_connection(("127.0.0.1", port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", SOCKET_SECONDS_MAX, 0))
+    if authority:
+        sock = ssl.create_default_context(cafile=authority).wrap_socket(sock, server_hostname="localhost")
+    for greeting in greetings:
+        exchange(sock, greeting, memoryview(bytearray(_GREETING_BYTES)))
     return sock
 
 
@@ -115,45 +125,24 @@ def connect(port: int) -> Iterator[Connection]:
         yield Connection(sock)
 
 
-# --- Generators -------------------------------------------------------------------------------------------------------
-
-
-def appends_per_second(sock: socket.socket, frame: bytes, *, depth: int, seconds: float, bytes_max: int) -> float:
-    """Send ``frame`` over and over, ``depth`` of them unanswered at a time; round trips a second.
-
-    Ends after ``seconds``, or ``bytes_max`` sent: what one measurement leaves to be written must not slow the next.
-    """
-    size, window = len(frame), memoryview(frame * depth)
-    count_max = max(depth, bytes_max // size)
-    clock = time.perf_counter
-    sent, answered, tail = depth, 0, b""
-    began = clock()
-    ends = began + seconds
-    sock.sendall(window)
-    while answered < sent:
-        data = tail + _receive(sock)
-        count = data.count(APPENDED_MARK)
-        if _ERROR_MARK in data:
-            raise BenchmarkError(f"an append was answered with an error: {data!r:.300}")
-        answered += count
-        tail = data[1 - len(APPENDED_MARK) :]  # a mark may lie across two reads; a whole one cannot lie in here
-        if count and sent < count_max and clock() < ends:
-            sock.sendall(window[: count * size])
-            sent += count
-    return answered / (clock() - began)
-
-
-def fetched_bytes_per_second(sock: socket.socket, frames: Sequence[bytes], *, seconds: float) -> float:
-    """Send the requests in turn, one at a time; bytes of their answers a second."""
-    buffer = memoryview(bytearray(_RECEIVE_BYTES))
-    clock = time.perf_counter
-    number, received = 0, 0
-    began = clock()
-    ends = began + seconds
-    while (now := clock()) < ends:
-        received += exchange(sock, frames[number % len(frames)], buffer)
-        number += 1
-    return received / (now - began)
+def requests_through(
+    connection: Connection, topic: str, partition_bytes: int, partitions: int = 1, *, batch_size: int, records: int
+) -> tuple[Sequence[bytes], int]:
+    """The fetches that lead once through a topic of equal batches, and the bytes of each answer for a partition."""
+    numbers = range(partitions)
+    end = connection.end_offset(topic)
+    offset, frames, chunk = 0, [], 0
+    while offset < end:
+        frame = fetch_frame(topic, offset, partitions=numbers, partition_bytes=partition_bytes)
+        header, _ = connection.ask_frame(frame)
+        sizes = {item["size"] for item in header["partitions"]}
+        size = min(sizes)
+        if not size or len(sizes) > 1 or size % batch_size:
+            raise BenchmarkError(f"a fetch of equal partitions at offset {offset} gave {sorted(sizes)} bytes")
+        frames.append(frame)
+        chunk = max(chunk, size)
+        offset += size // batch_size * records
+    return frames, chunk
 
 
 def exchange(sock: socket.socket, frame: bytes, buffer: memoryview) -> int:
@@ -178,13 +167,6 @@ def exchange_seconds(sock: socket.socket, frames: Sequence[bytes]) -> list[float
         exchange(sock, frame, buffer)
         times.append(clock() - began)
     return times
-
-
-def _receive(sock: socket.socket) -> bytes:
-    data = sock.recv(65536)
-    if not data:
-        raise BenchmarkError("the server hung up")
-    return data
 
 
 def _receive_into(sock: socket.socket, buffer: memoryview) -> int:

@@ -17,13 +17,12 @@ from benchmarks.batches import batch_of, dated
 from benchmarks.harness import MIB, Bench, Benchmark, BenchmarkError, Row, take_turns
 from benchmarks.kafka_door import Door
 from benchmarks.peers.cases import APPENDS, FETCHES
-from benchmarks.peers.jobs import LoadProcess, load_process
-from benchmarks.peers.load import open_connection
+from benchmarks.peers.jobs import LoadProcess, Pace, load_process
 from benchmarks.peers.results import Measure
 from benchmarks.peers.servers import PeerAbsentError, free_ports, script_server
-from benchmarks.peers.sides import Kafka, KafkaServer, Pace
+from benchmarks.peers.sides import Kafka, KafkaServer
 from benchmarks.processes import daemon
-from benchmarks.raw_client import connect, encode
+from benchmarks.raw_client import connect, encode, open_socket
 from seglog_broker.security.trial_certificates import make_certificates
 from seglog_protocol.kafka import messages, write_request
 from seglog_protocol.messages import AlterUsersRequest, UserUpsertion
@@ -187,7 +186,7 @@ def _logins(side: Kafka[Any], pace: Pace) -> float:
     began, count = time.perf_counter(), 0
     while time.perf_counter() - began < pace.seconds:
         greetings = [b64decode(text) for text in access.get("login", ())]
-        open_connection(access["port"], greetings, access.get("authority", "")).close()
+        open_socket(access["port"], greetings, access.get("authority", "")).close()
         count += 1
     return count / (time.perf_counter() - began)
 

@@ -10,7 +10,18 @@ from benchmarks.harness import MIB, Goal
 Ack = Literal["os", "disk"]
 """What an acknowledged append survives: a crash of the server, or a loss of power."""
 
-GROUPS: Final = ("small", "large", "disk", "fetch", "seeks", "commits", "compaction", "firehose", "kafka")
+GROUPS: Final = (
+    "small",
+    "large",
+    "disk",
+    "fetch",
+    "seeks",
+    "commits",
+    "transactions",
+    "compaction",
+    "firehose",
+    "kafka",
+)
 
 NATIVE: Final = "seglog, native"
 NATIVE_COMPILED: Final = "seglog, native, compiled"
@@ -78,6 +89,7 @@ FETCHES: Final = (
 
 SEEK_GOALS: Final = _ratios(1, 1)
 COMMIT_GOALS: Final = _ratios(1, 1)
+TRANSACTION_GOALS: Final = _ratios(1.5, 1.5)
 COMPACTION_GOALS: Final[Goals] = MappingProxyType({NATIVE: Goal("≥", 1, "ratio")})
 
 OTHERS_GOAL: Final = Goal("≤", 8, "value")

@@ -21,9 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="PATH",
-        help="instead of the benchmarks: seglog beside the brokers that scripts start. A directory has kafka/kafka; "
-        "a script, or a folder with a script of its name, is a broker that speaks Kafka's "
-        "protocol",
+        help="instead of the benchmarks: seglog beside the brokers that scripts start. A directory has kafka/kafka and "
+        "redis/redis; a script, or a folder with a script of its name, is a broker that speaks Kafka's protocol",
     )
     parser.add_argument(
         "--compiled",

@@ -4,10 +4,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from benchmarks.harness import Bench, BenchmarkError
@@ -16,10 +15,13 @@ from benchmarks.peers.builds import about, compiled_build
 from benchmarks.peers.cases import LISTENER, LISTENER_COMPILED, NATIVE, NATIVE_COMPILED
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.kafka_connection import connect_kafka
-from benchmarks.peers.results import KAFKA, Results
+from benchmarks.peers.results import KAFKA, REDIS, Results
 from benchmarks.peers.servers import PeerAbsentError, PeerServer, script_server
-from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, KafkaServer, Seglog
+from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, KafkaServer, Redis, Seglog
 from benchmarks.processes import Build, sources
+
+_NAMES: Final = {"kafka": KAFKA, "redis": REDIS}
+"""Peers by the names of their scripts."""
 
 WITHOUT: Final = ("native", "kafkas-wire", "pure", "bare")
 """What can be left out of a run."""
@@ -27,8 +29,7 @@ WITHOUT: Final = ("native", "kafkas-wire", "pure", "bare")
 _KAFKA_SETTINGS: Final = (f"log.segment.delete.delay.ms={DELETE_DELAY_MS}", "log.cleaner.backoff.ms=200")
 """Deleted topics leave the disk soon, and a compaction begins soon; neither changes what is measured."""
 
-FLUSH_EACH: Final[Mapping[str, int]] = MappingProxyType({"flush_messages": 1})
-"""The topic's setting with which Kafka syncs before it answers."""
+_SYNCED_SETTINGS: Final = (*_KAFKA_SETTINGS, "log.flush.interval.messages=1")
 
 
 class Asked(NamedTuple):
@@ -63,6 +64,7 @@ class Field:
     """Kafka, and others that speak its protocol."""
     kafka_script: Path | None = None
     """It runs Kafka's tools, too."""
+    redis: Redis | None = None
     bare: Bare | None = None
     filled: set[int] = field(default_factory=set)
     """The ports of the servers that have the topic that is read."""
@@ -76,19 +78,31 @@ class Field:
         """The same as servers alone."""
         return {name: speaker.server for name, speaker in self.speakers()}
 
+    @contextmanager
+    def synced_servers(self, bench: Bench) -> Iterator[dict[str, KafkaServer]]:
+        """The same, with a Kafka that syncs all its topics before it answers, those of its own, too."""
+        servers = self.servers()
+        with ExitStack() as stack:
+            if self.kafka_script is not None:
+                directory = stack.enter_context(bench.fresh_directory()) / "kafka"
+                servers[KAFKA] = stack.enter_context(script_server(self.kafka_script, directory, _SYNCED_SETTINGS))
+            yield servers
+
 
 def scripts_of(paths: Sequence[Path]) -> dict[str, Path]:
     """The scripts of ``--peers`` by the name of the peer.
 
-    A path is a script, a folder with a script of its own name, or a directory of such folders, of which Kafka is taken.
+    A path is a script, a folder with a script of its own name, or a directory of such folders, of which Kafka and Redis
+    are taken.
     """
     found: dict[str, Path] = {}
     for path in paths:
         own = path if path.is_file() else path / path.absolute().name
         if own.is_file():
-            found[KAFKA if own.stem == "kafka" else own.stem] = own
+            found[_NAMES.get(own.stem, own.stem)] = own
         else:
-            found.setdefault(KAFKA, path / "kafka" / "kafka")
+            for stem, name in _NAMES.items():
+                found.setdefault(name, path / stem / stem)
     return found
 
 
@@ -98,12 +112,10 @@ def start(bench: Bench, asked: Asked, results: Results, stack: ExitStack) -> Fie
     running = Field(stack.enter_context(load_process("benchmarks.peers.load")))
     _start_ours(bench, asked, running, directory, results, stack)
     for name, script in asked.scripts.items():
-        if name.lower() in asked.without:
-            continue
         try:
             # A stack of its own: what of a peer was started before the rest could not be is stopped at once.
             with ExitStack() as started:
-                begin = _start_kafka if name == KAFKA else _start_speaker
+                begin = {KAFKA: _start_kafka, REDIS: _start_redis}.get(name, _start_speaker)
                 results.versions[name] = begin(running, name, script, directory, started)
                 stack.push(started.pop_all())
         except PeerAbsentError as error:
@@ -137,17 +149,23 @@ def _start_ours(
         )
         running.builds.append(ours)
         if ours.native is not None:
-            running.natives[ours.native] = Seglog(opened.running, running.load)
+            running.natives[ours.native] = Seglog("seglog", opened.running, running.load)
         if ours.listener is not None:
             running.listeners[ours.listener] = Kafka(ours.listener, opened, running.load)
 
 
 def _start_kafka(running: Field, name: str, script: Path, directory: Path, stack: ExitStack) -> str:
     server = stack.enter_context(script_server(script, directory / "kafka", _KAFKA_SETTINGS, needs=("java",)))
-    running.kafkas[name] = Kafka(name, server, running.load, FLUSH_EACH)
+    running.kafkas[name] = Kafka(name, server, running.load)
     running.kafka_script = script.absolute()
     version = server.search_log(r"Kafka version: (\S+)")
     return f"{version} on {_java_version()}"
+
+
+def _start_redis(running: Field, _name: str, script: Path, directory: Path, stack: ExitStack) -> str:
+    server = stack.enter_context(script_server(script, directory / "redis"))
+    running.redis = Redis(server, running.load)
+    return server.search_log(r"Redis version=([^\s,]+)")
 
 
 def _start_speaker(running: Field, name: str, script: Path, directory: Path, stack: ExitStack) -> str:
@@ -160,7 +178,7 @@ def _start_speaker(running: Field, name: str, script: Path, directory: Path, sta
         raise PeerAbsentError(f"it does not answer Kafka's ApiVersions: {error}") from error
     if missing:
         raise PeerAbsentError(f"it does not offer {', '.join(missing)}")
-    running.kafkas[name] = Kafka(name, server, running.load, FLUSH_EACH)
+    running.kafkas[name] = Kafka(name, server, running.load)
     return f"of {script}"
 
 

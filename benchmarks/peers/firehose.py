@@ -8,38 +8,27 @@ one before was held up counts from when it was due.
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from benchmarks.batches import batch_of, one_record
+from benchmarks.batches import one_record
 from benchmarks.harness import MIB, Bench, BenchmarkError, percentile, take_turns
-from benchmarks.peers.cases import OTHERS_GOAL, STALL_GOAL
-from benchmarks.peers.jobs import LoadProcess, flood_job
+from benchmarks.peers.cases import OTHERS_GOAL, STALL_GOAL, AppendCase
+from benchmarks.peers.jobs import LoadProcess, Pace, flood_job
 from benchmarks.peers.others import KINDS, OTHER, others
 from benchmarks.peers.results import Measure, PeerRow
 from benchmarks.processes import Build, daemon
-from benchmarks.raw_client import append_frame, connect, encode
+from benchmarks.raw_client import GREETING, append_frame, connect
 from benchmarks.stalls import loop_stall_seconds
-from seglog_protocol.messages import HelloRequest
 
 TOPIC: Final = "bench-peers-firehose"
 _STALL: Final = "stall"
 _ROWS: Final = (*(f"{kind} p99" for kind in KINDS), _STALL)
-_GREETING: Final = encode(HelloRequest("seglog", "benchmarks"))
-
-
-class _Firehose(NamedTuple):
-    """``batch_bytes`` 0 is one record of 100 bytes."""
-
-    name: str
-    batch_bytes: int
-    connections: int
-    depth: int
 
 
 _FIREHOSES: Final = (
-    _Firehose("1 x 512 of 100 B", 0, 1, 512),
-    _Firehose("16 x 16 of 100 B", 0, 16, 16),
-    _Firehose("1 x 16 of 256 KiB", 256 * 1024, 1, 16),
+    AppendCase("firehose", "1 x 512 of 100 B", 0, 1, 512, "os", {}),
+    AppendCase("firehose", "16 x 16 of 100 B", 0, 16, 16, "os", {}),
+    AppendCase("firehose", "1 x 16 of 256 KiB", 256 * 1024, 1, 16, "os", {}),
 )
 """Connections x depth."""
 
@@ -60,27 +49,18 @@ def rows(bench: Bench, load: LoadProcess, builds: Mapping[str, Build]) -> Iterat
             )
 
 
-def _round(bench: Bench, load: LoadProcess, build: Build, firehose: _Firehose | None) -> dict[str, float]:
+def _round(bench: Bench, load: LoadProcess, build: Build, firehose: AppendCase | None) -> dict[str, float]:
     """By the row, in seconds."""
-    seconds = bench.pick(5.0, 0.3)
+    pace = Pace(bench)
+    pace.seconds, pace.bytes_max = bench.pick(5.0, 0.3), bench.pick(8192, 64) * MIB
     with daemon(bench, build=build) as running, connect(running.port) as connection:
         connection.create_topic(OTHER)
         connection.ask_frame(append_frame(OTHER, [one_record()], "disk"))
         if firehose is not None:
             connection.create_topic(TOPIC)
-            batch = batch_of(firehose.batch_bytes)[0] if firehose.batch_bytes else one_record()
-            load.begin(
-                flood_job(
-                    running.port,
-                    append_frame(TOPIC, [batch], "os"),
-                    greeting=_GREETING,
-                    connections=firehose.connections,
-                    depth=firehose.depth,
-                    seconds=seconds,
-                    bytes_max=bench.pick(8192, 64) * MIB,
-                )
-            )
-        times = others(connection, time.perf_counter() + seconds, _PACE_SECONDS)
+            batch, _ = firehose.batch()
+            load.begin(flood_job(running.port, append_frame(TOPIC, [batch], firehose.ack), firehose, pace, GREETING))
+        times = others(connection, time.perf_counter() + pace.seconds, _PACE_SECONDS)
         if firehose is not None:
             load.result()
         stall = loop_stall_seconds(running.port)

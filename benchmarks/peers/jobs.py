@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.harness import BenchmarkError
+from benchmarks.harness import MIB, Bench, BenchmarkError
+from benchmarks.peers.cases import AppendCase
 from benchmarks.processes import worker
 
 
@@ -47,23 +48,27 @@ def load_process(module: str) -> Iterator[LoadProcess]:
         yield LoadProcess(process)
 
 
-def flood_job(
-    port: int, *frames: bytes, greeting: bytes, connections: int, depth: int, seconds: float, bytes_max: int
-) -> dict[str, Any]:
-    """These requests, all equally long, in turn, over and over, ``depth`` unanswered on each connection."""
-    return {
-        "kind": "flood",
-        "port": port,
-        "greeting": b64encode(greeting).decode(),
-        "frames": [b64encode(frame).decode() for frame in frames],
-        "connections": connections,
-        "depth": depth,
-        "seconds": seconds,
-        "bytes_max": bytes_max,
-    }
+class Pace:
+    """How long one measurement takes, and how much it may leave on the disk."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.seconds = bench.pick(1.5, 0.1)
+        self.bytes_max = bench.pick(512, 16) * MIB
 
 
-def exchange_job(port: int, frames: Sequence[bytes], *, greeting: bytes, seconds: float) -> dict[str, Any]:
+def flood_job(port: int, frame: bytes, case: AppendCase, pace: Pace, greeting: bytes = b"") -> dict[str, Any]:
+    """This request, over and over, as the case says."""
+    job = exchange_job(port, [frame], pace, greeting) | {"kind": "flood", "bytes_max": pace.bytes_max}
+    return job | {"connections": case.connections, "depth": case.depth}
+
+
+def talks_job(port: int, talk: str, connections: int, seconds: float, *arguments: int) -> dict[str, Any]:
+    """One of ``TALKS`` of ``benchmarks.peers.load`` on each connection, made of its number and the ``arguments``."""
+    job: dict[str, Any] = {"kind": "talks", "port": port, "talk": talk, "seconds": seconds}
+    return job | {"connections": connections, "arguments": arguments}
+
+
+def exchange_job(port: int, frames: Sequence[bytes], pace: Pace, greeting: bytes = b"") -> dict[str, Any]:
     """These requests in turn, one at a time."""
     return {
         "kind": "exchange",
@@ -71,5 +76,5 @@ def exchange_job(port: int, frames: Sequence[bytes], *, greeting: bytes, seconds
         "greeting": b64encode(greeting).decode(),
         "frames": [b64encode(frame).decode() for frame in frames],
         "connections": 1,
-        "seconds": seconds,
+        "seconds": pace.seconds,
     }

@@ -19,7 +19,11 @@ _TOPIC: Final = "bench-librdkafka"
 _SECONDS_MAX: Final = 180
 
 ABSENT: Final = "no Python with confluent-kafka: name one with --peers-python"
-STEPS: Final = ("produce", "consume")
+STEPS: Final = {"produce": 300_000, "consume": 300_000}
+"""How many records each step takes."""
+
+TRANSACTIONS: Final = {"transactions, disk": 400}
+"""The same of a step that is measured beside servers which sync; each record is a transaction."""
 
 
 @cache
@@ -33,13 +37,13 @@ def python_with_librdkafka(peers_python: str | None) -> str | None:
     return None
 
 
-def measure(bench: Bench, python: str, server: KafkaServer) -> Mapping[str, Measure]:
+def measure(bench: Bench, python: str, steps: Mapping[str, int], server: KafkaServer) -> Mapping[str, Measure]:
     """By the step, records a second and the server's processor time for each; to and from a topic made for it."""
-    count = bench.pick(300_000, 5_000)
     found: dict[str, Measure] = {}
     with connect_kafka(server.port) as connection:
         connection.create_topic(_TOPIC)
-        for step in STEPS:
+        for step, full in steps.items():
+            count = bench.pick(full, full // 50)
             cpu = cpu_seconds(server.pid)
             seconds = _run([python, str(_SCRIPT), step, str(server.port), _TOPIC, str(count)])
             found[step] = Measure(count / seconds, server_cpu_us=(cpu_seconds(server.pid) - cpu) / count * 1e6)

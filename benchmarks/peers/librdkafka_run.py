@@ -1,4 +1,4 @@
-"""How many seconds librdkafka produces or consumes. Run by a Python that has confluent-kafka."""
+"""How many seconds librdkafka produces, consumes, or makes transactions. Run by a Python that has confluent-kafka."""
 
 import importlib
 import sys
@@ -49,11 +49,24 @@ def consume(kafka: Any, servers: dict[str, Any], topic: str, count: int) -> floa
     return consumed
 
 
+def transact(kafka: Any, servers: dict[str, Any], topic: str, count: int) -> float:
+    """Seconds until ``count`` transactions of one record of 100 bytes were committed, one after the other."""
+    producer = kafka.Producer(servers | {"transactional.id": "bench-librdkafka", "linger.ms": 0})
+    producer.init_transactions(_TIMEOUT)
+    began = time.perf_counter()
+    for _ in range(count):
+        producer.begin_transaction()
+        producer.produce(topic, _VALUE, partition=0)
+        producer.commit_transaction(_TIMEOUT)
+    return time.perf_counter() - began
+
+
 def main(step: str, port: str, topic: str, count: str) -> None:
     """Print the seconds."""
     kafka: Any = importlib.import_module("confluent_kafka")
     servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
-    print({"produce": produce, "consume": consume}[step](kafka, servers, topic, int(count)))
+    steps = {"produce": produce, "consume": consume, "transactions, disk": transact}
+    print(steps[step](kafka, servers, topic, int(count)))
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ _SHORT: Final = {side: side.removeprefix("seglog, ") for side in OURS}
 
 
 def table(results: Results) -> str:
-    """Each case a line: Kafka's figure, and by how many times each side of ours is as fast."""
+    """Each case a line: Kafka's figure, and how many times as fast each side of ours is, and each other peer."""
     rows = results.beside_kafka()
-    sides = [side for side in OURS if any(row.values(side) for row in rows)]
-    titles = ["", f"Kafka {results.versions[KAFKA].split()[0]}", *(_SHORT[side] for side in sides)]
+    sides = [side for side in (*OURS, *results.versions) if side != KAFKA and any(row.values(side) for row in rows)]
+    titles = ["", f"Kafka {results.versions[KAFKA].split()[0]}", *(_SHORT.get(side, side) for side in sides)]
     lines = [_line(titles), _line(["---", *["---:"] * (len(titles) - 1)])]
     lines += [_line([row.name, f"{number(row.median(KAFKA))} {row.unit}", *_ratios(row, sides)]) for row in rows]
     return "\n".join(lines)

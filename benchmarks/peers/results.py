@@ -11,6 +11,7 @@ from benchmarks.table import number
 from seglog_protocol.tables import columns, table_line, titles_of
 
 KAFKA: Final = "Kafka"
+REDIS: Final = "Redis"
 BARE: Final = "bare loop"
 
 BUSY_CLIENT: Final = 0.9

@@ -2,14 +2,13 @@
 
 import os
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from benchmarks import group_commits
+from benchmarks import group_commits, transactions
 from benchmarks.batches import FIRST_TIMESTAMP, batch_of, dated
-from benchmarks.group_wire import Measured
 from benchmarks.harness import MIB, Bench, BenchmarkError, deadline, take_turns
 from benchmarks.peers import compaction, firehose, java, librdkafka
 from benchmarks.peers.cases import (
@@ -21,10 +20,13 @@ from benchmarks.peers.cases import (
     NATIVE,
     OURS,
     SEEK_GOALS,
+    TRANSACTION_GOALS,
+    Goals,
 )
 from benchmarks.peers.field import Asked, Field, start
-from benchmarks.peers.results import BARE, KAFKA, Measure, PeerRow, Results
-from benchmarks.peers.sides import Finder, KafkaServer, Pace, agree
+from benchmarks.peers.jobs import Pace
+from benchmarks.peers.results import BARE, KAFKA, REDIS, Measure, PeerRow, Results
+from benchmarks.peers.sides import Finder, KafkaServer, agree, talked
 from seglog_protocol.errors import SeglogError
 
 TITLES: Final[Mapping[str, str]] = {
@@ -34,6 +36,7 @@ TITLES: Final[Mapping[str, str]] = {
     "fetch": "fetches of warm data, one at a time",
     "seeks": "offsets looked up by time, one at a time",
     "commits": "commits of one offset, each committer one at a time, on the disk",
+    "transactions": "transactions of one record of 100 bytes, each producer one at a time, on the disk",
     "compaction": "compaction, one worker, 210 B records, 10 % keys, batches of 16 KiB",
     "firehose": "others at 50 requests/s beside a flood of appends, seglog alone",
     "kafka": "clients of Kafka's, records of 100 bytes: librdkafka, and the tools that come with Kafka",
@@ -130,6 +133,8 @@ def _appends(group: str, bench: Bench, field: Field) -> Iterator[PeerRow]:
         }
         for kafka in field.kafkas.values():
             kafka.append(case, warm)
+        if field.redis is not None and not case.batch_bytes:
+            sides[REDIS] = partial(field.redis.append, case, pace)
         with ExitStack() as stack:
             if field.bare is not None:
                 sides[BARE] = stack.enter_context(field.bare.appends(case, pace))
@@ -191,25 +196,53 @@ def _fill(bench: Bench, field: Field) -> tuple[bytes, int]:
 
 def _commits(bench: Bench, field: Field) -> Iterator[PeerRow]:
     for ours in field.builds:
-        group_commits.prepare_native(ours.opened)
+        group_commits.prepare_server(ours.opened)
     notes = [group_commits.prepare_kafka(name, kafka.server) for name, kafka in field.kafkas.items()]
-    seconds = bench.pick(2, 0.2)
-    for kafka in field.kafkas.values():  # Java compiles what runs often
-        group_commits.measure_kafka(kafka.server, 16, bench.pick(5, 0.2))
-    for committers in group_commits.COMMITTERS:
-        sides: dict[str, Callable[[], Measured]] = {}
-        for ours in field.builds:
-            if ours.native is not None:
-                sides[ours.native] = partial(group_commits.measure_native, ours.opened, committers, seconds)
-        for name, server in field.servers().items():
-            sides[name] = partial(group_commits.measure_kafka, server, committers, seconds)
-        found, failures = in_turns(bench, sides)
-        measured = {
-            name: [Measure(one.per_second, server_cpu_us=one.server_cpu_us) for one in rounds]
-            for name, rounds in found.items()
+    sizes = {f"{count} committer{'s' * (count > 1)}": count for count in group_commits.COMMITTERS}
+    yield from _talks(bench, field, field.servers(), "commits", sizes, COMMIT_GOALS, notes)
+
+
+def _transactions(bench: Bench, field: Field) -> Iterator[PeerRow]:
+    for ours in field.builds:
+        transactions.prepare_server(ours.opened)
+    notes = []
+    with field.synced_servers(bench) as servers:
+        for name in field.kafkas:
+            try:
+                transactions.prepare_server(servers[name])
+            except (BenchmarkError, OSError) as error:
+                if name == KAFKA:
+                    raise
+                notes.append(f"{name} was not measured: {error}")
+                del servers[name]
+        sizes = {f"{count} producer{'s' * (count > 1)}": count for count in transactions.PRODUCERS}
+        yield from _talks(bench, field, servers, "transactions", sizes, TRANSACTION_GOALS, notes, 1)
+
+
+def _talks(
+    bench: Bench,
+    field: Field,
+    servers: Mapping[str, KafkaServer],
+    talk: str,
+    sizes: Mapping[str, int],
+    goals: Goals,
+    notes: Sequence[str],
+    *arguments: int,
+) -> Iterator[PeerRow]:
+    """A row for each of ``sizes``, the connections by their name."""
+    for name in field.kafkas.keys() & servers.keys():  # Java compiles what runs often
+        talked(field.load, f"{talk}, kafka", servers[name], 16, bench.pick(5, 0.2), *arguments)
+    for size, connections in sizes.items():
+        case: tuple[Any, ...] = (connections, bench.pick(2, 0.2), *arguments)
+        sides: dict[str, Callable[[], Measure]] = {
+            ours.native: partial(talked, field.load, f"{talk}, native", ours.opened.running, *case)
+            for ours in field.builds
+            if ours.native is not None
         }
-        what = f"commits, {committers} committer{'s' * (committers > 1)}, disk"
-        yield PeerRow("commits", what, "commits/s", measured, COMMIT_GOALS, [*notes, *failures])
+        for name, server in servers.items():
+            sides[name] = partial(talked, field.load, f"{talk}, kafka", server, *case)
+        measured, failures = in_turns(bench, sides)
+        yield PeerRow(talk, f"{talk}, {size}, disk", f"{talk}/s", measured, goals, [*notes, *failures])
 
 
 def _compaction(bench: Bench, field: Field) -> Iterator[PeerRow]:
@@ -225,35 +258,33 @@ def _compaction(bench: Bench, field: Field) -> Iterator[PeerRow]:
 def _clients(bench: Bench, field: Field) -> Iterator[PeerRow]:
     """Clients of Kafka's, which drive all who speak its protocol."""
     python = librdkafka.python_with_librdkafka(bench.peers_python)
-    yield from _steps(
-        bench,
-        field,
-        "librdkafka",
-        None if python is None else partial(librdkafka.measure, bench, python),
-        librdkafka.ABSENT,
-    )
-    script = field.kafka_script
-    yield from _steps(
-        bench, field, "Java", None if script is None else partial(java.measure, bench, script), java.ABSENT
-    )
+    if python is None:
+        yield PeerRow("kafka", "librdkafka", "records/s", {}, notes=[librdkafka.ABSENT])
+    else:
+        steps = partial(librdkafka.measure, bench, python, librdkafka.STEPS)
+        yield from _steps(bench, field.servers(), "librdkafka", steps)
+        steps = partial(librdkafka.measure, bench, python, librdkafka.TRANSACTIONS)
+        with field.synced_servers(bench) as servers:
+            yield from _steps(bench, servers, "librdkafka", steps, "transactions/s")
+    if field.kafka_script is None:
+        yield PeerRow("kafka", "Java", "records/s", {}, notes=[java.ABSENT])
+    else:
+        yield from _steps(bench, field.servers(), "Java", partial(java.measure, bench, field.kafka_script))
 
 
 def _steps(
     bench: Bench,
-    field: Field,
+    servers: Mapping[str, KafkaServer],
     client: str,
-    measured_by: Callable[[KafkaServer], Mapping[str, Measure]] | None,
-    absent: str,
+    measured_by: Callable[[KafkaServer], Mapping[str, Measure]],
+    unit: str = "records/s",
 ) -> Iterator[PeerRow]:
     """A row for each step of a client, which goes through all its steps in a turn."""
-    if measured_by is None:
-        yield PeerRow("kafka", client, "records/s", {}, notes=[absent])
-        return
-    sides = {name: partial(measured_by, server) for name, server in field.servers().items()}
+    sides = {name: partial(measured_by, server) for name, server in servers.items()}
     found, notes = in_turns(bench, {name: partial(_after_sync, side) for name, side in sides.items()})
     for step in dict.fromkeys(step for rounds in found.values() for one in rounds for step in one):
         measured = {name: [one[step] for one in rounds] for name, rounds in found.items()}
-        yield PeerRow("kafka", f"{client}, {step}", "records/s", measured, notes=notes)
+        yield PeerRow("kafka", f"{client}, {step}", unit, measured, notes=notes)
 
 
 def _firehose(bench: Bench, field: Field) -> Iterator[PeerRow]:
@@ -268,6 +299,7 @@ _GROUPS: Final[Mapping[str, Callable[[Bench, Field], Iterator[PeerRow]]]] = {
     "fetch": _fetches,
     "seeks": _seeks,
     "commits": _commits,
+    "transactions": _transactions,
     "compaction": _compaction,
     "firehose": _firehose,
     "kafka": _clients,

@@ -1,4 +1,4 @@
-"""Servers of others, started and stopped by the scripts of a directory: ``DIRECTORY/kafka/kafka`` and so on.
+"""Servers of others, started and stopped by the scripts of a directory: ``DIRECTORY/kafka/kafka``, ``redis/redis``.
 
 A script has three verbs. ``setup`` gets the server, ``start DATA_DIR PORT [KEY=VALUE...]`` returns when it serves,
 ``stop DATA_DIR`` when it is gone; keys are the server's own settings. It leaves the process id in ``DATA_DIR/pid`` and
@@ -23,7 +23,7 @@ SETUP_SECONDS_MAX: Final = 900
 START_SECONDS_MAX: Final = 120
 
 
-class PeerAbsentError(Exception):
+class PeerAbsentError(BenchmarkError):
     """A peer cannot be measured here; the text says why."""
 
 
@@ -48,15 +48,6 @@ class PeerServer:
         """The first group of the first match, or ``unknown``."""
         found = re.search(pattern, self.log())
         return found[1] if found else "unknown"
-
-
-@contextmanager
-def peer_server(
-    scripts: Path, name: str, directory: Path, settings: Sequence[str] = (), *, needs: Sequence[str] = ()
-) -> Iterator[PeerServer]:
-    """The server of the script ``name/name`` of a directory, running; see ``script_server``."""
-    with script_server(scripts / name / name, directory, settings, needs=needs) as server:
-        yield server
 
 
 @contextmanager
