@@ -46,22 +46,28 @@ class OwnerProcess:
     a lock held by another thread during the fork is never released in the child; so the child may only close its copy.
     """
 
+    running = os.getpid()
+    """The process that runs: asked for after each fork, because before each record it would cost half of one."""
+
     def __init__(self, what: str) -> None:
         self._what = what
-        self._pid = os.getpid()
+        self.process = OwnerProcess.running
 
     @property
     def is_here(self) -> bool:
         """Whether this is that process, not a forked child."""
-        return self._pid == os.getpid()
+        return self.process == OwnerProcess.running
 
     def check(self) -> None:
         """Raises ClientError in a forked child."""
-        if self._pid != os.getpid():
+        if self.process != OwnerProcess.running:
             raise errors.ClientError(
-                f"this {self._what} belongs to process {self._pid} and cannot be used after a fork in process "
-                f"{os.getpid()}; call seglog.connect() again in the child"
+                f"this {self._what} belongs to process {self.process} and cannot be used after a fork in process "
+                f"{OwnerProcess.running}; call seglog.connect() again in the child"
             )
+
+
+os.register_at_fork(after_in_child=lambda: setattr(OwnerProcess, "running", os.getpid()))
 
 
 class Link(LinkBase):
