@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from seglog.core.accumulator import ProducerBatch, ProducerEpoch
@@ -25,7 +26,6 @@ from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
 from seglog.core.wrong_face import refuse_async, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
-from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import (
     ClientClosedError,
     ClientTimeoutError,
@@ -138,23 +138,31 @@ class Producer(ProducerFacts):
 
         Warns (TimestampWarning, once per topic) of a timestamp past the topic's retention, or that looks like seconds.
         """
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
         try:
-            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
+            record = self._core.prepare(value, key, timestamp, partition, headers, time.time_ns)
         except UnknownPartitionError:
             self._refresh_partitions()  # the partition may be new
-            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = self._append(partition, record, size, part_of)
-        while added is None:
-            self._wait_for_room(size)
-            added = self._append(partition, record, size, part_of)
-        batch, index, has_full = added
+            record = self._core.prepare(value, key, timestamp, partition, headers, time.time_ns)
+        while True:
+            if self._owner.process != OwnerProcess.running:
+                self._owner.check()
+            with self._lock:
+                if part_of is not None:
+                    part_of.check()
+                if self._is_closed:
+                    raise self._closed()
+                batch = self._core.append(record, time.monotonic)
+                number = 0 if batch is None else batch.record_count
+                if number == 1:
+                    self._changed.notify_all()  # wakes the daemon thread if it was idle
+            if batch is not None:
+                break
+            self._wait_for_room(partial(self._core.has_room, record))
         if self._thread is None:
-            self._drive(lambda: batch.is_sent or batch.is_resolved, FOREVER_SECONDS)
-        elif has_full:
+            self._drive(batch.is_under_way, FOREVER_SECONDS)
+        elif number == 1 and batch.follows_full:
             self._pump()
-        return Delivery(batch, index, record[0], self)
+        return Delivery(batch, number - 1, record[0], self)
 
     def _refresh_partitions(self) -> None:
         """Ask the broker for the number of partitions; without an answer the known number stays."""
@@ -167,46 +175,27 @@ class Producer(ProducerFacts):
             with self._lock:
                 self._core.note_partitions(found.partitions)
 
-    def _append(
-        self, partition: int | None, record: NewRecord, size: int, part_of: "OpenTransaction | None"
-    ) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``ProducerCore.append``."""
-        self._owner.check()
-        with self._lock:
-            if part_of is not None:
-                part_of.check()
-            if self._is_closed:
-                raise self._closed()
-            added = self._core.append(partition, record, size, time.monotonic())
-            if added is not None and added[1] == 0:
-                self._changed.notify_all()  # wakes the daemon thread if it was idle
-            return added
-
     def send_batch(self, partition: int, data: bytes, record_count: int) -> ProducerBatch:
         """Send a whole record batch as ``encode_batch`` makes it, with base offset 0 and no producer id.
 
         After ``wait_for`` or ``flush`` its ``pieces`` have the results. Waits while the buffer is full. Raises what
         ``send`` raises.
         """
-        batch = self._append_batch(partition, data, record_count)
-        while batch is None:
-            self._wait_for_room(len(data))
-            batch = self._append_batch(partition, data, record_count)
-        self._pump()
-        return batch
-
-    def _append_batch(self, partition: int, data: bytes, record_count: int) -> ProducerBatch | None:
-        """As ``ProducerCore.append_batch``."""
         self._owner.check()
-        with self._lock:
-            if self._is_closed:
-                raise self._closed()
-            batch = self._core.append_batch(partition, data, record_count, time.monotonic())
-            self._changed.notify_all()  # wakes the daemon thread if it was idle
-            return batch
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise self._closed()
+                batch = self._core.append_batch(partition, data, record_count, time.monotonic())
+                self._changed.notify_all()  # wakes the daemon thread if it was idle
+            if batch is not None:
+                self._pump()
+                return batch
+            self._wait_for_room(partial(self._core.accumulator.has_room, len(data)))
 
-    def _wait_for_room(self, size: int) -> None:
-        if not self._drive(lambda: self._core.accumulator.has_room(size), self.options.delivery_timeout):
+    def _wait_for_room(self, has_room: Callable[[], bool]) -> None:
+        """Send and read until there is room. Raises ClientTimeoutError after the delivery timeout."""
+        if not self._drive(has_room, self.options.delivery_timeout):
             raise self._core.stayed_full()
 
     def flush(self, timeout: float | None = None) -> None:

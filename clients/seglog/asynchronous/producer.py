@@ -20,13 +20,12 @@ from seglog.core.accumulator import ProducerBatch, ProducerEpoch
 from seglog.core.connection import Reply
 from seglog.core.delivery import ProducerFacts, Promise, Receipt
 from seglog.core.errors import count_of
-from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, ProducerCore, Sent
+from seglog.core.producer import ABORT_WAIT_SECONDS, REQUEST_TIMEOUT_SECONDS, PreparedRecord, ProducerCore, Sent
 from seglog.core.producer_options import Content, HeaderInput, ProducerOptions
 from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
 from seglog.core.transactions import OpenTransaction
 from seglog.core.wrong_face import refuse_with
-from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartitionError
 from seglog_protocol.messages import TopicDescription
 
@@ -127,19 +126,17 @@ class Producer(ProducerFacts):
         has sent nothing. With ``linger_ms=0`` the record has been sent on return, unless five requests are in flight.
         """
         await self._loop.cancel_point()
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
         try:
-            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
+            record = self._core.prepare(value, key, timestamp, partition, headers, time.time_ns)
         except UnknownPartitionError:
             await self._refresh_partitions()  # the partition may be new
-            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
-        added = None if self._line else self._append(partition, record, size, part_of)
-        if added is None:
-            added = await self._append_when_there_is_room(partition, record, size, part_of)
-        batch, index, has_full = added
+            record = self._core.prepare(value, key, timestamp, partition, headers, time.time_ns)
+        batch = None if self._line else self._append(record, part_of)
+        if batch is None:
+            batch = await self._append_when_there_is_room(record, part_of)
+        index = batch.record_count - 1
         self._sends += 1
-        if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
+        if index == 0 or self._sends >= SENDS_PER_TURN:
             self._sends = 0
             self._work_to_do.set()  # also for a first record, which sets the time when its batch is due
             await self._loop.give_way()
@@ -155,31 +152,29 @@ class Producer(ProducerFacts):
                 found = await self._link.converse(describe_topic(self.topic), seconds=REQUEST_TIMEOUT_SECONDS)
                 self._core.note_partitions(found.partitions)
 
-    def _append(
-        self, partition: int | None, record: NewRecord, size: int, part_of: OpenTransaction | None
-    ) -> tuple[ProducerBatch, int, bool] | None:
+    def _append(self, record: PreparedRecord, part_of: OpenTransaction | None) -> ProducerBatch | None:
         """As ``ProducerCore.append``."""
         if part_of is not None:
             part_of.check()
         if self._is_ending:
             raise ClientClosedError("the producer is closed")
-        added = self._core.append(partition, record, size, self._loop.now())
-        if added is None:
+        batch = self._core.append(record, self._loop.now)
+        if batch is None:
             self._work_to_do.set()  # open batches are sent at once, because only answers make room
-        return added
+        return batch
 
     async def _append_when_there_is_room(
-        self, partition: int | None, record: NewRecord, size: int, part_of: OpenTransaction | None
-    ) -> tuple[ProducerBatch, int, bool]:
+        self, record: PreparedRecord, part_of: OpenTransaction | None
+    ) -> ProducerBatch:
         place = self._loop.event()
         self._line.append(place)
         try:
             with self._loop.until(self._loop.now() + self.options.delivery_timeout):
                 while True:
                     await place.wait()
-                    added = self._append(partition, record, size, part_of)
-                    if added is not None:
-                        return added
+                    batch = self._append(record, part_of)
+                    if batch is not None:
+                        return batch
                     self._line[0] = place = self._loop.event()
         finally:
             self._line.remove(place)

@@ -66,13 +66,10 @@ _log = logging.getLogger(__name__)
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """An upper bound for the encoded size of a record."""
-    content = (len(key) if key else 0) + (len(value) if value else 0)
-    return RECORD_OVERHEAD_MAX + content + headers_bytes_max(headers)
-
-
-def headers_bytes_max(headers: Headers) -> int:
-    """An upper bound for the encoded size of a record's headers."""
-    return sum(HEADER_OVERHEAD_MAX + 4 * len(name) + (len(content) if content else 0) for name, content in headers)
+    size = RECORD_OVERHEAD_MAX + (len(key) if key else 0) + (len(value) if value else 0)
+    if headers:
+        size += sum(HEADER_OVERHEAD_MAX + 4 * len(name) + (len(content) if content else 0) for name, content in headers)
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,7 @@ class ProducerBatch:
     size: int = 0  # bytes this batch counts for in the buffer
     record_count: int = 0
     attempts: int = 0
+    follows_full: bool = False  # it was opened because the one before had no room
     is_in_flight: bool = False
     is_sent: bool = False  # has been handed to a connection at least once
     base_offset: int = -1
@@ -130,6 +128,10 @@ class ProducerBatch:
         if self.halves is not None:
             return self.halves[0].is_resolved and self.halves[1].is_resolved
         return bool(self.ack) or self.error is not None
+
+    def is_under_way(self) -> bool:
+        """Tell of a batch that has been handed to a connection, or was resolved without."""
+        return self.is_sent or self.is_resolved
 
     def pieces(self) -> "list[ProducerBatch]":
         """The batches it was split into, in order; itself when it was not split."""
@@ -219,8 +221,8 @@ class Accumulator:
         """Whether a record of ``size`` bytes fits into the buffer. An empty buffer takes any."""
         return self.unresolved == 0 or self.buffered_bytes + size <= self.limits.buffer_bytes
 
-    def append(self, partition: int, record: NewRecord, now: float) -> tuple[ProducerBatch, int, bool]:
-        """Add a record; returns its batch, its index in it, and whether a full batch was closed to make room.
+    def append(self, partition: int, record: NewRecord, clock: Callable[[], float]) -> ProducerBatch:
+        """Add a record; returns its batch, in which it is the last. Only a first one is worth a look at the clock.
 
         Raises ValueError, with nothing changed, when a field cannot be encoded.
         """
@@ -228,7 +230,7 @@ class Accumulator:
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._new_queue(partition)
-        batch, was_closed = queue.open, False
+        batch = queue.open
         if batch is not None:
             builder = batch.builder
             assert builder is not None
@@ -237,10 +239,9 @@ class Accumulator:
                 size = builder.size - before
                 batch.size += size
                 self.buffered_bytes += size
-                batch.record_count = count = builder.record_count
-                return batch, count - 1, False
-            was_closed = True
-        builder = BatchBuilder(transactional=self.transactional)
+                batch.record_count = builder.record_count
+                return batch
+        builder, now = BatchBuilder(transactional=self.transactional), clock()
         deadline = now + self.limits.delivery_seconds
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), deadline, builder)
         self._count(batch, builder.append(timestamp, key, value, headers), 1)
@@ -248,8 +249,9 @@ class Accumulator:
             self._due_at = now + self.limits.linger_seconds
         if queue.open is not None:
             queue.waiting.append(queue.open)
+            batch.follows_full = True
         queue.open = batch
-        return batch, 0, was_closed
+        return batch
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch:
         """Add a batch that is already built, without producer fields. Sent without lingering."""

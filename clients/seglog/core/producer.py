@@ -9,18 +9,18 @@ All times are seconds of one monotonic clock, passed in. Not thread-safe, except
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, SupportsIndex
+from typing import Final, SupportsIndex, TypeAlias
 
 from seglog.core.accumulator import (
     IN_FLIGHT_MAX,
-    RECORD_OVERHEAD_MAX,
     Accumulator,
     ProducerBatch,
     ProducerEpoch,
-    headers_bytes_max,
+    record_bytes_max,
 )
 from seglog.core.connection import Header, Reply
 from seglog.core.errors import copied, count_of, seconds_of
@@ -30,8 +30,8 @@ from seglog.core.producer_options import Content, HeaderInput, ProducerOptions, 
 from seglog.core.retries import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.core.timestamps import TimestampWatch
 from seglog_protocol import errors, messages
-from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import Codec
+from seglog_protocol.records import Headers
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """After this time without an answer the connection counts as broken, Kafka's ``request.timeout.ms``."""
@@ -42,6 +42,9 @@ ABORT_WAIT_SECONDS: Final = 1.0
 
 LOOK_UP_SECONDS: Final = 5.0
 """How often a producer at ack "none" asks for the topic's number of partitions."""
+
+PreparedRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int | None]
+"""Timestamp (epoch ms), key, value, headers; and its partition, None where its key or none decides."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,14 +104,17 @@ class ProducerCore:
         self,
         value: Content,
         key: Content,
-        timestamp: int | datetime,
+        timestamp: int | datetime | None,
         partition: SupportsIndex | None,
         headers: HeaderInput,
-    ) -> tuple[NewRecord, int, int | None]:
-        """A checked record, an upper bound of its size in bytes, and its partition. Raises for an invalid record."""
+        time_ns: Callable[[], int],
+    ) -> PreparedRecord:
+        """A checked record, of now where it has no timestamp. Raises for an invalid record."""
         value_bytes = value if type(value) is bytes else to_bytes(value, "value")
         key_bytes = key if key is None or type(key) is bytes else to_bytes(key, "key")
         header_pairs = to_headers(headers) if headers else ()
+        if timestamp is None:
+            timestamp = time_ns() // 1_000_000
         if type(timestamp) is not int or not self.timestamps.suspicious_below <= timestamp <= TIMESTAMP_MAX:
             timestamp = to_timestamp(timestamp)
             self.expired_on_arrival += self.timestamps.check(timestamp)
@@ -124,27 +130,28 @@ class ProducerCore:
                 partition=partition,
                 partitions=self.partitions,
             )
-        size_max = size_min + RECORD_OVERHEAD_MAX + (headers_bytes_max(header_pairs) if header_pairs else 0)
-        return (timestamp, key_bytes, value_bytes, header_pairs), size_max, partition
+        return timestamp, key_bytes, value_bytes, header_pairs, partition
 
-    def append(
-        self, partition: int | None, record: NewRecord, size: int, now: float
-    ) -> tuple[ProducerBatch, int, bool] | None:
+    def has_room(self, record: PreparedRecord) -> bool:
+        """Compare an upper bound of the record's size with the room in the buffer."""
+        return self.accumulator.has_room(record_bytes_max(record[1], record[2], record[3]))
+
+    def append(self, record: PreparedRecord, clock: Callable[[], float]) -> ProducerBatch | None:
         """Add a prepared record to its batch; returns as ``Accumulator.append``, or None when there is no room.
 
         Without room, open batches are sent without lingering, because only answers make room.
         """
         if self._ending is not None:
             raise copied(self._ending) from self._ending
-        accumulator = self.accumulator
-        if not accumulator.has_room(size):
-            accumulator.flush()
+        if not self.has_room(record):
+            self.accumulator.flush()
             return None
-        target = self._partitioner.place(record[1]) if partition is None else partition
-        added = accumulator.append(target, record, now)
-        if added[2]:
+        timestamp, key, value, headers, partition = record
+        target = self._partitioner.place(key) if partition is None else partition
+        batch = self.accumulator.append(target, (timestamp, key, value, headers), clock)
+        if batch.follows_full and batch.record_count == 1:
             self._partitioner.batch_closed(target)
-        return added
+        return batch
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
         """Add a batch that is already built; None when there is no room."""

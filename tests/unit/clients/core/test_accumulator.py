@@ -34,8 +34,8 @@ def make(**changes: float) -> Accumulator:
 
 
 def add(accumulator: Accumulator, value: bytes, partition: int = 0, now: float = 0.0) -> tuple[ProducerBatch, int]:
-    batch, index, _ = accumulator.append(partition, (1000, None, value, ()), now)
-    return batch, index
+    batch = accumulator.append(partition, (1000, None, value, ()), lambda: now)
+    return batch, batch.record_count - 1
 
 
 def values(batch: ProducerBatch, accumulator: Accumulator) -> list[bytes | None]:
@@ -53,14 +53,15 @@ def refused(error: SeglogError) -> AppendResult:
     return AppendResult("t", 0, error=error)
 
 
-def test_records_linger_and_go_out_together() -> None:
+def test_records_linger_and_go_out_together_with_those_that_come_until_their_batch_is_taken() -> None:
     accumulator = make()
     add(accumulator, b"a", now=1.0)
     add(accumulator, b"b", now=1.004)
     assert accumulator.next_event() == pytest.approx(1.005)
     assert accumulator.take(1.004) == []
-    (batch,) = accumulator.take(1.005)
-    assert values(batch, accumulator) == [b"a", b"b"]
+    assert add(accumulator, b"c", now=5.0)[1] == 2
+    (batch,) = accumulator.take(5.0)
+    assert values(batch, accumulator) == [b"a", b"b", b"c"]
     assert accumulator.next_event() is None
 
 
@@ -71,10 +72,10 @@ def test_one_request_carries_every_partition_that_is_due() -> None:
     assert sorted(batch.partition for batch in accumulator.take(1.01)) == [0, 1, 2]
 
 
-def test_a_full_batch_does_not_linger() -> None:
-    accumulator = make(linger_seconds=1e6)
-    for number in range(3):
-        add(accumulator, bytes([number]) * 400)
+def test_a_full_batch_does_not_linger_and_only_the_first_record_of_one_looks_at_the_clock() -> None:
+    accumulator, moments = make(linger_seconds=1e6), iter([1.0, 2.0])
+    found = [accumulator.append(0, (1000, None, bytes(400), ()), moments.__next__) for _ in range(3)]
+    assert [(batch.deadline, batch.follows_full) for batch in found] == [(121, False), (121, False), (122, True)]
     (batch,) = accumulator.take(0.0)
     assert batch.record_count == 2
     accumulator.build(batch)
@@ -92,14 +93,6 @@ def test_a_record_larger_than_every_batch_gets_one_of_its_own() -> None:
     while batches := accumulator.take(0.0):
         counts += [batch.record_count for batch in batches]
     assert counts == [1, 1, 1]
-
-
-def test_records_keep_filling_a_batch_that_is_due_until_it_is_taken() -> None:
-    accumulator = make()
-    add(accumulator, b"a", now=0.0)
-    batch, index = add(accumulator, b"b", now=5.0)
-    assert index == 1
-    assert accumulator.take(5.0) == [batch]
 
 
 def test_flush_lets_nothing_linger_until_all_is_resolved() -> None:
@@ -299,7 +292,7 @@ def numbered(batch_bytes: int = 10_000) -> Accumulator:
 
 
 def send(a: Accumulator, *values: bytes) -> ProducerBatch:
-    batch = [a.append(0, (-1, None, value, ()), 0.0)[0] for value in values][-1]
+    batch = [a.append(0, (-1, None, value, ()), lambda: 0.0) for value in values][-1]
     lane = a._queues[0]
     if lane.open is not None:  # a batch of its own
         lane.waiting.append(lane.open)
@@ -345,14 +338,14 @@ def test_five_batches_of_a_partition_are_on_the_way_at_most() -> None:
 
 def test_what_lingers_is_due_in_time_though_others_are_on_the_way() -> None:
     a = Accumulator("t", BatchLimits(10_000, 1 << 20, 5.0, 1e9), producer=ProducerEpoch(7, 0))
-    a.append(0, (-1, None, b"0", ()), 0.0)
+    a.append(0, (-1, None, b"0", ()), lambda: 0.0)
     first = taken(a, 6.0)
-    a.append(0, (-1, None, b"1", ()), 7.0)
+    a.append(0, (-1, None, b"1", ()), lambda: 7.0)
     assert a.next_event() is None, "the first one goes alone: only its answer lets the next one go"
     accept(a, first)
     assert a.next_event() == 12.0
     taken(a, 12.0)
-    a.append(0, (-1, None, b"2", ()), 13.0)
+    a.append(0, (-1, None, b"2", ()), lambda: 13.0)
     assert a.next_event() == 18.0
 
 

@@ -33,8 +33,7 @@ def make(
 
 
 def send(core: ProducerCore, value: bytes, now: float = 0.0, partition: int | None = None) -> None:
-    record, size, _ = core.prepare(value, None, 1, partition, ())
-    assert core.append(partition, record, size, now) is not None
+    assert core.append((1, None, value, (), partition), lambda: now) is not None
 
 
 def taken(core: ProducerCore, now: float = 0.0) -> Sent:
@@ -234,10 +233,9 @@ def test_added_partitions_are_used() -> None:
         assert core.partitions == known
     placed = set()
     for number in range(100):
-        record, size, _ = core.prepare(b"v", b"key %d" % number, 1, None, ())
-        added = core.append(None, record, size, 0.0)
-        assert added is not None
-        placed.add(added[0].partition)
+        batch = core.append((1, b"key %d" % number, b"v", (), None), lambda: 0.0)
+        assert batch is not None
+        placed.add(batch.partition)
     assert placed == set(range(5))
 
 
@@ -252,9 +250,8 @@ def test_a_topic_that_was_made_again_ends_a_producer_with_all_that_it_still_has(
     failure = core.failure()
     assert failure is not None
     assert {type(cause) for *_, cause in failure.failures} == {InconsistentTopicIdError}
-    record, size, _ = core.prepare(b"another", None, 1, None, ())
     with pytest.raises(InconsistentTopicIdError):
-        core.append(None, record, size, 0.0)
+        core.append((1, None, b"another", (), None), lambda: 0.0)
 
 
 def test_at_ack_none_the_end_of_the_connection_tells_that_the_topic_was_made_again() -> None:
