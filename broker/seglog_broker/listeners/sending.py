@@ -10,12 +10,15 @@ from typing import Final
 
 import trio
 
-from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Chunk, Sender, UnsentAnswer
+from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICE_COST_BYTES, Chunk, Sender, UnsentAnswer
 from seglog_broker.runtime.response_memory import Room
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_broker.storage.segment.segment_log import LogSlice
 from seglog_protocol.errors import StorageError
+
+COLD_STEP_BYTES: Final = 256 * 1024
+"""Bytes read from the disk at a time; an answer keeps them in memory until its peer has taken them."""
 
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Bytes read ahead where pages are not in memory, so that the disk has no pauses."""
@@ -71,24 +74,19 @@ async def end_answer(sender: Sender, unsent: UnsentAnswer) -> None:
 
 async def end_frame(sender: Sender, chunks: Sequence[Chunk], left: int) -> None:
     """Send the last ``left`` bytes of a frame that ``Sender.begin_frame`` has begun."""
-    sent = sum(map(len, chunks)) - left
-    slices = 0
+    sent, room = sum(map(len, chunks)) - left, SEND_STEP_BYTES
     try:
         with sender.transfers.track(_slices(chunks)):
             for chunk in chunks:
                 if sent >= len(chunk):
                     sent -= len(chunk)
-                elif isinstance(chunk, bytes | bytearray | memoryview):
-                    left -= len(chunk) - sent
+                    continue
+                left -= len(chunk) - sent
+                if isinstance(chunk, bytes | bytearray | memoryview):
                     await _send_all(sender, memoryview(chunk)[sent:], more=left > 0)
-                    sent = 0
                 else:
-                    left -= len(chunk) - sent
-                    await _send_slice(sender, chunk, sent)
-                    sent = 0
-                    slices += 1
-                    if slices % SLICES_A_STEP == 0:
-                        await trio.lowlevel.checkpoint()
+                    room = await _send_slice(sender, chunk, sent, room)
+                sent = 0
     except BaseException:
         sender.is_cut_short = True
         raise
@@ -135,11 +133,14 @@ async def _wait_writable(sender: Sender) -> None:
         raise CutError(f"it read nothing for {sender.stall_seconds:g} s")
 
 
-async def _send_slice(sender: Sender, piece: LogSlice, sent: int) -> None:
-    """Send the slice without its first ``sent`` bytes."""
+async def _send_slice(sender: Sender, piece: LogSlice, sent: int, room: int) -> int:
+    """Send the slice without its first ``sent`` bytes, ``room`` bytes before others run; what is left of these."""
     file, position, end = piece.file, piece.position + sent, piece.position + piece.size
     while position < end:
-        step = min(end - position, SEND_STEP_BYTES)
+        if room <= 0:
+            await trio.lowlevel.checkpoint()  # a fast reader must not hold the loop for a whole answer
+            room = SEND_STEP_BYTES
+        step = min(end - position, room)
         try:
             count = sender.transport.send_file(file, position, step)
         except BlockingIOError:
@@ -147,18 +148,15 @@ async def _send_slice(sender: Sender, piece: LogSlice, sent: int) -> None:
             continue
         if count is None:
             # Sent from memory: the pages might be evicted again before sendfile reads them.
-            data = await sender.offload.cold_read(_read_in, file, step, position)
-            if len(data) < step:
-                raise _shrank(file, position + len(data), end)
+            data = await sender.offload.cold_read(_read_in, file, min(step, COLD_STEP_BYTES), position)
             await _send_all(sender, data)
-            position += step
-            continue
-        if count == 0:
+            count = len(data)
+        else:
+            sender.taken += count
+        if not count:
             raise _shrank(file, position, end)
-        position += count
-        sender.taken += count
-        if count == step and position < end:
-            await trio.lowlevel.checkpoint()  # a fast reader must not hold the loop for a whole answer
+        position, room = position + count, room - count
+    return room - SLICE_COST_BYTES
 
 
 def _slices(chunks: Sequence[Chunk]) -> list[LogSlice]:

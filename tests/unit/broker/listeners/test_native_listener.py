@@ -30,12 +30,13 @@ from seglog_broker.listeners.native import wire
 from seglog_broker.listeners.native.first_bytes import hint_for
 from seglog_broker.listeners.native.replies import FETCHES_IN_FLIGHT_MAX, PARTITIONS_WAITING_MAX, RESULTS_A_TURN
 from seglog_broker.listeners.ready_sockets import ReadySockets
-from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICES_A_STEP, Sender
-from seglog_broker.listeners.sending import READ_AHEAD_BYTES
+from seglog_broker.listeners.sender import SEND_STEP_BYTES, SLICE_COST_BYTES, Sender
+from seglog_broker.listeners.sending import COLD_STEP_BYTES, READ_AHEAD_BYTES, end_frame
 from seglog_broker.listeners.serving import kafka_places, serve_native
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.storage.io.filesystem import File
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import InvalidTopicError
 from seglog_protocol.frames import PREFIX, encode_frame
@@ -374,6 +375,28 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 
+class Turns:
+    """How much is done between two turns of a task that always wants one."""
+
+    def __init__(self) -> None:
+        self.noted = self.most = self._now = 0
+
+    def note(self, count: int) -> None:
+        self.noted += count
+        self._now += count
+        self.most = max(self.most, self._now)
+
+    async def take(self) -> None:
+        while True:
+            self._now = 0
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
 class CountingOffload(InlineOffload):
     def __init__(self) -> None:
         super().__init__()
@@ -387,7 +410,7 @@ class CountingOffload(InlineOffload):
 @WITH_FAKES
 @pytest.mark.parametrize("cached", [True, False])
 async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: Path, cached: bool) -> None:
-    content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
+    content = bytes(range(256)) * (3 * COLD_STEP_BYTES // 256)
     offload = CountingOffload()
     broker = FakeBroker(offload)
     file = StoredFile(tmp_path, content, cached)
@@ -403,48 +426,48 @@ async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: 
 
 
 @WITH_FAKES
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells whether a page is in memory")
-async def test_the_first_step_of_a_large_slice_is_sent_at_once(tmp_path: Path) -> None:
-    content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
-    file = StoredFile(tmp_path, content)
+async def test_a_peer_that_never_stops_reading_gets_a_step_at_a_time(tmp_path: Path, turns: Turns) -> None:
+    class Taking(Transport):
+        def send_file(self, file: File, position: int, size: int) -> int:
+            sent = min(size, SEND_STEP_BYTES // 3 * 2)
+            turns.note(sent)
+            return sent
+
+    size = 2 * SEND_STEP_BYTES
     ours, theirs = socket.socketpair()
-    with ours, theirs, file:
-        ours.setblocking(False)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * SEND_STEP_BYTES)
-        sender = Sender(Transport(ours), InlineOffload(), Transfers(), 10)
-        left = sender.begin_frame([b"header", cast("Any", FakeSlice(file, 0, len(content)))])
-    assert left == len(content) - SEND_STEP_BYTES
+    with ours, theirs, StoredFile(tmp_path, b"") as file:
+        sender = Sender(Taking(ours), InlineOffload(), Transfers(), 10)
+        chunks = [b"header", *[cast("Any", FakeSlice(file, 0, size))] * 2]
+        left = sender.begin_frame(chunks)
+        assert left == 2 * size - SEND_STEP_BYTES
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turns.take)
+            await trio.lowlevel.checkpoint()
+            await end_frame(sender, chunks, left)
+            nursery.cancel_scope.cancel()
+    assert turns.noted == 2 * size
+    assert turns.most <= 2 * SEND_STEP_BYTES  # trio draws which task runs first
 
 
 @WITH_FAKES
-async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path) -> None:
-    most = now = 0
-
+async def test_very_many_small_slices_go_out_in_steps(tmp_path: Path, turns: Turns) -> None:
     class Sent(StoredFile):
         def is_cached(self, position: int, size: int) -> bool:
-            nonlocal most, now
-            now += 1
-            most = max(most, now)
+            turns.note(1)
             return super().is_cached(position, size)
 
     file = Sent(tmp_path, b"0123456789")
-
-    async def take_turns() -> None:
-        nonlocal now
-        while True:
-            now = 0
-            await trio.lowlevel.checkpoint()
-
     broker = FakeBroker()
     broker.answers.append(answer_of(*[FakeSlice(file, number % 9, 2) for number in range(5_000)]))
     async with serving(broker) as served, trio.open_nursery() as nursery:
-        nursery.start_soon(take_turns)
+        nursery.start_soon(turns.take)
         peer = await served.greeted()
         await peer.send(1, fetch_of())
         frame = await peer.receive()
         assert bytes(frame.payload) == b"".join(b"0123456789"[n % 9 : n % 9 + 2] for n in range(5_000))
         nursery.cancel_scope.cancel()
-    assert SLICES_A_STEP <= most <= 2 * SLICES_A_STEP
+    in_step = SEND_STEP_BYTES // SLICE_COST_BYTES
+    assert in_step <= turns.most <= 2 * in_step
 
 
 @WITH_FAKES
