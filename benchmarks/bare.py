@@ -1,7 +1,7 @@
 """The bare loops: what is left when a broker does nothing but move bytes. Run as ``python -m benchmarks.bare``.
 
-Each prints its port and serves until it is killed. Blocking sockets; requests are found by their length and not looked
-into: no parsing, no checks, no index.
+Each prints its port and serves until it is killed. Blocking sockets; requests are found by their length. Of what is
+written a CRC-32C is made, as a broker must; else it is not looked into: no parsing, no checks, no index.
 """
 
 import argparse
@@ -9,6 +9,8 @@ import os
 import select
 import socket
 from typing import Final
+
+from seglog_protocol.checksum import crc32c
 
 RECEIVE_BYTES: Final = 1024 * 1024
 PIECES_PER_WRITE: Final = 1024  # IOV_MAX
@@ -86,6 +88,8 @@ class _Writer:
             if left:
                 break
             ended += 1
+        for piece in pieces:
+            crc32c(piece)
         for number in range(0, len(pieces), PIECES_PER_WRITE):
             os.writev(self._file, pieces[number : number + PIECES_PER_WRITE])
         self._left, self._carried = left, size - position

@@ -104,7 +104,7 @@ class Bench:
     problems: list[str] = field(default_factory=list)
     """Errors of the daemon under test, never its slowness."""
     stalls: dict[str, float] = field(default_factory=dict)
-    """Longest stall of the daemon's loop in seconds, by benchmark, where the broker tells."""
+    """Longest turn of the daemon's loop in seconds of processor time, by benchmark, where the broker tells."""
 
     def pick(self, full: ValueT, quick: ValueT) -> ValueT:
         """The value for the kind of run this is."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.harness import REPOSITORY, Bench, BenchmarkError
+from benchmarks.raw_client import connect
 
 STOP_SECONDS_MAX: Final = 60
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -107,7 +108,7 @@ class Daemon:
         process = self._process
         if process is None:
             return
-        self._note_loop_stall()
+        self._note_longest_turn()
         process.send_signal(signal.SIGTERM)
         try:
             code = process.wait(STOP_SECONDS_MAX)
@@ -149,17 +150,14 @@ class Daemon:
             self._bench.report(f"seglogd logged {line.strip()[:300]}")
         return event if isinstance(event, dict) else {}
 
-    def _note_loop_stall(self) -> None:
-        from benchmarks.stalls import loop_stall_seconds  # noqa: PLC0415 - it needs a connection, which needs us
-
+    def _note_longest_turn(self) -> None:
         try:
-            stall = loop_stall_seconds(self.port)
+            with connect(self.port) as connection:
+                turn = connection.longest_turn_seconds()
         except (OSError, BenchmarkError) as error:
             self._bench.report(f"the metrics of seglogd could not be read: {error}")
             return
-        if stall is not None:
-            known = self._bench.stalls.get(self._bench.group, 0.0)
-            self._bench.stalls[self._bench.group] = max(known, stall)
+        self._bench.stalls[self._bench.group] = max(self._bench.stalls.get(self._bench.group, 0.0), turn)
 
 
 @contextmanager

@@ -95,6 +95,10 @@ class Connection:
         """And all its data."""
         self.ask_frame(encode(DeleteTopicRequest(topic)))
 
+    def longest_turn_seconds(self) -> float:
+        """Of the daemon's loop since its start, in processor time: by the clock it is as long as others make it."""
+        return float(self.ask({"api": "metrics", "v": 1})[0]["metrics"]["loop_busy_seconds"])
+
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """Of one partition."""
         header, _ = self.ask_frame(encode(OffsetsRequest([OffsetsPartition(topic, partition)])))

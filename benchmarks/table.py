@@ -97,7 +97,7 @@ def as_json(facts: dict[str, Any], measured: Sequence[tuple[Benchmark, Sequence[
     return {
         "machine": facts,
         "rows": [_row_as_json(benchmark, row) for benchmark, rows in measured for row in rows],
-        "loop_stall_seconds": bench.stalls or None,
+        "loop_busy_seconds": bench.stalls or None,
         "problems": bench.problems,
     }
 

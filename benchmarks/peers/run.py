@@ -38,7 +38,7 @@ TITLES: Final[Mapping[str, str]] = {
     "commits": "commits of one offset, each committer one at a time, on the disk",
     "transactions": "transactions of one record of 100 bytes, each producer one at a time, on the disk",
     "compaction": "compaction, one worker, 210 B records, 10 % keys, batches of 16 KiB",
-    "firehose": "others at 50 requests/s beside a flood of appends, seglog alone",
+    "firehose": "others at 50 requests/s beside a flood of appends; processor time of the longest turn",
     "kafka": "clients of Kafka's, records of 100 bytes: librdkafka, and the tools that come with Kafka",
 }
 _READ_BATCH_BYTES: Final = 16 * 1024
@@ -287,11 +287,6 @@ def _steps(
         yield PeerRow("kafka", f"{client}, {step}", unit, measured, notes=notes)
 
 
-def _firehose(bench: Bench, field: Field) -> Iterator[PeerRow]:
-    builds = {ours.native: ours.build for ours in field.builds if ours.native is not None}
-    yield from firehose.rows(bench, field.load, builds)
-
-
 _GROUPS: Final[Mapping[str, Callable[[Bench, Field], Iterator[PeerRow]]]] = {
     "small": partial(_appends, "small"),
     "large": partial(_appends, "large"),
@@ -301,6 +296,6 @@ _GROUPS: Final[Mapping[str, Callable[[Bench, Field], Iterator[PeerRow]]]] = {
     "commits": _commits,
     "transactions": _transactions,
     "compaction": _compaction,
-    "firehose": _firehose,
+    "firehose": firehose.rows,
     "kafka": _clients,
 }
