@@ -14,7 +14,6 @@ _BROKER: Final = {
     "jwt": "pyjwt",
     "trustme": "trustme",
     "h11": "h11",
-    "prometheus_client": "prometheus-client",
     "rich": "rich",
 }
 
