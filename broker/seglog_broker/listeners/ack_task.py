@@ -1,5 +1,7 @@
 """The task of a connection that answers those of its appends which cannot be answered as their acks are reached."""
 
+from collections.abc import Callable
+
 import trio
 
 from seglog_broker.listeners.request_errors import as_seglog_error
@@ -11,7 +13,7 @@ async def run(acks: AckQueue) -> None:
     """Send the replies until ``AckQueue.finish``. Raises OSError when the peer cannot be reached."""
     answered = 0
     while True:
-        acks.filled = trio.Event()  # first, so that an append added during a wait below is seen
+        filled = acks.filled = trio.Event()  # first, so that an append added during a wait below is seen
         acks.is_listening = False
         while acks.unanswered and (acks.is_finished or acks.unanswered[0].replies is not None or not acks.listen()):
             answered += await _answer_first(acks)
@@ -22,21 +24,14 @@ async def run(acks: AckQueue) -> None:
         await flush(acks.sender)
         if acks.is_finished and not acks.unanswered:
             return
-        await acks.filled.wait()
+        await filled.wait()
 
 
-async def wait_shortened(acks: AckQueue) -> None:
-    """Return when the queue is not full."""
-    while acks.is_full:
-        acks.shortened = trio.Event()
-        await acks.shortened.wait()
-
-
-async def wait_empty(acks: AckQueue) -> None:
-    """Return when all is answered."""
-    while acks.unanswered:
-        acks.shortened = trio.Event()
-        await acks.shortened.wait()
+async def wait_while(acks: AckQueue, holds: Callable[[], object]) -> None:
+    """Return when something does not hold any more, which is looked at whenever some were answered."""
+    while holds():
+        shortened = acks.shortened = trio.Event()
+        await shortened.wait()
 
 
 async def _answer_first(acks: AckQueue) -> int:

@@ -103,12 +103,8 @@ class Connection(Producing):
         run: AppendRun,
         faults: Faults | None = None,
         accepted_by: Listener = WITHOUT_AUTHENTICATION,
-        **logged: str,
     ) -> None:
-        """``ready`` gives it its turns, with those that share ``run``. ``logged`` is added to its events.
-
-        ``faults`` are asked about each request, in tests.
-        """
+        """``ready`` gives it its turns, with those that share ``run``; ``faults`` are asked about each request."""
         self.broker = broker
         self.counts = broker.metrics.listener(accepted_by.label)
         self.transport = transport
@@ -116,7 +112,6 @@ class Connection(Producing):
         self.faults = faults
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self.sender = Sender(transport, broker.offload, broker.transfers, stall_seconds)
-        self.log = log.bind(peer=transport.peer, **logged)
         self.session = Session(broker, accepted_by, transport)
         self.state = State.OPEN
         self.job: Job | None = None
@@ -147,6 +142,12 @@ class Connection(Producing):
         self._has_reason = False  # to end, which is counted
         self.last_frame: Buffer = b""
         """Sent before closing: why the connection ends."""
+
+    @property
+    def log(self) -> Any:
+        """A logger that names the peer, and its listener where that has a name; bound when something is logged."""
+        name = self.session.listener.name
+        return log.bind(peer=self.session.peer, **({"listener": name} if name else {}))
 
     def stop(self, reason: str = "the broker is stopping") -> None:
         """Begin to end the connection: read nothing more, answer what waits at once, finish other requests.

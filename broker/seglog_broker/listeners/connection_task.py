@@ -155,7 +155,7 @@ async def _serve_requests(connection: Connection) -> None:
                 connection.intake.free_unused()
             await flush(connection.sender)
             if connection.acks.is_full:
-                await ack_task.wait_shortened(connection.acks)
+                await ack_task.wait_while(connection.acks, lambda: connection.acks.is_full)
     except (MemoryError, RemoteProtocolError) as error:
         connection.end_by(error)
 
@@ -167,7 +167,7 @@ async def do(connection: Connection, job: Job) -> None:
         await admission.wait_for_memory(connection.intake)
     elif job is Wait.ACKS:
         await flush(connection.sender)
-        await ack_task.wait_empty(connection.acks)
+        await ack_task.wait_while(connection.acks, lambda: connection.acks.unanswered)
     elif job is Wait.RELEASE:
         await _wait_while_held(connection)
     elif isinstance(job, UnfinishedAppend):

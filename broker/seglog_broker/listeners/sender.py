@@ -10,7 +10,6 @@ took longer than the sending. What has to wait is left to a task of the connecti
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -208,17 +207,17 @@ class AckQueue:
         self.bytes_max = APPEND_BYTES_IN_FLIGHT_MAX
         self.sender = sender
         self.wire = wire
-        self.unanswered: deque[Unanswered] = deque()
+        self.unanswered: list[Unanswered] = []
         """In their order."""
         self._count = 0
         self._bytes = 0
         self.is_finished = False
         self.is_listening = False
         """For the ack of the first; else the task answers it, or is about to."""
-        self.filled = trio.Event()
-        """Wakes the task."""
-        self.shortened = trio.Event()
-        """Set when some were answered."""
+        self.filled: trio.Event | None = None
+        """Wakes the task, where it waits."""
+        self.shortened: trio.Event | None = None
+        """Set when some were answered, where something waits for that."""
 
     def __len__(self) -> int:
         return self._count
@@ -241,6 +240,11 @@ class AckQueue:
         self._count += len(request_ids)
         self._bytes += size
         if not self.is_listening and (len(self.unanswered) > 1 or not self.listen()):
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the task."""
+        if self.filled is not None:
             self.filled.set()
 
     def listen(self) -> bool:
@@ -252,7 +256,7 @@ class AckQueue:
     def finish(self) -> None:
         """End the queue: nothing is added any more, and the task ends when all is answered."""
         self.is_finished = True
-        self.filled.set()
+        self.wake()
 
     def _reached(self) -> None:
         """Send the replies that are known, without waiting; the task does the rest."""
@@ -272,14 +276,15 @@ class AckQueue:
         if self.unanswered:  # where listening gave no reply, the task waits for it, which raises the error
             is_done = is_done and 0 < answered < REPLIES_A_TURN and self.listen()
         if not is_done:
-            self.filled.set()
+            self.wake()
 
     def reply_to_first(self, frames: Buffer) -> int:
         """Send ``frames``, the replies to the first in the queue; their number."""
-        first = self.unanswered.popleft()
+        first = self.unanswered.pop(0)
         self.sender.queue(frames)
         count = len(first.request_ids)
         self._count -= count
         self._bytes -= first.size
-        self.shortened.set()
+        if self.shortened is not None:
+            self.shortened.set()
         return count

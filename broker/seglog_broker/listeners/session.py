@@ -13,7 +13,7 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 
 import math
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -124,7 +124,13 @@ class Session:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._steps = 0
-        self._log = log.bind(peer=transport.peer, listener=listener.label)
+        self.peer = transport.peer
+        """``HOST:PORT``, also when it has left."""
+
+    @property
+    def _log(self) -> Any:
+        """Bound when something is logged: most connections have nothing to say."""
+        return log.bind(peer=self.peer, listener=self.listener.label)
 
     def note_handshake(self) -> None:
         """The handshake of TLS is done: the client may have shown a certificate."""

@@ -104,7 +104,7 @@ class Room:
         self._memory = memory
         self._has_place = False
         self._sending: trio.CancelScope | None = None  # while its peer takes it
-        self._taken: Callable[[], int] = lambda: 0
+        self._taken: Callable[[], int] = int  # none
         self._began = 0.0  # when its peer began to take it
         self.address = address
         self.used = 0
@@ -141,7 +141,7 @@ class Room:
             try:
                 yield scope
             finally:
-                self._sending, self._taken = None, lambda: 0
+                self._sending, self._taken = None, int
 
     def cut_if_slow(self, share: float) -> None:
         """Cancel the sending if it takes longer than ``share`` of the time that it may take when few wait."""

@@ -448,7 +448,7 @@ async def _fail(connection: Connection, request: ClientRequest, fault: _Failure)
 async def _answer_earlier(connection: Connection) -> None:
     """Wait until the appends before are answered."""
     await flush(connection.sender)
-    await ack_task.wait_empty(connection.acks)
+    await ack_task.wait_while(connection.acks, lambda: connection.acks.unanswered)
     await flush(connection.sender)
 
 

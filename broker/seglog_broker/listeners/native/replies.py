@@ -154,7 +154,7 @@ class Fetches:
         self.sender = sender
         self.waiting: dict[int, Waiter] = {}
         """That of each fetch that waits for records, by request id."""
-        self.cancelled: set[int] = set()
+        self.cancelled: dict[int, None] = {}
         """The ids of fetches that the client cancelled."""
         self.stop_reason: str | None = None
         self.counts = counts
@@ -256,7 +256,7 @@ class Fetches:
         waiter = self.waiting.get(target)
         if waiter is None:
             return False
-        self.cancelled.add(target)
+        self.cancelled[target] = None
         waiter.end()
         return True
 

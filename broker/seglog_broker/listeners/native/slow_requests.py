@@ -159,7 +159,7 @@ async def answer(
                 failure = as_seglog_error(error, messages.FetchRequest.api)
         fetches.waiting.pop(request_id, None)
         if request_id in fetches.cancelled:  # even if an answer came just now: the cancel reply says it is ended
-            fetches.cancelled.discard(request_id)
+            del fetches.cancelled[request_id]
             failure = RequestCancelledError("the fetch was cancelled, as asked")
             if found is not None:
                 with found:
