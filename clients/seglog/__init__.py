@@ -11,10 +11,10 @@ Names are imported on first use, so that a short command does not load modules i
 """
 # ruff: noqa: F403, F405 - of what type checkers see, __all__ says which names are the client's
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
+TYPE_CHECKING = False  # `typing` takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from seglog.arrow import ArrowReader, WrittenTable, read_arrow, write_arrow
     from seglog.client import Client, connect
     from seglog.consumer import Consumer
@@ -104,7 +104,7 @@ __all__ = [
     "write_arrow",
 ]
 
-_HOMES: Final = {
+_HOMES: "Final" = {
     "seglog.arrow": ("ArrowReader", "WrittenTable", "read_arrow", "write_arrow"),
     "seglog.client": ("Client", "connect"),
     "seglog.consumer": ("Consumer",),
@@ -127,10 +127,12 @@ _HOMES: Final = {
     ),
     "seglog_protocol.version": ("__version__",),
 }
-_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF: "Final" = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module  # noqa: PLC0415 - it takes a third of what is left
+
     if name not in __all__:
         raise AttributeError(f"module 'seglog' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF.get(name, "seglog_protocol.errors")), name)

@@ -24,6 +24,13 @@ assert kafka_configs._table.cache_info().currsize == 0
 kafka_configs.kafka_keys('topic')
 assert kafka_configs._table.cache_info().currsize == 1
 """
+IDLE_DAEMON = """
+from seglog_broker.runtime.interpreter import import_later
+import_later()
+import structlog, trio, seglog_broker.server
+from seglog_protocol.checksum import crc32c
+assert crc32c(b"123456789") == 0xE3069283
+"""
 DECODED = """
 import seglog.arrow
 from seglog.arrow.decoding import decode_verified
@@ -41,7 +48,9 @@ assert found.table.num_rows == 2
     ("program", "absent"),
     [
         ("import seglog.client, seglog.producer, seglog.consumer, seglog.raw", {"trio", "seglog.trio"}),
-        ("import seglog", {"seglog_protocol", "msgpack", "msgspec", "socket", "json"}),
+        ("import seglog", {"seglog_protocol", "msgpack", "msgspec", "socket", "json", "typing", "re"}),
+        ("from seglog.cli import main; main(['--version'])", {"click", "typing", "re", "importlib.metadata"}),
+        (IDLE_DAEMON, {"asyncio.events", "_hashlib", "_ssl", "cramjam.cramjam", "email", "re2._re2", "scramp.core"}),
         (
             "from seglog.cli import main; main(['topic', 'list', '--help']); import seglog.cli.topic, seglog.cli.ping",
             {
