@@ -13,8 +13,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final, cast
 
@@ -278,8 +278,10 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
     """Serve with a checked configuration."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     gc.callbacks.append(_freeze_survivors)
-    with _without_rich():
-        import structlog  # noqa: PLC0415
+    from seglog_broker.runtime.interpreter import import_later  # noqa: PLC0415
+
+    import_later()  # before structlog and trio are imported
+    import structlog  # noqa: PLC0415
     import trio  # noqa: PLC0415
 
     from seglog_broker.runtime import logs  # noqa: PLC0415
@@ -307,22 +309,6 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
         manager.close()
         standard_error.drain()
     return EXIT_NOT_CLEAN if problems else EXIT_OK
-
-
-@contextmanager
-def _without_rich() -> Iterator[None]:
-    """Hide ``rich``, if it is installed, while structlog is imported: loading it takes 40 ms of the start.
-
-    structlog uses it for coloured tracebacks, which the daemon's log does not have (see ``logs``).
-    """
-    if "rich" in sys.modules:
-        yield
-        return
-    sys.modules["rich"] = None  # type: ignore[assignment] # how the import system says "there is none"
-    try:
-        yield
-    finally:
-        del sys.modules["rich"]
 
 
 async def _serve(

@@ -85,6 +85,6 @@ class ClientPattern:
                 began = processor_seconds()
 
 
-def _reason(error: re2.error) -> str:
+def _reason(error: "re2.error") -> str:
     (reason,) = error.args
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

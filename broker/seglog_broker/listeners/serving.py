@@ -111,7 +111,7 @@ async def serve_kafka(
         endpoint = advertised(broker.config, place) or Endpoint(*transport.local)
         kind = kinds[place]
         wire = partial(KafkaWire, broker, endpoint, native_port, leavers)
-        return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind, listener=kind.name)
+        return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind)
 
     await Acceptor(broker, connect, no_refusal, faults).run(listeners, task_status)
 
@@ -130,16 +130,16 @@ async def serve_http(
     if not listeners:
         task_status.started([])
         return
+    from seglog_broker.listeners.http.wire import HttpWire  # noqa: PLC0415 - h11 and more: where there are pages
+
     run = AppendRun(broker, ready)
     connections = own_limit(broker.config, CONNECTIONS_MAX)
     kept = min(PROBE_PLACES, max(1, connections // (CONNECTIONS_MAX // PROBE_PLACES)))
     scrapes = Scrapes(max(1, connections - kept))
 
     def connect(transport: Transport) -> Connection:
-        from seglog_broker.listeners.http.wire import HttpWire  # noqa: PLC0415 - h11 and more: after the start
-
         wire = partial(HttpWire, broker, scrapes, native_port)
-        return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind, listener="http")
+        return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind)
 
     refuse = _refusal if kind.tls is None else no_refusal
     await Acceptor(broker, connect, refuse, faults, CONNECTIONS_MAX, kept).run(listeners, task_status)

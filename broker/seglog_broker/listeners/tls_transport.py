@@ -45,7 +45,7 @@ _FIRST_BYTES: Final = 512
 class TlsTransport(Transport):
     """A TCP stream with TLS. ``begin`` has to come first."""
 
-    def __init__(self, plain: Transport, context: ssl.SSLContext, offload: Offload) -> None:
+    def __init__(self, plain: Transport, context: "ssl.SSLContext", offload: Offload) -> None:
         """Takes the socket of ``plain`` over."""
         super().__init__(plain.take_socket())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()  # ciphertext
@@ -57,7 +57,7 @@ class TlsTransport(Transport):
         self.is_encrypted = True
 
     @cached_property
-    def _tls(self) -> ssl.SSLObject:
+    def _tls(self) -> "ssl.SSLObject":
         """Made for the handshake: it takes some 50 KiB, which clients that only connect do not get."""
         return self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 

@@ -67,12 +67,12 @@ def why_not_prepared(text: str) -> str | None:
     Some clients prepare names and passwords by SASLprep (RFC 4013), Kafka's do not: what it changes would be another
     text to one of them than to the other.
     """
-    from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - it brings certificates along
-
     if not text:
         return "it is empty"
     if text.isascii() and text.isprintable():
         return None
+    from scramp.utils import ScramException, saslprep  # noqa: PLC0415 - it brings certificates along
+
     try:
         prepared = saslprep(text)
     except ScramException as error:

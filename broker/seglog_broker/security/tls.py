@@ -32,8 +32,6 @@ ENDS_SOON_MS: Final = 30 * 86_400_000
 PEM_BYTES_MAX: Final = 4_194_304
 """Bytes of a file with certificates; those of all public authorities together need a small part of it."""
 
-_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----(.*?)-----END \1-----", re.DOTALL)
 
 _KEYS: Final = frozenset({"PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"})
@@ -91,7 +89,7 @@ class ServerCertificate:
 class LoadedTls:
     """A context made of the keys ``ssl.*``, and what its certificate says. A reload changes the one of a listener."""
 
-    context: ssl.SSLContext
+    context: "ssl.SSLContext"
     """For the next connection; do not keep it."""
     certificate: ServerCertificate
     rules: PrincipalRules
@@ -170,7 +168,7 @@ def load_tls(config: BrokerConfig) -> LoadedTls:
     chain, key = _keystore(config)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
+    versions = sorted(ssl.TLSVersion[name.replace(".", "_")] for name in config.ssl_enabled_protocols)
     if not versions:
         _refuse("ssl.enabled.protocols", "it is empty: name TLSv1.2, TLSv1.3 or both")
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -301,7 +299,7 @@ def _described(chain: Sequence["Certificate"]) -> ServerCertificate:
 # --- What is asked of clients -----------------------------------------------------------------------------------------
 
 
-def _set_client_auth(context: ssl.SSLContext, config: BrokerConfig) -> None:
+def _set_client_auth(context: "ssl.SSLContext", config: BrokerConfig) -> None:
     location, inline = config.ssl_truststore_location, config.ssl_truststore_certificates
     if location and inline:
         _refuse("ssl.truststore.location", "ssl.truststore.certificates is set, too: choose one of them")
@@ -328,7 +326,7 @@ def _set_client_auth(context: ssl.SSLContext, config: BrokerConfig) -> None:
     context.verify_mode = ssl.CERT_REQUIRED if config.ssl_client_auth == "required" else ssl.CERT_OPTIONAL
 
 
-def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
+def _set_ciphers(context: "ssl.SSLContext", names: Sequence[str]) -> None:
     """Those of TLS 1.2, by OpenSSL's names or by Java's."""
     if not names:
         return

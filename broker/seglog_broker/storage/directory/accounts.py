@@ -7,11 +7,11 @@ restarts, as those of users that exist do.
 
 import hashlib
 import json
-import secrets
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
@@ -113,7 +113,7 @@ class AccountStore:
         self._path = path
         self._accounts: dict[str, Account] = {}
         self._texts: dict[str, str] = {}  # the entries of the file, encoded, by name
-        self.secret = secrets.token_bytes(_SECRET_BYTES)
+        self.secret = SystemRandom().randbytes(_SECRET_BYTES)
         """Not known to clients, and the same for as long as there are accounts."""
         self.shapes: dict[str, Counter[Shape]] = {mechanism: Counter() for mechanism in HASHES}
         """How often each shape occurs, by mechanism."""

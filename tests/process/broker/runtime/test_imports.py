@@ -5,16 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from seglog_broker.runtime.interpreter import IMPORTED_LATER
+from seglog_broker.runtime.interpreter import IMPORTED_LATER, RARELY_USED
 from tests.processes import clean_environment, finished
 from tests.support import ON_SOURCES, REPOSITORY
 
 ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
+    "seglog_broker/listeners/serving.py": "before it serves pages",
     "seglog_broker/runtime/signals.py": "before it serves",
     "seglog_broker/security/authenticator.py": "before it serves, but for scram, which is imported after the start",
     "seglog_broker/security/principals.py": "with the certificate, before it serves, and in a thread at a reload",
     "seglog_broker/security/tls.py": "as above",
+    "seglog_protocol/version.py": "before it serves",
     "seglog_broker/workers/jobs.py": "in the process, and in tests, where there is none",
 }
 """Modules whose imports inside functions are no matter of a broker that serves."""
@@ -47,16 +49,13 @@ def test_every_module_imported_inside_a_function_is_imported_after_the_start() -
     """An import when no descriptor was left ended the connection, or the broker, that needed it."""
     files = loaded_by_the_daemon()
     assert len(files) > 50
-    packages = {name.partition(".")[0] for name in IMPORTED_LATER} - {
-        "seglog_protocol"
-    }  # of ours each module has to be named
+    known = {*IMPORTED_LATER, *RARELY_USED, *[".".join(file.relative_to(REPOSITORY).parts[1:])[:-3] for file in files]}
+    packages = {name.partition(".")[0] for name in known} - {"seglog_broker", "seglog_protocol"}  # ours are named each
     for file in files:
         place = "/".join(file.relative_to(REPOSITORY).parts[1:])
         if place not in ELSEWHERE:
             missing = {
-                name
-                for name in imported_inside_functions(file) - set(IMPORTED_LATER)
-                if name.partition(".")[0] not in packages
+                name for name in imported_inside_functions(file) - known if name.partition(".")[0] not in packages
             }
             assert not missing, f"{place} imports {missing}: add it to runtime/interpreter.py"
 
@@ -65,11 +64,11 @@ def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> 
     """Checked while the process cannot open one more file."""
     code = (
         "import os, resource, sys\n"
+        "from seglog_broker.runtime.interpreter import IMPORTED_LATER, RARELY_USED, import_later; import_later()\n"
         "from importlib import import_module\n"
         "import seglog_broker.server\n"
         "from seglog_broker.config import ConfigSources\n"
         "from seglog_broker.storage.io.fsync_queue import sync_in_kernel\n"
-        "from seglog_broker.runtime.interpreter import IMPORTED_LATER\n"
         "from seglog_protocol.checksum import crc32c\n"
         "from seglog_protocol.compression import Codec, compress, decompress\n"
         "for name in IMPORTED_LATER: import_module(name)\n"
@@ -78,6 +77,12 @@ def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> 
         "for codec in Codec:\n"
         "    if codec.name != 'NONE': assert bytes(decompress(codec, compress(codec, b'x' * 99), 99)) == b'x' * 99\n"
         "assert crc32c(b'123456789') == 0xE3069283\n"
+        "from seglog_broker.coordinators.client_patterns import ClientPattern\n"
+        "from seglog_broker.security.credentials import why_not_prepared\n"
+        "assert list(ClientPattern('b.*').matching(['abc', 'bc'])) == ['bc']\n"
+        "assert why_not_prepared('\u00e9') is None and why_not_prepared('\u00aa')\n"
+        "import ssl, asyncio; assert ssl.SSLError and asyncio.run\n"
+        "assert not [name for name in RARELY_USED if 'Later' in str(type(sys.modules[name]))]\n"
         "sync_in_kernel([file], data_only=True)\n"
         "examined = ConfigSources('', {}, ['num.partitons=3', 'seglog.listen=x']).examine()\n"
         "assert 'num.partitions' in examined.mistakes[0].message\n"
