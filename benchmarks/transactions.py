@@ -41,6 +41,9 @@ _PRODUCE: Final = 12
 _END_TXN: Final = 5
 """Versions: the first of Produce and EndTxn with which partitions are added by producing, and the epoch rises."""
 
+NEEDED: Final = {"Produce": (0, _PRODUCE), "EndTxn": (26, _END_TXN), "InitProducerId": (22, _INIT_PRODUCER_ID)}
+"""Number and version of what a transaction asks."""
+
 _TRANSACTIONS: Final = 1
 """The kind of coordinator that FindCoordinator is to find."""
 

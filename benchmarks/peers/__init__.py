@@ -1,1 +1,1 @@
-"""``python -m benchmarks --peers``: the same requests to seglog, Apache Kafka, NATS JetStream and Redis Streams."""
+"""``python -m benchmarks --peers``: the same requests to seglog, to brokers of Kafka's protocol, and to Redis."""

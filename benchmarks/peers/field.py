@@ -15,6 +15,7 @@ from benchmarks.peers.builds import about, compiled_build
 from benchmarks.peers.cases import LISTENER, LISTENER_COMPILED, NATIVE, NATIVE_COMPILED
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.kafka_connection import connect_kafka
+from benchmarks.peers.kafka_frames import NEEDED
 from benchmarks.peers.results import KAFKA, REDIS, Results
 from benchmarks.peers.servers import PeerAbsentError, PeerServer, script_server
 from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, KafkaServer, Redis, Seglog
@@ -173,7 +174,7 @@ def _start_speaker(running: Field, name: str, script: Path, directory: Path, sta
     server = stack.enter_context(script_server(script, directory / f"peer-{name}"))
     try:
         with connect_kafka(server.port) as connection:
-            missing = connection.not_offered()
+            missing = connection.not_offered(NEEDED)
     except (BenchmarkError, OSError) as error:
         raise PeerAbsentError(f"it does not answer Kafka's ApiVersions: {error}") from error
     if missing:

@@ -34,9 +34,9 @@ class KafkaConnection:
         self._sock.sendall(frame)
         return self._reply()
 
-    def not_offered(self) -> list[str]:
-        """What of our requests it does not understand."""
-        return frames.not_offered(self.ask(frames.versions_frame()))
+    def not_offered(self, needed: Mapping[str, tuple[int, int]]) -> list[str]:
+        """What of these requests, each with its number and version, it does not understand."""
+        return frames.not_offered(self.ask(frames.versions_frame()), needed)
 
     def create_topic(self, topic: str, *, partitions: int = 1, **config: str | int) -> None:
         """Ready for appends. Keys of ``config`` have underscores for dots."""

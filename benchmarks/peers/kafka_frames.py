@@ -136,14 +136,14 @@ def _string(text: str) -> bytes:
 _HEAD: Final = 8  # length and correlation id
 
 
-def not_offered(reply: bytes) -> list[str]:
-    """What of NEEDED a reply to ApiVersions does not offer."""
+def not_offered(reply: bytes, needed: Mapping[str, tuple[int, int]]) -> list[str]:
+    """What of ``needed`` a reply to ApiVersions does not offer."""
     code, count = struct.unpack_from(">hi", reply, _HEAD)
     _refuse(code, "ApiVersions")
     offered = {key: (first, last) for key, first, last in struct.iter_unpack(">hhh", reply[_HEAD + 6 :][: 6 * count])}
     return [
         f"{name} {version}"
-        for name, (key, version) in NEEDED.items()
+        for name, (key, version) in needed.items()
         if not offered.get(key, (1, 0))[0] <= version <= offered.get(key, (1, 0))[1]
     ]
 

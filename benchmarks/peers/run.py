@@ -25,6 +25,7 @@ from benchmarks.peers.cases import (
 )
 from benchmarks.peers.field import Asked, Field, start
 from benchmarks.peers.jobs import Pace
+from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.results import BARE, KAFKA, REDIS, Measure, PeerRow, Results
 from benchmarks.peers.sides import Finder, KafkaServer, agree, talked
 from seglog_protocol.errors import SeglogError
@@ -208,13 +209,13 @@ def _transactions(bench: Bench, field: Field) -> Iterator[PeerRow]:
     notes = []
     with field.synced_servers(bench) as servers:
         for name in field.kafkas:
-            try:
-                transactions.prepare_server(servers[name])
-            except (BenchmarkError, OSError) as error:
-                if name == KAFKA:
-                    raise
-                notes.append(f"{name} was not measured: {error}")
+            with connect_kafka(servers[name].port) as connection:
+                missing = connection.not_offered(transactions.NEEDED)
+            if missing:
+                notes.append(f"{name} was not measured: it does not offer {', '.join(missing)}")
                 del servers[name]
+            else:
+                transactions.prepare_server(servers[name])
         sizes = {f"{count} producer{'s' * (count > 1)}": count for count in transactions.PRODUCERS}
         yield from _talks(bench, field, servers, "transactions", sizes, TRANSACTION_GOALS, notes, 1)
 
