@@ -12,10 +12,11 @@ WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/py
 
 STUB := protocol/seglog_protocol/kafka/messages.pyi
 
-# seglog as a release's wheel has it.
+# seglog as a release's wheel has it: its packages are found before those of the checkout, where there are any.
 COMPILED := build/compiled
-COMPILED_STAMP := $(COMPILED)/.built
-ON_COMPILED = SEGLOG_WHEEL="$$(ls $(CURDIR)/$(COMPILED)/*.whl)" PYTHONPATH=$(CURDIR)/$(COMPILED)/packages
+PACKAGES := PYTHONPATH="$(CURDIR)/$(COMPILED)/packages"
+ON_COMPILED = SEGLOG_WHEEL="$$(ls $(CURDIR)/$(COMPILED)/*.whl)" $(PACKAGES)
+COMPILE = $(BIN)/python scripts/wheels.py --here
 
 # `make soak` is made for so many minutes on two cores. What is counted in it grows and shrinks with them; the seed, which
 # every lane of it prints, makes the same run again: make soak SOAK=120 SOAK_SEED=7
@@ -65,15 +66,18 @@ ifndef SIDE_BY_SIDE
 endif
 .PHONY: run test soak unit-broker unit-clients unit-others process spark unit-compiled soak-core soak-spark soak-alone interop check check-tests fmt bench constraints clean
 
+# With compiled modules where there is a C compiler, else from the sources, which says a line.
 # Options of seglogd: make run ARGS='--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001'
 ARGS ?=
 run: $(RUN_STAMP)
-	$(BIN)/seglogd --set log.dir=./data --log-format console $(ARGS)
+	@$(COMPILE) || true
+	$(PACKAGES) $(BIN)/seglogd --set log.dir=./data --log-format console $(ARGS)
 
 # A first look, at a broker that is gone afterwards: make quickstart ARGS=--keep
 .PHONY: quickstart
 quickstart: $(RUN_STAMP)
-	@$(BIN)/seglog quickstart $(ARGS)
+	@$(COMPILE) || true
+	@$(PACKAGES) $(BIN)/seglog quickstart $(ARGS)
 
 # What everyone runs: minutes. The folders of tests say what runs when; a test marked `soak` waits for `make soak`.
 test: $(STAMP)
@@ -83,7 +87,7 @@ test: $(STAMP)
 # The other half: processes, Spark, the unit tests on the compiled packages with many examples, and what takes minutes.
 soak: $(STAMP) $(SPARK_STAMP)
 	@echo "lanes run side by side; each prints its output when it is done"
-	@$(MAKE) $(AT_ONCE) check-tests process spark $(COMPILED_STAMP)
+	@$(MAKE) $(AT_ONCE) check-tests process spark packages
 	@$(MAKE) $(AT_ONCE) unit-compiled soak-core soak-spark
 	@$(MAKE) --no-print-directory soak-alone
 
@@ -110,11 +114,11 @@ spark: $(SPARK_STAMP)
 	$(call lane,spark,$(WITH_SPARK) -m 'not soak')
 
 # The unit tests on what a release has, with many examples of each property.
-unit-compiled: $(STAMP) $(COMPILED_STAMP)
+unit-compiled: $(STAMP) packages
 	$(call lane,unit-compiled,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'not soak' $(DEEP) tests/unit)
 
 # One test at a time for each core, the longest first: most of them wait for daemons.
-soak-core: $(STAMP) $(COMPILED_STAMP)
+soak-core: $(STAMP) packages
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
 	$(call lane,soak-core,$(ON_COMPILED) $(SOAKING) $(BIN)/pytest -m 'soak' $(DEEP) -n auto --dist load --maxschedchunk 1 \
 	  --ignore tests/soak/alone tests/soak tests/process tests/unit)
@@ -148,7 +152,7 @@ check: $(STAMP) $(STUB)
 
 # A wheel in dist/, for this Python and this machine, whose hottest modules are compiled; and the tests with it.
 .PHONY: compiled
-compiled: $(STAMP) $(COMPILED_STAMP)
+compiled: $(STAMP) packages
 	@mkdir -p dist && rm -f dist/seglog-*-cp*.whl && cp $(COMPILED)/*.whl dist
 	$(ON_COMPILED) $(BIN)/pytest tests/soak/test_compiled_wheel.py
 	@$(MAKE) --no-print-directory unit-compiled
@@ -157,15 +161,10 @@ compiled: $(STAMP) $(COMPILED_STAMP)
 $(STUB): $(STAMP) hatch_build.py protocol/seglog_protocol/kafka/definitions.txt
 	@$(BIN)/python hatch_build.py && touch $@
 
-# The wheel, and its packages where PYTHONPATH finds them before those of the checkout.
-$(COMPILED_STAMP): $(STAMP) pyproject.toml hatch_build.py $(shell find broker protocol clients -name '*.py')
-	@echo "building the compiled wheel: about five minutes"
-	@rm -rf $(COMPILED)
-	@HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
-	  --no-deps --no-build-isolation --wheel-dir $(COMPILED) .
-	@$(BIN)/python -m zipfile -e $(COMPILED)/*.whl $(COMPILED)/packages
-	@rm -r $(COMPILED)/packages/seglog-*.dist-info  # else pip takes seglog for installed, wherever it is to install it
-	@touch $@
+# The wheel and its packages, for the tests: made where they are of other sources.
+.PHONY: packages
+packages: $(STAMP)
+	@$(COMPILE)
 
 # The wheels of a release in dist/, as far as the Pythons of this machine go: pure, and compiled for each of 3.11 to 3.14.
 .PHONY: wheels

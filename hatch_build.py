@@ -10,11 +10,13 @@ are not written into the checkout: an editable install always runs the sources.
 """
 
 import email
+import gc
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,12 +97,24 @@ def _is_compiled() -> bool:
 def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
     """Compile ``modules``, paths of the checkout ``root``; returns a folder with extensions as they stand in a wheel.
 
-    Sources in C, objects and mypy's cache go below ``folder``. Raises SystemExit with mypy's errors.
+    Sources in C, objects and mypy's cache go below ``folder``. Raises SystemExit with mypy's errors. Each module
+    becomes a file in C, and these are compiled side by side with -O1: one file with -O3 takes minutes, and is as fast.
     """
     from mypyc.build import mypycify  # noqa: PLC0415 - the hook alone needs them
     from setuptools import Distribution  # noqa: PLC0415 - as above
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415 - as above
+
+    class SideBySide(build_ext):  # type: ignore[misc]
+        """Compiles the files of one extension side by side, too: ``parallel`` does so with whole extensions."""
+
+        def build_extensions(self) -> None:
+            of = self.compiler.compile
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                self.compiler.compile = lambda files, **how: [x for (x,) in pool.map(lambda c: of([c], **how), files)]
+                super().build_extensions()
 
     built = folder / "built"
+    gc.disable()  # mypy's trees stay to the end: to look through millions of objects takes as long as to compile
     extensions = mypycify(
         [
             f"--config-file={root / 'pyproject.toml'}",
@@ -111,10 +125,15 @@ def compile_modules(root: Path, modules: list[str], folder: Path) -> Path:
         target_dir=str(folder / "c"),
         group_name=SHARED_LIBRARY,
         debug_level="0",
+        opt_level="1",
+        multi_file=True,
     )
-    distribution = Distribution({"name": "seglog", "ext_modules": extensions})
+    gc.freeze()
+    for extension in extensions:
+        extension.extra_compile_args += ["-fvisibility=hidden"]  # a call from file to file is a plain one
+    distribution = Distribution({"name": "seglog", "ext_modules": extensions, "cmdclass": {"build_ext": SideBySide}})
     command = distribution.get_command_obj("build_ext")
-    command.build_lib, command.build_temp = str(built), str(folder / "objects")
+    command.build_lib, command.build_temp, command.parallel = str(built), str(folder / "objects"), os.cpu_count()
     distribution.run_command("build_ext")
     return built
 

@@ -67,8 +67,8 @@ def _gauge(name: str, labels: str = _HERE) -> str:
     return f"{name}{{{labels}}}"
 
 
-def _top(expression: str) -> str:
-    return f"topk(10, sum by (topic) ({expression}))"
+def _by_topic(title: str, unit: str, expression: str, width: int = 8) -> Panel:
+    return _graph(title, unit, (f"topk(10, sum by (topic) ({expression}))", "{{topic}}"), width=width)
 
 
 def _by_group(ranked: str, expression: str) -> tuple[str, str]:
@@ -96,18 +96,11 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         _stat("Up for", "s", _gauge("seglog_uptime_seconds"), warn=None),
         _table("Runs", "none", _gauge("seglog_build_info"), width=12),
-        _table(
-            "Starts within a day",
-            "none",
-            f"changes(seglog_start_time_seconds{{{_HERE}}}[1d])",
-            width=12,
-        ),
+        _table("Starts within a day", "none", f"changes(seglog_start_time_seconds{{{_HERE}}}[1d])", width=12),
     ),
     "Requests": (
         _graph(
-            "Requests",
-            "reqps",
-            (f"sum by (listener, api) ({_rate('seglog_requests_total')})", "{{listener}} {{api}}"),
+            "Requests", "reqps", (f"sum by (listener, api) ({_rate('seglog_requests_total')})", "{{listener}} {{api}}")
         ),
         _graph(
             "Errors in answers",
@@ -157,13 +150,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (_quantile(0.99, "seglog_fsync_duration_seconds", "instance"), "p99 {{instance}}"),
         ),
         _graph("Fsyncs done", "ops", (_rate("seglog_fsyncs_total"), "{{instance}}"), width=12),
-        _graph(
+        _by_topic(
             "Records of topics that are not on the disk yet",
             "short",
-            (
-                _top(f"seglog_partition_log_end_offset{{{_TOPIC}}} - seglog_partition_durable_offset{{{_TOPIC}}}"),
-                "{{topic}}",
-            ),
+            f"seglog_partition_log_end_offset{{{_TOPIC}}} - seglog_partition_durable_offset{{{_TOPIC}}}",
             width=12,
         ),
     ),
@@ -255,9 +245,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (_rate("seglog_compaction_written_bytes_total"), "written {{instance}}"),
         ),
         _graph(
-            "Rounds of compaction",
-            "ops",
-            (f"sum by (outcome) ({_rate('seglog_compactions_total')})", "{{outcome}}"),
+            "Rounds of compaction", "ops", (f"sum by (outcome) ({_rate('seglog_compactions_total')})", "{{outcome}}")
         ),
         _graph(
             "Scrub",
@@ -285,38 +273,21 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
     ),
     "Topics": (
-        _graph(
-            "Records per second",
-            "cps",
-            (_top(_rate("seglog_partition_log_end_offset", _TOPIC)), "{{topic}}"),
-        ),
-        _graph(
-            "Size",
-            "bytes",
-            (_top(f"seglog_partition_size_bytes{{{_TOPIC}}}"), "{{topic}}"),
-        ),
-        _graph(
+        _by_topic("Records per second", "cps", _rate("seglog_partition_log_end_offset", _TOPIC)),
+        _by_topic("Size", "bytes", f"seglog_partition_size_bytes{{{_TOPIC}}}"),
+        _by_topic(
             "Records that can be read",
             "short",
-            (
-                _top(f"seglog_partition_log_end_offset{{{_TOPIC}}} - seglog_partition_log_start_offset{{{_TOPIC}}}"),
-                "{{topic}}",
-            ),
+            f"seglog_partition_log_end_offset{{{_TOPIC}}} - seglog_partition_log_start_offset{{{_TOPIC}}}",
         ),
-        _graph(
-            "Segments",
-            "short",
-            (_top(f"seglog_partition_segments{{{_TOPIC}}}"), "{{topic}}"),
-        ),
+        _by_topic("Segments", "short", f"seglog_partition_segments{{{_TOPIC}}}"),
         _graph(
             "Share that compaction has not been over",
             "percentunit",
             (f"topk(10, max by (topic) (seglog_partition_dirty_ratio{{{_TOPIC}}}))", "{{topic}}"),
         ),
-        _graph(
-            "Records past their retention on arrival",
-            "cps",
-            (_top(_rate("seglog_topic_expired_on_arrival_total", _TOPIC)), "{{topic}}"),
+        _by_topic(
+            "Records past their retention on arrival", "cps", _rate("seglog_topic_expired_on_arrival_total", _TOPIC)
         ),
         _graph(
             "Topics and partitions",
@@ -338,11 +309,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (f'seglog_group_members{{{_HERE}, group=~"$group"}}', "{{group}}"),
             (_gauge("seglog_groups_left_out"), "groups without metrics {{instance}}"),
         ),
-        _graph(
-            "Rebalances",
-            "ops",
-            (_rate("seglog_group_rebalances_total", f'{_HERE}, group=~"$group"'), "{{group}}"),
-        ),
+        _graph("Rebalances", "ops", (_rate("seglog_group_rebalances_total", f'{_HERE}, group=~"$group"'), "{{group}}")),
         _table("States", "none", f'seglog_group_state{{{_HERE}, group=~"$group"}} == 1'),
     ),
     "Transactions": (

@@ -1,6 +1,7 @@
 """Builds the wheels of a release into dist/: the pure one, and a compiled one for each released Python on this machine.
 
     python scripts/wheels.py
+    python scripts/wheels.py --here
 
 A Python is on the machine where ``python3.X`` is on PATH. Each wheel is built by the pip of an environment of its own,
 below build/wheels, and what a build needs comes in the versions of constraints.txt. What could not be built is named
@@ -8,12 +9,19 @@ with the reason; the exit code is 1 only where nothing could be built.
 
 The tag of a compiled wheel names the machine that built it (linux_x86_64): it is for machines like this one. Those for
 any Linux (manylinux) are made by the workflow `release`.
+
+``--here`` builds the compiled one for the Python that runs this, into build/compiled, where PYTHONPATH finds its
+``packages``: once for each state of the sources. Where it cannot be built there is none, and the exit code is 1.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tomllib
+import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +43,51 @@ def main() -> int:
     told += [told_of(version, f"python{version}", compiled=True) for version in RELEASED]
     print(*told, sep="\n")
     return 0 if any((ROOT / "dist").glob("seglog-*.whl")) else 1
+
+
+def build_here(root: Path) -> int:
+    """Have the compiled wheel of ``root`` and its packages in build/compiled, or nothing; returns the exit code."""
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    folder, hook, wanted = root / "build" / "compiled", wheel["hooks"]["custom"], digest(root, wheel["packages"])
+    stamp = folder / ".built"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return 0
+    shutil.rmtree(folder, ignore_errors=True)
+    compiler, header = (
+        os.environ.get("CC") or sysconfig.get_config_var("CC"),
+        sysconfig.get_path("include") + "/Python.h",
+    )
+    reason = f"there is no C compiler, {compiler}, or no {header}: install gcc and python3-dev"
+    if shutil.which(compiler.split()[0]) and Path(header).is_file():
+        reason = ""
+        print(f"compiling {len(hook['modules'])} modules: about a minute, once for these sources", flush=True)
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"]
+        steps = (
+            ["install", "hatchling", *hook["compilers"]],
+            ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(root)],
+        )
+        settings = {"HATCH_BUILD_HOOKS_ENABLE": "true", "PIP_CONSTRAINT": str(root / "constraints.txt")}
+        if any(subprocess.run([*pip, *each], env=os.environ | settings, check=False).returncode for each in steps):
+            reason = "pip failed, its output is above"
+    if reason:
+        print(f"nothing is compiled, so seglog runs from its sources, at half the speed: {reason}", flush=True)
+        return 1
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as built:
+        # Without its metadata: else pip takes seglog for installed, wherever it is to install it.
+        built.extractall(folder / "packages", [name for name in built.namelist() if ".dist-info/" not in name])
+    stamp.write_text(wanted)
+    return 0
+
+
+def digest(root: Path, packages: list[str]) -> str:
+    """A hash of all that decides what is built: sources and versions, this Python, its C compiler and flags."""
+    flags = [os.environ.get("CC"), os.environ.get("CFLAGS"), *sysconfig.get_config_vars("CC", "CFLAGS")]
+    found = hashlib.sha256(repr((sys.version, flags)).encode())
+    files = [path for name in packages for path in sorted((root / name).rglob("*.*"))]
+    for path in (root / "pyproject.toml", root / "constraints.txt", root / "hatch_build.py", *files):
+        if path.suffix not in {".pyc", ".pyi"}:  # messages.pyi is made of the others
+            found.update(repr((str(path.relative_to(root)), path.read_bytes())).encode())
+    return found.hexdigest()
 
 
 def told_of(name: str, python: str, *, compiled: bool) -> str:
@@ -77,4 +130,4 @@ def build(environment: Path, python: str, *, compiled: bool) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(build_here(ROOT) if sys.argv[1:] == ["--here"] else main())

@@ -1,12 +1,15 @@
 """Hosted CI and SECURITY.md say what Makefile, pyproject.toml and the code say."""
 
 import re
+import shutil
 import tomllib
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from scripts.wheels import RELEASED
+from scripts.wheels import RELEASED, build_here, digest
 from seglog_broker.config.__main__ import render_document
 from seglog_broker.config.broker_config import BrokerConfig
 from tests.support import REPOSITORY
@@ -45,6 +48,41 @@ def test_a_release_has_a_wheel_for_each_python_on_both_machines() -> None:
     assert jobs["compiled"]["strategy"]["matrix"] == {"machine": machines, "python": pythons}
     assert builder["environment"]["HATCH_BUILD_HOOKS_ENABLE"] == "true"
     assert set(jobs) == {"pure", "compiled"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("pyproject.toml", "constraints.txt", "hatch_build.py"):
+        shutil.copy(REPOSITORY / name, tmp_path)
+    (tmp_path / "broker/seglog_broker").mkdir(parents=True)
+    (tmp_path / "broker/seglog_broker/server.py").write_text("first = 1\n")
+    return tmp_path
+
+
+def test_modules_are_compiled_again_when_a_source_or_the_compiler_changed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> str:
+        return digest(checkout, ["broker/seglog_broker"])
+
+    first = found()
+    (checkout / "broker/seglog_broker/server.pyc").write_text("of the same source")
+    assert found() == first
+    (checkout / "broker/seglog_broker/server.py").write_text("first = 2\n")
+    second = found()
+    assert second != first
+    monkeypatch.setenv("CFLAGS", "-O0")
+    assert found() not in {first, second}
+
+
+def test_without_a_compiler_the_sources_start_and_not_what_was_compiled_before(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "build/compiled/packages").mkdir(parents=True)
+    monkeypatch.setenv("CC", "no-such-compiler -pipe")
+    assert build_here(checkout) == 1
+    assert not (checkout / "build/compiled").exists()
+    assert re.fullmatch("nothing is compiled, .* sources.* no-such-compiler.*\n", capsys.readouterr().out)
 
 
 def test_what_security_md_says_is_so() -> None:
