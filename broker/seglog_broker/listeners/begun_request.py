@@ -20,12 +20,11 @@ BEGUN_BYTES_MAX: Final = 4 * 1024
 class BegunRequest:
     """At most one request of ``connection``, which holds up those behind it."""
 
-    _answered: Signal  # of the one that waits
-
     def __init__(self, broker: Broker, connection: Connection) -> None:
         self._broker = broker
         self._connection = connection
         self._waiting: Begun[Any] | None = None
+        self._answered: Signal  # of the one that waits
 
     @property
     def is_waiting(self) -> bool:

@@ -124,8 +124,7 @@ class Session:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._steps = 0
-        self.peer = transport.peer
-        """``HOST:PORT``, also when it has left."""
+        self.peer = transport.peer  # as it was, for when it has left
 
     @property
     def _log(self) -> Any:

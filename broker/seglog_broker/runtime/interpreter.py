@@ -6,6 +6,7 @@ A build of Python with profile-guided optimization (PGO) serves small requests f
 import os
 import sys
 import sysconfig
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -71,6 +72,9 @@ async def run_imports(offload: "Offload") -> None:
             await offload.maintenance(import_module, name)
 
 
+_first_use: Final = threading.Lock()
+
+
 class Later(ModuleType):
     """Stands for an installed module, and imports it at the first use of one of its names.
 
@@ -83,9 +87,10 @@ class Later(ModuleType):
         self.__dict__["_spare"] = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # the first time
-            del sys.modules[self.__name__]
-            os.close(self.__dict__.pop("_spare"))
+        with _first_use:  # not while it imports, which has locks of its own
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+                os.close(self.__dict__.pop("_spare"))
         found = import_module(self.__name__)
         self.__dict__.update(found.__dict__)
         return getattr(found, name)

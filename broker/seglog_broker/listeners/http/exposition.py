@@ -16,8 +16,6 @@ from seglog_broker.listeners.http.answers import accepted
 END: Final = b"# EOF\n"
 """Stands behind everything in OpenMetrics."""
 
-_TOTAL: Final = "_total"
-
 _SPECIAL: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 """Floats that Python spells otherwise than both formats."""
 
@@ -55,7 +53,7 @@ class Exposition:
         text = family.help.replace("\\", r"\\").replace("\n", r"\n")
         if self._is_openmetrics:
             text = text.replace('"', r"\"")
-            name = name.removesuffix(_TOTAL) if family.kind is Kind.COUNTER else name
+            name = name.removesuffix("_total") if family.kind is Kind.COUNTER else name
         return f"# HELP {name} {text}\n# TYPE {name} {family.kind.value}\n"
 
     def end(self) -> bytes:
