@@ -23,8 +23,8 @@ PACE_BYTES: Final = 1024 * 1024
 """While others wait for memory, a request must arrive at PACE_BYTES a second, after GRACE_SECONDS."""
 
 
-RECEIVE_BYTES_MAX: Final = 512 * 1024
-"""Bytes that a connection receives at a time, into a buffer that all share."""
+RECEIVE_BYTES_MAX: Final = 528 * 1024
+"""Bytes that a connection receives at a time, into a buffer that all share: two batches of 256 KiB and their heads."""
 
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that all connections together hold of small requests, beyond RECEIVE_BYTES each, before they receive less."""

@@ -11,6 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.listeners.admission import take_share
 from seglog_broker.runtime import request_memory
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
+from seglog_protocol.frames import encode_frame
+from seglog_protocol.messages import AppendPartition, AppendRequest, request_header
 
 
 async def take(share: request_memory.Share, size: int, order: list[int]) -> None:
@@ -50,6 +52,11 @@ async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_co
     for size in (60, 30, 70, 40, 39, 30):
         await take_share(larger.begin(), size)
     assert larger.waits == 0, "as the advice is"
+
+
+def test_two_batches_of_256_kib_are_received_at_a_time() -> None:
+    header = request_header(2**31, AppendRequest([AppendPartition("t" * 249, 9_999, 1 << 18)], "disk"))
+    assert 2 * len(encode_frame(header, [bytes(1 << 18)])) <= request_memory.RECEIVE_BYTES_MAX
 
 
 async def test_connections_receive_less_at_a_time_while_memory_is_short() -> None:
