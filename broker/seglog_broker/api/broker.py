@@ -19,17 +19,15 @@ from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
-from seglog_broker.api.long_offsets import LongOffsets
-from seglog_broker.api.monitoring.broker_sources import PART_COST, BrokerSources, Problems
+from seglog_broker.api.long_requests import LongOffsets, WaitingFetches
+from seglog_broker.api.monitoring.broker_sources import PART_COST, BrokerSources, Problems, TransactionSources
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import DiskForecast, Measurements
 from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
 from seglog_broker.api.monitoring.topic_sources import TopicSources
-from seglog_broker.api.monitoring.transaction_sources import TransactionSources
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.api.users import UserService
-from seglog_broker.api.waiting_fetch import WaitingFetches
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups

@@ -7,6 +7,7 @@ operations, and one join interleaves them with keys, values and headers: its buf
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, InitVar, dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -59,6 +60,7 @@ class EncodedBatch(NamedTuple):
         return len(self.records)
 
 
+@dataclass(eq=False, repr=False)
 class ArrowEncoder:
     """Encodes the rows for one topic into batches, each for one partition and in row order.
 
@@ -67,22 +69,16 @@ class ArrowEncoder:
     ``batch_bytes``, both before and after compression, unless a single record is larger.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        partitions: int,
-        *,
-        batch_bytes: int = BATCH_BYTES,
-        codec: Codec = Codec.NONE,
-        level: int | None = None,
-        choose: Callable[[int], int] = random.randrange,
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
-        self.batch_bytes = batch_bytes
-        self.codec = codec
-        self.level = level
-        self._sticky = StickyPartitions(partitions, batch_bytes, choose)
+    topic: str
+    partitions: int
+    _: KW_ONLY
+    batch_bytes: int = BATCH_BYTES
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    choose: InitVar[Callable[[int], int]] = random.randrange
+
+    def __post_init__(self, choose: Callable[[int], int]) -> None:
+        self._sticky = StickyPartitions(self.partitions, self.batch_bytes, choose)
 
     def encode(self, records: NewRecords) -> Iterator[EncodedBatch]:
         """The batches of ``records``. Raises UnknownPartitionError for a partition that the topic does not have."""

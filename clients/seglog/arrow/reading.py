@@ -1,6 +1,7 @@
 """``read_arrow``: a topic, or a range of it, as a stream of Arrow record batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -118,6 +119,7 @@ def _check_no_path(text: str) -> None:
         )
 
 
+@dataclass(eq=False, repr=False)
 class ArrowReader:
     """A stream of ``pyarrow.RecordBatch``, made by ``read_arrow``; one thread at a time.
 
@@ -130,29 +132,21 @@ class ArrowReader:
     ``read_arrow(…, since=reader.positions() | {error.partition: error.next_offset})`` continues after them.
     """
 
-    def __init__(
-        self,
-        consumer: "Consumer | DirectoryConsumer",
-        owned: Client | None,
-        stored: pa.Schema,
-        schema: pa.Schema,
-        batch_rows: int,
-        size_limit: int,
-        met: list[ConsumerGap],
-        on_gap: Callable[[ConsumerGap], None] | None,
-    ) -> None:
+    consumer: InitVar["Consumer | DirectoryConsumer"]
+    _owned: Client | None  # closed with the reader
+    _stored: pa.Schema  # the same columns, with the types that they are decoded to
+    schema: pa.Schema
+    """The schema of every record batch."""
+    _batch_rows: int
+    _size_limit: int
+    _met: list[ConsumerGap]  # gaps between batches, from the consumer; those inside one are found when it is decoded
+    _on_gap: Callable[[ConsumerGap], None] | None
+
+    def __post_init__(self, consumer: "Consumer | DirectoryConsumer") -> None:
         self.topic = consumer.topic
-        self.schema = schema
-        """The schema of every record batch."""
         self.gaps = GapLog()
         """Offsets without a record encountered so far."""
         self._consumer: Consumer | DirectoryConsumer | None = consumer
-        self._owned = owned  # closed with the reader
-        self._stored = stored  # the same columns, with the types that they are decoded to
-        self._batch_rows = batch_rows
-        self._size_limit = size_limit
-        self._met = met  # gaps between batches, from the consumer; gaps inside a batch are found when it is decoded
-        self._on_gap = on_gap
         self._positions = consumer.positions()
         self._batches = self._read(consumer)
         self._is_closed = False

@@ -8,6 +8,7 @@ sent what came of it, errors included. ``turn`` is what a consumer does before i
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from seglog.core.committed_offsets import Committed, commit
@@ -73,35 +74,30 @@ class InHand(NamedTuple):
         return self.start if self.is_whole else max(self.start, self.state.position - 1)
 
 
+@dataclass(eq=False, repr=False)
 class GroupSession:
     """The membership of a consumer and its positions.
 
     ``clock`` gives seconds, ``states`` the partitions that are read, ``assign`` replaces them.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        options: GroupOptions,
-        clock: Callable[[], float],
-        states: Callable[[], Mapping[int, PartitionPosition]],
-        assign: Callable[[list[PartitionPosition]], None],
-    ) -> None:
-        self.membership = Membership(topic, options)
+    _topic: str
+    _options: GroupOptions
+    _clock: Callable[[], float]
+    _states: Callable[[], Mapping[int, PartitionPosition]]
+    _assign: Callable[[list[PartitionPosition]], None]
+
+    def __post_init__(self) -> None:
+        self.membership = Membership(self._topic, self._options)
         self.in_hand: InHand | None = None
         self.is_inside = False
         """Whether the program waits for records."""
-        self._topic = topic
-        self._options = options
-        self._clock = clock
-        self._states = states
-        self._assign = assign
         self._committed: dict[int, int] = {}
         self._taken: set[int] = set()
         """Partitions that the group took away when the program had records of them that were not committed."""
         self._is_topic_gone = False
         """Whether the topic was deleted: what was read of it is committed no more, also where another has its name."""
-        self._commit_at = clock() + options.auto_commit_interval
+        self._commit_at = self._clock() + self._options.auto_commit_interval
         self._has_stable = True
         """Whether the broker knows which offsets are stable."""
 

@@ -19,11 +19,10 @@ from seglog.core.security import SCRAM_MECHANISMS, Mechanism, Secret
 from seglog.groups import GroupDescription
 from seglog.testing.accounts import ITERATIONS, Password, check_is_not_own, checked, hide
 from seglog.testing.configuration import config_of, flags_of, reworded
-from seglog.testing.daemon import Daemon
 from seglog.testing.errors import BrokerStoppedError, NotArrivedError, NotPossibleError
-from seglog.testing.in_thread import InThread, connect_exempt
 from seglog.testing.interrupts import uninterrupted
 from seglog.testing.reading import AWAY, SHOWN_MAX, STABLE, WAIT_SECONDS, TopicReader, describe_record, looks
+from seglog.testing.runs import Daemon, InThread, connect_exempt
 from seglog.testing.security import security_of
 from seglog_broker.testing.in_process import NOT_RUNNING
 from seglog_broker.texts import counted

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 import seglog
 import seglog.trio
 from seglog.trio import raw
-from seglog.trio.loop import TrioLoop
+from seglog.trio.connecting import TrioLoop
 from seglog_protocol.errors import (
     ClientClosedError,
     ClientTimeoutError,

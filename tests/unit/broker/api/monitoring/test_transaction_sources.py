@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.monitoring.broker_sources import TOLD_MAX
 from seglog_broker.api.monitoring.samples import Column
-from seglog_broker.api.monitoring.transaction_sources import TOLD_MAX
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import (

@@ -1,16 +1,26 @@
-"""Fetches that need a task: they wait for the disk, have many partitions, or wait where the purgatory takes none."""
+"""Requests that need a task: they wait for the disk or for records, or take turns because of many partitions."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
 from seglog_broker.api.fetch import Collection, FetchService
+from seglog_broker.api.list_offsets import ListOffsetsService
+from seglog_broker.engine.turns import LOOKUPS_A_TURN, RESULTS_MAX, SegmentTimes, lookup_cost
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.waiting_fetches import wait_woken
-from seglog_protocol.errors import OutOfResourcesError, RequestCancelledError
-from seglog_protocol.messages import FetchRequest
+from seglog_broker.runtime import budget
+from seglog_protocol.errors import (
+    InvalidRequestError,
+    OutOfResourcesError,
+    RequestCancelledError,
+    SeglogError,
+    without_frames,
+)
+from seglog_protocol.messages import FetchRequest, OffsetsReply, OffsetsRequest, OffsetsResult
 
 
 @dataclass(eq=False, repr=False)
@@ -85,3 +95,46 @@ class WaitingFetches:
             if not fetches.have_nothing(request.partitions[begin : begin + fetches.watched_a_turn], request.isolation):
                 return False
         return True
+
+
+@dataclass(eq=False, repr=False)
+class LongOffsets:
+    """Answers what ``ListOffsetsService`` does not answer at once."""
+
+    _offsets: ListOffsetsService
+    _scheduler: Scheduler
+
+    async def offsets(self, request: OffsetsRequest) -> OffsetsReply:
+        """The start and end of partitions, and their first offsets at or after a timestamp.
+
+        Raises InvalidRequestError for more results than fit a reply: a request may name whole topics repeatedly.
+        """
+        results: list[OffsetsResult] = []
+        topic_ids: dict[str, str] = {}
+        turns = budget.Turns(self._scheduler.turn)
+        for item in request.partitions:
+            try:
+                topic = self._offsets.table.topic(item.topic)
+            except SeglogError as error:
+                results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
+                if len(results) % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
+                    await self._scheduler.turn()
+                continue
+            topic_ids[topic.name] = topic.id
+            wanted = range(topic.partitions) if item.partition is None else (item.partition,)
+            if len(results) + len(wanted) > RESULTS_MAX:
+                raise InvalidRequestError(
+                    f"the offsets of more than {RESULTS_MAX} partitions are requested: use several requests",
+                    field="partitions",
+                )
+            for number in wanted:
+                partition = self._offsets.table.find_readable(topic.name, number)
+                await turns.spend(lookup_cost(partition, item.timestamp))
+                if item.timestamp is not None and partition is not None:
+                    await self._scheduler.retry_after_cold_read(SegmentTimes(partition).load)
+                results.append(
+                    await self._scheduler.retry_after_cold_read(
+                        partial(self._offsets.offsets_of, item, number, request.isolation)
+                    )
+                )
+        return OffsetsReply(results, topic_ids)
