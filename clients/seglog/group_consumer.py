@@ -36,7 +36,8 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         super().__init__(dialer, link, topic, options, timeout=timeout)
         self._fetcher.partition_count = None
         self._session = GroupSession(topic, options, time.monotonic, lambda: self._fetcher.states, self._replace_states)
-        self._coordinator = CoordinatorLink(self._dialer)
+        self._coordinator: Link | None = None
+        self._coordinator_dialing = threading.Lock()
         self._turning = threading.RLock()  # while the program's thread joins or commits, it is not closed
         self._watcher: threading.Thread | None = None
         self._is_leaving = False
@@ -147,7 +148,19 @@ class GroupConsumer(GroupConsumerBase, Consumer):
             self._watcher.start()
         timeout = CLOSE_SECONDS if is_last else self._session.answer_seconds(step.request, self._timeout)
         connect_timeout = 0.0 if is_last else self.options.reconnect_timeout
-        return self._coordinator.ask(step, timeout=timeout, connect_timeout=connect_timeout, sleep=self._pause)
+        return self._asked(step, timeout=timeout, connect_timeout=connect_timeout, sleep=self._pause)
+
+    def _asked(self, question: Ask, *, timeout: float, connect_timeout: float, sleep: Callable[[float], None]) -> Reply:
+        """Ask over a link that is opened again after it broke; ``sleep`` may raise to end the wait."""
+        with self._coordinator_dialing:
+            sleep(0)
+            link = self._coordinator
+            if link is not None and not link.is_usable():
+                link.close()
+                link = self._coordinator = None
+            if link is None:
+                link = self._coordinator = self._dialer.dial(connect_timeout, sleep)
+        return link.ask(question.request, question.payload, timeout=timeout, sleep=sleep)
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -162,7 +175,7 @@ class GroupConsumer(GroupConsumerBase, Consumer):
             return None
         assert isinstance(step, Ask)
         patience = min(self._timeout, self.options.session_timeout)
-        return self._coordinator.ask(step, timeout=self._timeout, connect_timeout=patience, sleep=self._sleep)
+        return self._asked(step, timeout=self._timeout, connect_timeout=patience, sleep=self._sleep)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -180,47 +193,13 @@ class GroupConsumer(GroupConsumerBase, Consumer):
                     if is_first and self._watcher is not None:
                         self._run(self._session.closing())
                 finally:
-                    super().close()
-                    self._coordinator.close()
+                    self.abort_now()
         else:
-            super().close()
-            self._coordinator.close()
+            self.abort_now()
 
     def abort_now(self) -> None:
         """Close without a commit, and without leaving the group."""
         super().close()
-        self._coordinator.close()
-
-
-class CoordinatorLink:
-    """A link that is opened by the first request, and again by the next one after it broke."""
-
-    def __init__(self, dialer: Dialer) -> None:
-        self._dialer = dialer
-        self._link: Link | None = None
-        self._dialing = threading.Lock()
-
-    def ask(self, question: Ask, *, timeout: float, connect_timeout: float, sleep: Callable[[float], None]) -> Reply:
-        """Send a request and wait for its reply, which may hold an error; ``sleep`` may raise to end the wait.
-
-        Raises ClientTimeoutError after ``timeout`` seconds; ConnectionLostError; NotReachableError when no connection
-        could be made within ``connect_timeout`` seconds.
-        """
-        link = self._usable(connect_timeout, sleep)
-        return link.ask(question.request, question.payload, timeout=timeout, sleep=sleep)
-
-    def _usable(self, connect_timeout: float, sleep: Callable[[float], None]) -> Link:
-        with self._dialing:
-            sleep(0)
-            if self._link is not None and not self._link.is_usable():
-                self._link.close()
-                self._link = None
-            if self._link is None:
-                self._link = self._dialer.dial(connect_timeout, sleep)
-            return self._link
-
-    def close(self) -> None:
-        """Close the connection."""
-        link, self._link = self._link, None
+        link, self._coordinator = self._coordinator, None
         if link is not None:
             link.close()
