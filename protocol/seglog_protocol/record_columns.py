@@ -10,7 +10,7 @@ Nothing is copied: keys and values are positions in ``RecordColumns.data``.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, dec
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, INT64_MAX, LOG_APPEND_TIME_BIT
 from seglog_protocol.records import RECORD_SIZE_MIN, headers_end
+
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
 
 OPENED_BYTES: Final = 16 * 1024 * 1024
 """Uncompressed bytes collected before they are decoded: enough for arrays to pay off, with bounded memory."""
@@ -37,7 +39,7 @@ _GUESS_STEPS_MAX: Final = 512
 _GUESS_WORTHWHILE: Final = 8
 _GUESSED_POSITIONS_MAX: Final = 1 << 18  # at a time: about 40 bytes of memory each
 _VARINT_BYTES_MAX: Final = 5
-_VARLONG_BYTES_MAX: Final = 10
+VARLONG_BYTES_MAX: Final = 10
 _UINT32_MAX: Final = 0xFFFFFFFF
 
 
@@ -195,7 +197,7 @@ def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None 
     bad = np.zeros(len(start), np.bool_)
     length, position = octets.varints(start, _VARINT_BYTES_MAX, bad)
     end = position + (length >> 1)
-    raw, offset_delta_start = octets.varints(position + 1, _VARLONG_BYTES_MAX, bad)  # after the attributes
+    raw, offset_delta_start = octets.varints(position + 1, VARLONG_BYTES_MAX, bad)  # after the attributes
     timestamp_delta = ((raw >> 1) & INT64_MAX) ^ -(raw & 1)
     raw, position = octets.varints(offset_delta_start, _VARINT_BYTES_MAX, bad)
     offset_delta = raw >> 1
@@ -483,3 +485,36 @@ def _all_text(names: set[bytes]) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+# --- Encoding ---------------------------------------------------------------------------------------------------------
+
+
+def zigzag(numbers: Int64s) -> UInt64s:
+    """The zigzag encoding: small numbers of either sign become small unsigned numbers."""
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+
+
+def varint_sizes(numbers: UInt64s) -> Int64s:
+    """The size of each number's varint in bytes."""
+    sizes = np.ones(len(numbers), np.int64)
+    largest = int(numbers.max()) if len(numbers) else 0
+    for groups in range(1, VARLONG_BYTES_MAX):
+        if largest < 1 << 7 * groups:
+            break
+        sizes += numbers >= np.uint64(1 << 7 * groups)
+    return sizes
+
+
+def put_varints(written: npt.NDArray[np.uint8], position: Int64s, numbers: UInt64s, sizes: Int64s) -> None:
+    """Write each number as a varint of so many bytes at its position."""
+    longest = int(sizes.max()) if len(sizes) else 0
+    if longest <= 1:
+        written[position] = numbers
+        return
+    low = (numbers & np.uint64(0x7F)).astype(np.uint8)
+    written[position] = low | (sizes > 1).astype(np.uint8) << 7
+    for group in range(1, longest):
+        which = np.flatnonzero(sizes > group)
+        low = (numbers[which] >> np.uint64(7 * group) & np.uint64(0x7F)).astype(np.uint8)
+        written[position[which] + group] = low | (sizes[which] > group + 1).astype(np.uint8) << 7

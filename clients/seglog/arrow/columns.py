@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglog.arrow.schema import numbers_array
-from seglog.arrow.varints import binary_array, joined, offsets_of, varint_columns, zigzag
+from seglog.arrow.varints import binary_array, joined, offsets_of, varint_columns
 from seglog.core.timestamps import TimestampWatch
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.record_columns import zigzag
 
 WRITTEN: Final = ("key", "value", "headers", "timestamp", "partition")
 IGNORED: Final = ("topic", "offset", "timestampType")

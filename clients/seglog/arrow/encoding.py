@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from seglog.arrow.columns import NewRecords
 from seglog.arrow.schema import constant
-from seglog.arrow.varints import VARLONG_BYTES_MAX, joined, varint_columns, varint_sizes, zigzag
+from seglog.arrow.varints import joined, varint_columns
 from seglog.core.partitioner import Partitioner, murmur2
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.compression import Codec, compress
@@ -33,6 +33,7 @@ from seglog_protocol.record_batch import (
     BatchHeader,
     seal_batch,
 )
+from seglog_protocol.record_columns import VARLONG_BYTES_MAX, varint_sizes, zigzag
 from seglog_protocol.records import RECORD_SIZE_MIN
 
 BATCH_BYTES: Final = 256 * 1024

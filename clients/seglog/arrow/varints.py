@@ -1,6 +1,6 @@
 """Encoding of many varints at once, and joins of binary columns, for records and headers."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -9,28 +9,9 @@ import pyarrow.compute as pc
 
 from seglog.arrow.schema import constant
 from seglog_protocol.batch_columns import Int64s
-
-UInt64s: TypeAlias = npt.NDArray[np.uint64]
-
-VARLONG_BYTES_MAX: Final = 10
+from seglog_protocol.record_columns import UInt64s, put_varints, varint_sizes
 
 _NOTHING: Final = constant(pa.binary(), b"")
-
-
-def zigzag(numbers: Int64s) -> UInt64s:
-    """The zigzag encoding: small numbers of either sign become small unsigned numbers."""
-    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-
-
-def varint_sizes(numbers: UInt64s) -> Int64s:
-    """The size of each number's varint in bytes."""
-    sizes = np.ones(len(numbers), np.int64)
-    largest = int(numbers.max()) if len(numbers) else 0
-    for groups in range(1, VARLONG_BYTES_MAX):
-        if largest < 1 << 7 * groups:
-            break
-        sizes += numbers >= np.uint64(1 << 7 * groups)
-    return sizes
 
 
 def varint_columns(*columns: UInt64s) -> pa.Array:
@@ -42,22 +23,9 @@ def varint_columns(*columns: UInt64s) -> pa.Array:
     offsets[1:] = ends
     position = offsets[:-1].astype(np.int64)
     for column, size in zip(columns, sizes, strict=True):
-        _write(written, position, column, size)
+        put_varints(written, position, column, size)
         position += size
     return binary_array(offsets, pa.py_buffer(written))
-
-
-def _write(written: npt.NDArray[np.uint8], position: Int64s, numbers: UInt64s, sizes: Int64s) -> None:
-    longest = int(sizes.max()) if len(sizes) else 0
-    if longest <= 1:
-        written[position] = numbers
-        return
-    low = (numbers & np.uint64(0x7F)).astype(np.uint8)
-    written[position] = low | (sizes > 1).astype(np.uint8) << 7
-    for group in range(1, longest):
-        which = np.flatnonzero(sizes > group)
-        low = (numbers[which] >> np.uint64(7 * group) & np.uint64(0x7F)).astype(np.uint8)
-        written[position[which] + group] = low | (sizes[which] > group + 1).astype(np.uint8) << 7
 
 
 def joined(*columns: pa.Array | pa.Scalar) -> tuple[Int64s, pa.Buffer]:

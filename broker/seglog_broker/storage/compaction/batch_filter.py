@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from seglog_broker.storage.compaction.job import RecordCounts
 from seglog_broker.storage.compaction.keys import Keys
@@ -32,7 +31,7 @@ from seglog_protocol.record_batch import (
     NO_PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
-from seglog_protocol.record_columns import OpenedBatches, open_batches
+from seglog_protocol.record_columns import OpenedBatches, open_batches, put_varints, varint_sizes, zigzag
 
 NO_HORIZON: Final = -1
 FAR_TIME: Final = 1 << 61
@@ -300,30 +299,14 @@ class _Parts:
 
 def _heads(rest_size: Int64s, timestamp_delta: Int64s) -> list[bytes]:
     """Length, attributes and timestamp delta of records that go on with ``rest_size`` bytes."""
-    zigzag = ((timestamp_delta << 1) ^ (timestamp_delta >> 63)).astype(np.uint64)
-    delta_size = _varint_sizes(zigzag)
+    delta = zigzag(timestamp_delta)
+    delta_size = varint_sizes(delta)
     length = (rest_size + 1 + delta_size).astype(np.uint64) << np.uint64(1)
-    length_size = _varint_sizes(length)
+    length_size = varint_sizes(length)
     ends = np.cumsum(length_size + 1 + delta_size)
     starts = ends - (length_size + 1 + delta_size)
     octets = np.zeros(int(ends[-1]), np.uint8)  # the attributes are 0
-    _put_varints(octets, starts, length, length_size)
-    _put_varints(octets, starts + length_size + 1, zigzag, delta_size)
+    put_varints(octets, starts, length, length_size)
+    put_varints(octets, starts + length_size + 1, delta, delta_size)
     data = octets.tobytes()
     return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-
-def _varint_sizes(numbers: npt.NDArray[np.uint64]) -> Int64s:
-    sizes = np.ones(len(numbers), np.int64)
-    rest = numbers >> np.uint64(7)
-    while rest.any():
-        sizes += rest != 0
-        rest >>= np.uint64(7)
-    return sizes
-
-
-def _put_varints(octets: npt.NDArray[np.uint8], starts: Int64s, numbers: npt.NDArray[np.uint64], sizes: Int64s) -> None:
-    for index in range(int(sizes.max())):
-        having = np.flatnonzero(sizes > index)
-        value = (numbers[having] >> np.uint64(7 * index) & np.uint64(0x7F)).astype(np.uint8)
-        octets[starts[having] + index] = value | np.where(sizes[having] > index + 1, 0x80, 0).astype(np.uint8)

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from seglog.arrow import encoding
 from seglog.arrow.columns import check_columns, new_records
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch, StickyPartitions, murmur2_of, partitions_for_keys
-from seglog.arrow.varints import varint_columns, zigzag
+from seglog.arrow.varints import varint_columns
 from seglog.core.partitioner import murmur2, partition_for_key
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.record_batch import INT64_MAX, INT64_MIN, parse_header, verify_crc
+from seglog_protocol.record_columns import zigzag
 from seglog_protocol.records import decode_records
 from tests.support import each_case, examples
 from tests.unit.clients.arrow.tables import table_of
