@@ -19,7 +19,7 @@ from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
-from seglog_broker.api.long_requests import LongOffsets, WaitingFetches
+from seglog_broker.api.long_requests import WaitingFetches, long_offsets
 from seglog_broker.api.monitoring.broker_sources import PART_COST, BrokerSources, Problems, TransactionSources
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import DiskForecast, Measurements
@@ -182,7 +182,7 @@ class Broker:
         self.wait_for = self._fetches.wait_for
         self.fetch = WaitingFetches(self._fetches, self.scheduler).fetch
         offsets = ListOffsetsService(self.partitions, directory.handles)
-        self.offsets = LongOffsets(offsets, self.scheduler).offsets
+        self.offsets = partial(long_offsets, offsets, self.scheduler)
         self._offsets_now = offsets.offsets_now
         self.topics = topics.describe
         self.create_topic = topics.create

@@ -20,7 +20,7 @@ class ListOffsetsService:
     _handles: HandlePool
 
     def offsets_now(self, request: OffsetsRequest) -> OffsetsReply | None:
-        """The reply, if it waits for nothing and takes no longer than one turn; else None: see ``LongOffsets``."""
+        """The reply, if it waits for nothing and takes no longer than one turn; else None: see ``long_offsets``."""
         if len(request.partitions) > LOOKUPS_A_TURN:
             return None
         results: list[OffsetsResult] = []

@@ -97,44 +97,35 @@ class WaitingFetches:
         return True
 
 
-@dataclass(eq=False, repr=False)
-class LongOffsets:
-    """Answers what ``ListOffsetsService`` does not answer at once."""
+async def long_offsets(offsets: ListOffsetsService, scheduler: Scheduler, request: OffsetsRequest) -> OffsetsReply:
+    """The start and end of partitions, and their first offsets at or after a timestamp, which may wait for the disk.
 
-    _offsets: ListOffsetsService
-    _scheduler: Scheduler
-
-    async def offsets(self, request: OffsetsRequest) -> OffsetsReply:
-        """The start and end of partitions, and their first offsets at or after a timestamp.
-
-        Raises InvalidRequestError for more results than fit a reply: a request may name whole topics repeatedly.
-        """
-        results: list[OffsetsResult] = []
-        topic_ids: dict[str, str] = {}
-        turns = budget.Turns(self._scheduler.turn)
-        for item in request.partitions:
-            try:
-                topic = self._offsets.table.topic(item.topic)
-            except SeglogError as error:
-                results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
-                if len(results) % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
-                    await self._scheduler.turn()
-                continue
-            topic_ids[topic.name] = topic.id
-            wanted = range(topic.partitions) if item.partition is None else (item.partition,)
-            if len(results) + len(wanted) > RESULTS_MAX:
-                raise InvalidRequestError(
-                    f"the offsets of more than {RESULTS_MAX} partitions are requested: use several requests",
-                    field="partitions",
-                )
-            for number in wanted:
-                partition = self._offsets.table.find_readable(topic.name, number)
-                await turns.spend(lookup_cost(partition, item.timestamp))
-                if item.timestamp is not None and partition is not None:
-                    await self._scheduler.retry_after_cold_read(SegmentTimes(partition).load)
-                results.append(
-                    await self._scheduler.retry_after_cold_read(
-                        partial(self._offsets.offsets_of, item, number, request.isolation)
-                    )
-                )
-        return OffsetsReply(results, topic_ids)
+    Raises InvalidRequestError for more results than fit a reply: a request may name whole topics repeatedly.
+    """
+    results: list[OffsetsResult] = []
+    topic_ids: dict[str, str] = {}
+    turns = budget.Turns(scheduler.turn)
+    for item in request.partitions:
+        try:
+            topic = offsets.table.topic(item.topic)
+        except SeglogError as error:
+            results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
+            if len(results) % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
+                await scheduler.turn()
+            continue
+        topic_ids[topic.name] = topic.id
+        wanted = range(topic.partitions) if item.partition is None else (item.partition,)
+        if len(results) + len(wanted) > RESULTS_MAX:
+            raise InvalidRequestError(
+                f"the offsets of more than {RESULTS_MAX} partitions are requested: use several requests",
+                field="partitions",
+            )
+        for number in wanted:
+            partition = offsets.table.find_readable(topic.name, number)
+            await turns.spend(lookup_cost(partition, item.timestamp))
+            if item.timestamp is not None and partition is not None:
+                await scheduler.retry_after_cold_read(SegmentTimes(partition).load)
+            results.append(
+                await scheduler.retry_after_cold_read(partial(offsets.offsets_of, item, number, request.isolation))
+            )
+    return OffsetsReply(results, topic_ids)
