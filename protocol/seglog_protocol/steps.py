@@ -1,18 +1,18 @@
 """Work in steps: a generator that pauses wherever an event loop may serve others, for long work without I/O."""
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 ResultT = TypeVar("ResultT")
 
-Steps = Generator[None, None, ResultT]
+Steps = Generator[Any, None, ResultT]
 """Yields wherever other tasks may run, and returns a result. What belongs together changes between two yields."""
 
 ITEMS_A_STEP: Final = 1_000
 """Items, such as topics or partitions of a group, that are handled in one step: a few milliseconds of work."""
 
 
-def finished(steps: Generator[object, None, ResultT]) -> ResultT:
+def finished(steps: Steps[ResultT]) -> ResultT:
     """The result of ``steps``, without a pause, whatever they yield."""
     while True:
         try:
@@ -41,13 +41,7 @@ async def in_turns_of(steps: Steps[ResultT], turn: Callable[[], Awaitable[None]]
 def steps_of(pieces: Generator[int, None, ResultT]) -> Steps[ResultT]:
     """A message that is read or written in pieces, each of which is a step."""
     next(pieces)  # which begins the first
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
-        yield
+    return (yield from pieces)
 
 
 class Pace:

@@ -18,7 +18,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Signal
 from seglog_broker.storage.io.clock import Clock
 from seglog_protocol.errors import CoordinatorNotAvailableError, SeglogError
-from seglog_protocol.steps import Steps
+from seglog_protocol.steps import Steps, in_turns_of
 
 DEADLINES_A_TURN: Final = budget.items_of(cost=40)
 """State machines that are called at their deadlines before other tasks run."""
@@ -170,24 +170,19 @@ class CoordinatorRuntime(Generic[MachineT]):
 
         Where it raises, what was decided before is carried out here.
         """
+
+        async def turn() -> None:
+            self.schedule(key)  # the size and the deadline are up to date after each step
+            await self._scheduler.turn()
+
         try:
-            return await self._scheduler.in_turns(self._scheduled(key, steps))
+            return await in_turns_of(steps, turn)
         except BaseException:
+            steps.close()
             if key in self.machines:
                 self.carry_out(key)
                 self.drop_if_unused(key)
             raise
-
-    def _scheduled(self, key: str, steps: Steps[ResultT]) -> Steps[ResultT]:
-        """``steps``, with the size and the deadline up to date after each."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                result: ResultT = done.value
-                return result
-            self.schedule(key)
-            yield
 
     def carry_out(self, key: str, *, is_urgent: bool = True) -> None:
         """Append the records that were decided, send the replies when they are durable, and schedule the next call.
