@@ -7,7 +7,7 @@ together, which is written anew for each backup; so no old one is kept for the s
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog_broker.backup.counting import BytesDone, CutLog, count_segment
 from seglog_broker.backup.source import Source, SourceFile
@@ -39,13 +39,6 @@ PARTS_MAX: Final = 32
 PROBLEMS_MAX: Final = 100
 
 
-class Taken(NamedTuple):
-    """A backup, and how many older ones were removed after it."""
-
-    manifest: Manifest
-    removed: int
-
-
 def take_backup(
     fs: FileSystem,
     source: Source,
@@ -56,8 +49,8 @@ def take_backup(
     take_over: bool = False,
     keep: int | None = None,
     progress: BytesDone = lambda _size: None,
-) -> Taken:
-    """Take a backup; when it is there remove all but the latest ``keep``.
+) -> tuple[Manifest, int]:
+    """Take a backup; when it is there remove all but the latest ``keep``. Returns it, and how many were removed.
 
     ``link``: the destination may keep closed segments as second names of the broker's files, where it can. Raises
     BackupError, DestinationError, and OSError where the source cannot be read; then this backup does not exist, or it
@@ -77,7 +70,7 @@ def take_backup(
         raise BackupError(f"{error}: it became shorter meanwhile, run the backup again") from error
     store.write(manifest)
     store.remove(older, manifest)
-    return Taken(manifest, len(older.going))
+    return manifest, len(older.going)
 
 
 @dataclass(slots=True)

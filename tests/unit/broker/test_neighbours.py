@@ -48,7 +48,7 @@ def test_neighbours_stay_and_no_topic_is_taken_for_something_else() -> None:
     assert [fact for fact in facts_of(fs, "/data", DumpOptions()) if isinstance(fact, Note)] == []
     destination = DirectoryDestination(fs, "/backups")
     with open_source(fs, clock, "/data", config) as source:
-        manifest = take_backup(fs, source, BackupStore(destination), clock.now).manifest
+        manifest, _ = take_backup(fs, source, BackupStore(destination), clock.now)
     restore(fs, manifest, destination, "/restored", "AAAAAAAAAAAAAAAAAAAAAA")
     for path in ("/data", "/restored"):
         opened = open_log_directory(fs, clock, config, path)

@@ -73,8 +73,7 @@ class Disk:
     def take(self, *, keep: int | None = None, take_over: bool = False, path: str = "/data") -> Manifest:
         self.clock.now += HOUR_MS
         with open_source(self.fs, self.clock, path, config()) as source:
-            taken = take_backup(self.fs, source, self.store, self.clock.now, take_over=take_over, keep=keep)
-        return taken.manifest
+            return take_backup(self.fs, source, self.store, self.clock.now, take_over=take_over, keep=keep)[0]
 
     def restored(self, manifest: Manifest, path: str = "/restored") -> list[str]:
         """Restore a backup; the differences."""
@@ -242,10 +241,10 @@ def test_a_broker_starts_while_a_backup_of_its_directory_is_copied_which_it_leav
         assert directory.report.deleted_directories == []
         assert directory.close() == []
         disk.append(100)
-        taken = take_backup(disk.fs, source, disk.store, disk.clock.now)
+        manifest, _ = take_backup(disk.fs, source, disk.store, disk.clock.now)
         after = disk.fs.found_after(PROCESS_KILL)
-    assert taken.manifest.records == 200
-    assert disk.restored(taken.manifest) == []
+    assert manifest.records == 200
+    assert disk.restored(manifest) == []
     assert not disk.fs.exists(source.path)
     assert source.path in opened_directory(after).report.deleted_directories
 
@@ -256,7 +255,7 @@ def test_a_directory_stays_locked_while_it_is_copied_where_files_have_no_second_
     with open_source(disk.fs, disk.clock, "/data", config()) as source:
         with pytest.raises(LogDirectoryError, match="/data is in use by"):
             disk.append(1)
-        assert take_backup(disk.fs, source, disk.store, disk.clock.now).manifest.records == 20
+        assert take_backup(disk.fs, source, disk.store, disk.clock.now)[0].records == 20
     disk.append(1)
 
 
