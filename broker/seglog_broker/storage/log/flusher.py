@@ -147,7 +147,8 @@ class LogFlusher:
         indexes = [self._transactions.path(base) for base in aborted]
         self.directory_is_dirty = self.directory_is_dirty or bool(aborted)  # they may be new
         flush = self._flush_of(unsynced, end_offset, with_derived=True, others=[*indexes, *paths])
-        with_aborted.difference_update(aborted)
+        for base in aborted:
+            with_aborted.pop(base, None)
         for path in paths:
             self._files.handles.forget(path)  # it is not opened again, and may be removed
         self._snapshots.note_synced(snapshots)
