@@ -23,6 +23,8 @@ _NOTHING_OPEN: Final = "it holds nothing open, and is used by the client's recor
 _AT_ONCE: Final = "it holds nothing open; a request that is not large is read in one step"
 
 GENERATORS: Final = {
+    "broker/seglog_broker/coordinators/groups/committed_offsets.py": {"end_transaction": _AT_ONCE},
+    "broker/seglog_broker/coordinators/topic.py": {"gather": _AT_ONCE, "_encode": _AT_ONCE},
     "broker/seglog_broker/listeners/kafka/handlers/fetch.py": {"read": _AT_ONCE, "found": _AT_ONCE},
     "broker/seglog_broker/listeners/kafka/handlers/list_offsets.py": {"read": _AT_ONCE},
     "protocol/seglog_protocol/record_batch.py": {"iter_batches": _NOTHING_OPEN},

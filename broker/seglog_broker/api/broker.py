@@ -41,8 +41,9 @@ from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.durability import FlushSignal, begin_soon
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
-from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
+from seglog_broker.partitions.group_commit import GroupCommit
 from seglog_broker.partitions.idle_writers import IdleWriters
 from seglog_broker.partitions.partition import Problem
 from seglog_broker.partitions.partition_table import PartitionTable
@@ -174,7 +175,7 @@ class Broker:
         self.is_plain = appends.is_plain
         self.commits = commits
         self.sync_now = commits.run_now
-        self.sync_soon = commits.begin_soon
+        self.sync_soon = partial(begin_soon, commits)
         self.missing_topics = topics.missing_topics
         self.create_missing = topics.create_missing
         self.flush = partial(flush, self.partitions, self.scheduler)

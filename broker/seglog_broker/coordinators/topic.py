@@ -7,22 +7,24 @@ these are durable.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch, Record, encode_record
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.logger import get_logger
-from seglog_broker.partitions.scheduler import Service
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Begun
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.io.clock import Clock
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import BatchBuilder
-from seglog_protocol.messages import AppendPartition, AppendReply, AppendRequest, CreateTopicRequest
+from seglog_protocol.messages import AppendPartition, AppendReply, AppendRequest
 from seglog_protocol.record_batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from seglog_protocol.steps import Steps, finished
 
@@ -89,50 +91,64 @@ class _Batch:
         )
 
 
-class _Write(NamedTuple):
-    """Records of one coordinator key, to be written together."""
+class _Write:
+    """Records of one coordinator key, to be written together; ``then`` is called when they are durable.
 
-    partition: int
-    records: Sequence[Encoded | Record]
-    then: Then
-    transaction: ProducerIdAndEpoch | None
-    error: errors.SeglogError | None = None
-    """Why it is refused; it keeps its turn, without records."""
-    batch: _Batch | None = None
-    """The batch that has its records; without records the last one of no transaction before it, for the partition."""
+    ``error`` is why it is refused; it keeps its turn, without records. ``batch`` has its records; where it has none, it
+    is the last one of no transaction before it, for the partition.
+    """
+
+    __slots__ = ("batch", "error", "partition", "records", "then", "transaction")
+
+    def __init__(
+        self, partition: int, records: Sequence[Encoded | Record], then: Then, transaction: ProducerIdAndEpoch | None
+    ) -> None:
+        self.partition = partition
+        self.records = records
+        self.then = then
+        self.transaction = transaction
+        self.error: errors.SeglogError | None = None
+        self.batch: _Batch | None = None
+
+    def refuse(self, error: errors.SeglogError) -> None:
+        """Write none of its records."""
+        self.records, self.error = (), error
 
 
 @dataclass(eq=False, repr=False)
-class StateTopic(Service):
-    """The topic of a coordinator, created when something is first written."""
+class StateTopic:
+    """The topic of a coordinator, created when something is first written: see ``TopicWriter``."""
 
-    _settings: Callable[[], TopicSettings]
+    _config: LiveConfig
+    _clock: Clock
+    _table: PartitionTable
+    settings: Callable[[], TopicSettings]
     _append_batches: Callable[..., PendingAppends]  # as AppendService does
-    _create_topic: Callable[..., Awaitable[Any]]  # as TopicService does
 
     def __post_init__(self) -> None:
-        self.name = self._settings().name
-        self._queue: deque[_Write] = deque()
+        self.name = self.settings().name
+        self.queue: deque[_Write] = deque()
         self._writes: deque[_Write] = deque()  # taken from the queue, and not called back
-        self._is_writing = False
+        self.is_writing = False
+        self.begun: tuple[list[_Batch], PendingAppends] | None = None
+        """What the writer is to go on with."""
+        self.wanted = trio.Event()
+        self.rest = trio.CancelScope()
+        """In which the writer waits: until something is wanted, or until writes that were not urgent waited long."""
         self._is_wanted = False  # by something that has begun
-        self._begun: tuple[list[_Batch], PendingAppends | None] | None = None  # what ``run`` is to go on with
-        self._wanted = trio.Event()
-        self._rest = trio.CancelScope()
-        """In which ``run`` waits: until something is wanted, or until writes that were not urgent have waited long."""
         self._encoded_bytes = 0
         """Encoded since other tasks ran."""
 
     @property
     def partitions(self) -> int:
         """The number of its partitions, or of those that it will be created with."""
-        topic = self._directory.registry.topics.get(self.name)
-        return self._settings().partitions if topic is None else topic.partitions
+        topic = self._table.find_topic(self.name)
+        return self.settings().partitions if topic is None else topic.partitions
 
     @property
     def exists(self) -> bool:
         """True once something was written."""
-        return self.name in self._directory.registry.topics
+        return self._table.find_topic(self.name) is not None
 
     def partition_of(self, key: str) -> int:
         """The partition that has the records of a coordinator key."""
@@ -157,16 +173,19 @@ class StateTopic(Service):
         """
         number = self.partition_of(key)
         write = _Write(number, records, then, transaction)
-        least_size = sum(record.least_size for record in records if isinstance(record, Record))
+        least_size = 0
+        for record in records:
+            if isinstance(record, Record):
+                least_size += record.least_size
         if least_size > (limit := self._batch_bytes_max(number)):
-            write = self._too_large(write, least_size, limit)  # before it is encoded
-        self._queue.append(write)
+            write.refuse(self._too_large(number, least_size, limit))  # before it is encoded
+        self.queue.append(write)
         if is_urgent and Begun.running is not None:
             self._is_wanted = True
         elif is_urgent:
-            self._wanted.set()
+            self.wanted.set()
         else:
-            self._rest.deadline = min(self._rest.deadline, trio.current_time() + LEISURE_SECONDS)
+            self.rest.deadline = min(self.rest.deadline, trio.current_time() + LEISURE_SECONDS)
 
     def write_wanted(self, *, at_once: bool) -> None:
         """Have written what is wanted by something that has ``Begun``, and waits.
@@ -177,77 +196,52 @@ class StateTopic(Service):
         if not self._is_wanted:
             return
         self._is_wanted = False
-        is_free = not self._is_writing and self._begun is None
-        if at_once and is_free and self.exists and sum(map(_least_size, self._queue)) <= AT_ONCE_BYTES:
+        if at_once and not self.is_writing and self.begun is None and self._is_little() and self.exists:
             self._write_at_once()
-        if self._queue or self._begun is not None:
-            self._wanted.set()
+        if self.queue or self.begun is not None:
+            self.wanted.set()
+
+    def _is_little(self) -> bool:
+        """True if all that is queued is little."""
+        size = 0
+        for write in self.queue:
+            size += HEADER_SIZE
+            for record in write.records:
+                size += record.least_size if isinstance(record, Record) else len(record[0]) + len(record[1] or b"")
+        return size <= AT_ONCE_BYTES
 
     def _write_at_once(self) -> None:
-        self._is_writing = True
+        self.is_writing = True
         try:
-            batches = finished(self._gather())
-            pending = self._begin_append(batches)
+            batches = finished(self.gather())
+            pending = self.begin_append(batches)
             if pending.is_written:
                 self._table.commits.run_now()
             if (replies := pending.replies) is None:
-                self._begun = batches, pending
+                self.begun = batches, pending
                 return
-            self._note_replies(batches, replies)
-            self._rest.deadline = math.inf  # what had waited for others is written
-            self._call_back()
+            self.note_replies(batches, replies)
+            if self.rest.deadline != math.inf:  # to set it takes long
+                self.rest.deadline = math.inf  # what had waited for others is written
+            self.call_back()
         except Exception:
             log.exception("coordinator_write_failed", topic=self.name)
-            self._give_up()
+            self.give_up()
         finally:
-            self._is_writing = False
+            self.is_writing = False
 
-    async def run(self) -> None:
-        """Write what is queued, until cancelled; then call back for the rest with an error."""
-        try:
-            while True:
-                with trio.move_on_after(LEISURE_SECONDS if self._queue else math.inf) as self._rest:
-                    await self._wanted.wait()
-                self._wanted = trio.Event()
-                while self._queue or self._begun is not None:
-                    self._is_writing = True
-                    try:
-                        await self._write_some()
-                    except Exception:
-                        log.exception("coordinator_write_failed", topic=self.name)
-                        self._give_up()
-                    finally:
-                        self._is_writing = False
-        finally:
-            self._writes += self._queue
-            self._call_back(self._not_written("the broker is stopping"))
-            self._queue.clear()
-
-    async def _write_some(self) -> None:
-        """Append what was begun, or what fits into the batches of one request, and call back."""
-        if self._begun is None:
-            try:
-                await self._create()
-            except errors.SeglogError as error:
-                self._writes.extend(self._queue)
-                self._queue.clear()
-                self._call_back(self._not_written(error.message))
-                return
-            batches = await self._scheduler.in_turns(self._gather())
-            self._begun = batches, self._begin_append(batches) if batches else None
-        (batches, pending), self._begun = self._begun, None
-        if pending is not None:
-            if not pending.is_written:
-                await pending.write_rest()
-            self._note_replies(batches, await pending.wait())
-        self._call_back()
-
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Call back for what could not be written for a bug."""
-        self._begun = None
-        self._call_back(self._not_written(_INTERNAL))
+        self.begun = None
+        self.call_back(self.not_written(_INTERNAL))
 
-    def _call_back(self, error: errors.SeglogError | None = None) -> None:
+    def refuse_all(self, error: errors.SeglogError) -> None:
+        """Call back with ``error`` for all that waits."""
+        self._writes += self.queue
+        self.queue.clear()
+        self.call_back(error)
+
+    def call_back(self, error: errors.SeglogError | None = None) -> None:
         """Take out all writes, each before it is called, so that none is called twice.
 
         ``error`` is why none of them is written, None if each has its own outcome.
@@ -259,17 +253,7 @@ class StateTopic(Service):
             except Exception:
                 log.exception("coordinator_callback_failed", topic=self.name)
 
-    async def _create(self) -> None:
-        if self.exists:
-            return
-        wanted = self._settings()
-        request = CreateTopicRequest(wanted.name, partitions=wanted.partitions, config=dict(wanted.config))
-        try:
-            await self._create_topic(request, for_broker=True)
-        except errors.TopicExistsError:
-            return
-
-    def _gather(self) -> Steps[list[_Batch]]:
+    def gather(self) -> Steps[list[_Batch]]:
         """The batches of the first writes that are queued, in their order; those of a partition fit into one."""
         now_ms = self._clock.now_ms()
         batches: list[_Batch] = []
@@ -277,34 +261,37 @@ class StateTopic(Service):
         plain: dict[int, _Batch] = {}  # by partition: the last one of no transaction
         sizes: dict[int, int] = {}  # by partition: bytes of its batches
         count = 0
-        while self._queue:
-            write = self._queue[0]
+        while self.queue:
+            write = self.queue[0]
             try:
                 records = yield from self._encode(write.records)
+                write.records = records
             except Exception:  # a bug: it is refused alone, or it would be tried again for ever
                 log.exception("coordinator_write_failed", topic=self.name)
                 records = []
-                write = write._replace(error=self._not_written(_INTERNAL))
-            self._queue[0] = write = write._replace(records=records)
+                write.refuse(self.not_written(_INTERNAL))
             batch = last.get(write.partition)
             is_other = batch is None or batch.transaction != write.transaction
-            size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in records)
+            size = 0
+            for key, value in records:
+                size += len(key) + len(value or b"") + RECORD_OVERHEAD
             size_after = sizes.get(write.partition, 0) + size + (HEADER_SIZE if is_other else 0)
             limit = self._batch_bytes_max(write.partition)
             if batch is not None and records and size_after > min(BATCH_BYTES, limit):
                 break
-            self._queue.popleft()
+            self.queue.popleft()
+            self._writes.append(write)
             if HEADER_SIZE + size > limit and records:
-                write = self._too_large(write, size, limit)
+                write.refuse(self._too_large(write.partition, size, limit))
             if not write.records:
-                self._writes.append(write._replace(batch=plain.get(write.partition)))
+                write.batch = plain.get(write.partition)
                 continue
             if batch is None or is_other:
                 batch = last[write.partition] = _Batch(write.partition, write.transaction)
                 batches.append(batch)
                 if write.transaction is None:
                     plain[write.partition] = batch
-            self._writes.append(write._replace(batch=batch))
+            write.batch = batch
             sizes[write.partition] = size_after
             for key, value in records:
                 batch.builder.append(now_ms, key, value)
@@ -333,54 +320,43 @@ class StateTopic(Service):
         config = self._config.current.topic_defaults if partition is None else partition.log.config
         return config.max_message_bytes
 
-    def _begin_append(self, batches: Sequence[_Batch]) -> PendingAppends:
+    def begin_append(self, batches: Sequence[_Batch]) -> PendingAppends:
         """Append batches, as far as that waits for nothing."""
         built = [batch.builder.build() for batch in batches]
-        request = AppendRequest(
-            [
-                AppendPartition(self.name, batch.partition, len(data))
-                for batch, data in zip(batches, built, strict=True)
-            ],
-            ack="disk",
-            create=False,
-        )
+        parts = [
+            AppendPartition(self.name, batch.partition, len(data)) for batch, data in zip(batches, built, strict=True)
+        ]
+        request = AppendRequest(parts, ack="disk", create=False)
         payload = memoryview(bytearray(b"".join(built)))
         return self._append_batches([request], [payload], for_broker=True)
 
-    def _note_replies(self, batches: Sequence[_Batch], replies: Sequence[AppendReply | errors.SeglogError]) -> None:
+    def note_replies(self, batches: Sequence[_Batch], replies: Sequence[AppendReply | errors.SeglogError]) -> None:
         """Note the errors of batches that are not durable."""
         reply = replies[0]
         if isinstance(reply, errors.SeglogError):
             for batch in batches:
-                batch.error = self._not_written(reply.message)
+                batch.error = self.not_written(reply.message)
             return
         for batch, result in zip(batches, reply.partitions, strict=True):
             if isinstance(result.error, _OF_PRODUCER):
                 batch.error = result.error
             elif result.error is not None:
-                batch.error = self._not_written(result.error.message)
+                batch.error = self.not_written(result.error.message)
 
-    def _not_written(self, why: str) -> errors.CoordinatorNotAvailableError:
+    def not_written(self, why: str) -> errors.CoordinatorNotAvailableError:
+        """The error of writes of which nothing was written, and why."""
         return errors.CoordinatorNotAvailableError(f"nothing could be written to {self.name}, because {why}; try again")
 
-    def _too_large(self, write: _Write, size: int, limit: int) -> _Write:
-        """A write refused for the size of its records, and without these."""
+    def _too_large(self, partition: int, size: int, limit: int) -> errors.MessageTooLargeError:
+        """The error of a write that is refused for the size of its records."""
         error = errors.MessageTooLargeError(
-            f"what is to be written about the {self._settings().noun} has {size:,} bytes; max.message.bytes of"
+            f"what is to be written about the {self.settings().noun} has {size:,} bytes; max.message.bytes of"
             f" {self.name} is {limit:,}: raise it",
             size=size,
             limit=limit,
         )
-        log.warning("coordinator_records_too_large", topic=self.name, partition=write.partition, reason=error.message)
-        return write._replace(records=(), error=error)
-
-
-def _least_size(write: _Write) -> int:
-    """The bytes that a write takes at least."""
-    return HEADER_SIZE + sum(
-        record.least_size if isinstance(record, Record) else len(record[0]) + len(record[1] or b"")
-        for record in write.records
-    )
+        log.warning("coordinator_records_too_large", topic=self.name, partition=partition, reason=error.message)
+        return error
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -10,8 +10,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.engine.append_waits import AppendWaits, Outcome, RecordWork, Wait, Wanted
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.commit_round import Round
-from seglog_broker.partitions.durability import when_durable
-from seglog_broker.partitions.group_commit import FlushSignal
+from seglog_broker.partitions.durability import FlushSignal, when_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
@@ -315,7 +314,7 @@ class PendingAppends(Acknowledged):
                         if early is None:
                             raise
                         return early
-                    if gathered.looks_at_records:
+                    if gathered.looks_at_records and not (self.for_broker and gathered.wanted is None):  # has keys
                         judged = self._look_at_records(partition, header, batch, looked_at)
                         if isinstance(judged, RecordWork):
                             return judged

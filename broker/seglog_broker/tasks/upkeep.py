@@ -15,8 +15,7 @@ import trio
 from seglog_broker.config.values import LONG_MAX
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter, save_state
-from seglog_broker.partitions.durability import wait_durable
-from seglog_broker.partitions.group_commit import FlushSignal
+from seglog_broker.partitions.durability import FlushSignal, wait_durable
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions

@@ -23,8 +23,8 @@ import trio
 
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffsets, Key, Pending
-from seglog_broker.coordinators.groups.service.offsets import OffsetService
-from seglog_broker.coordinators.topic import StateTopic
+from seglog_broker.coordinators.groups.service.commits import Commits
+from seglog_broker.coordinators.topic_writer import TopicWriter
 from seglog_broker.coordinators.transactions.machine import Ending
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.service import TransactionService
@@ -51,11 +51,11 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 def marker_before_state(patch: pytest.MonkeyPatch) -> None:
     """Markers are written one by one when an end is decided, and the decision a little later."""
-    append_decided, write_some = CoordinatorRuntime.append_decided, StateTopic._write_some
+    append_decided, write_some = CoordinatorRuntime.append_decided, TopicWriter._write_some
 
-    async def write_later(topic: StateTopic) -> None:
+    async def write_later(writer: TopicWriter) -> None:
         await trio.sleep(0.05)
-        await write_some(topic)
+        await write_some(writer)
 
     def end_at_once(runtime: CoordinatorRuntime[Any], key: str, *, is_urgent: bool = True) -> None:
         effects = runtime.outbox.effects
@@ -66,7 +66,7 @@ def marker_before_state(patch: pytest.MonkeyPatch) -> None:
         append_decided(runtime, key, is_urgent=is_urgent)
 
     patch.setattr(CoordinatorRuntime, "append_decided", end_at_once)
-    patch.setattr(StateTopic, "_write_some", write_later)
+    patch.setattr(TopicWriter, "_write_some", write_later)
     patch.setattr("seglog_broker.coordinators.transactions.service.markers.MARKERS_A_ROUND", 1)
 
 
@@ -113,7 +113,7 @@ def commits_while_a_snapshot_is_made(patch: pytest.MonkeyPatch) -> None:
 
 def generation_not_checked(patch: pytest.MonkeyPatch) -> None:
     """A member of an older generation may commit offsets for partitions that are another's now."""
-    patch.setattr(OffsetService, "_check_committer", lambda *_: None)
+    patch.setattr(Commits, "check", lambda *_, **__: None)
 
 
 MISTAKES: Final[Sequence[Mistake]] = (

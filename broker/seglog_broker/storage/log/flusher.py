@@ -54,7 +54,8 @@ class LogFlusher:
         ones, up to its ``end_offset``.
         """
         dirty: list[Segment] = []
-        for segment in reversed(self._segments):
+        for number in range(len(self._segments) - 1, -1, -1):
+            segment = self._segments[number]
             if segment.log.is_dirty:
                 dirty.append(segment)
             elif segment.base_offset <= self._offsets.durable_end:

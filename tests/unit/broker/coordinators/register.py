@@ -16,6 +16,7 @@ from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.state_machine import Answer, Now, Record, RecordKind, Replay, StateMachine
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
+from seglog_broker.coordinators.topic_writer import TopicWriter
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -89,12 +90,9 @@ class Registers:
     def __init__(self, broker: Broker, clock: ManualClock) -> None:
         offload: Offload = InlineOffload()
         common = broker.common._replace(clock=clock, offload=offload)
-        self.topic = StateTopic(
-            *common,
-            lambda: TopicSettings(TRANSACTIONS_TOPIC, "register", 2, {"cleanup.policy": "compact"}),
-            broker.append,
-            broker.create_topic,
-        )
+        settings = TopicSettings(TRANSACTIONS_TOPIC, "register", 2, {"cleanup.policy": "compact"})
+        self.topic = StateTopic(common.config, clock, common.table, lambda: settings, broker.append)
+        self.writer = TopicWriter(self.topic, broker.scheduler, broker.create_topic)
         self.runtime: CoordinatorRuntime[Register] = CoordinatorRuntime(self.topic, clock, broker.scheduler)
         self.loader = StateLoader(*common, self.topic, RegisterReplay, self._keep)
         self.sweep = Sweep(lambda: self.runtime.machines, self._drop_zero, broker.scheduler)
@@ -125,7 +123,7 @@ class Registers:
     async def running(self) -> AsyncIterator[None]:
         """Its tasks; what there was before is loaded."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.topic.run)
+            nursery.start_soon(self.writer.run)
             nursery.start_soon(self.runtime.run_timers)
             await self.loader.run()
             yield

@@ -264,7 +264,7 @@ async def test_a_callback_that_raises_keeps_no_other_from_its_call_at_a_stop() -
             outcomes.append(number, some(10))
         with trio.CancelScope() as stopped:
             stopped.cancel()
-            await registers.topic.run()
+            await registers.writer.run()
         assert outcomes.of_writes == [(number, CoordinatorNotAvailableError) for number in range(4)]
 
 
@@ -310,7 +310,7 @@ async def test_what_is_not_durable_at_once_is_so_when_tasks_run(slow: bool) -> N
         else:
             for number in range(10):  # much
                 outcomes.append(number, some(LIMIT - 200))
-        count = len(registers.topic._queue)
+        count = len(registers.topic.queue)
         begun(registers, outcomes, count)
         assert outcomes.of_writes == []
         begun(registers, outcomes, count + 1)

@@ -127,3 +127,9 @@ async def test_appends_to_many_partitions_are_fewer_in_a_turn(by_hand: ByHand) -
     while by_hand.turn() is Next.TURN:
         pass
     assert by_hand.broker.metrics.appends["os"] == 100 * PARTITIONS
+
+
+async def test_a_request_that_takes_a_whole_turn_with_none_behind_it_leaves_no_work(by_hand: ByHand) -> None:
+    many = OffsetsRequest([OffsetsPartition("t", number % PARTITIONS) for number in range(LOOKED_UP)])
+    by_hand.send((many, b""))
+    assert by_hand.turn() is Next.READABLE

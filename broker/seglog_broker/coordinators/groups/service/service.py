@@ -16,6 +16,7 @@ from seglog_broker.coordinators.groups.service.offsets import OffsetService
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
+from seglog_broker.coordinators.topic_writer import TopicWriter
 from seglog_broker.engine.append import AppendService
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
@@ -85,7 +86,8 @@ class GroupService:
         registry, scheduler = common.directory.registry, common.scheduler
         self._scheduler = scheduler
         settings = partial(offsets_topic_settings, common.config)
-        self._topic = StateTopic(*common, settings, appends.append, topics.create)
+        self._topic = StateTopic(common.config, common.clock, common.table, settings, appends.append)
+        self._writer = TopicWriter(self._topic, common.scheduler, topics.create)
         self._topics = RegistryTopics(registry)
         self._topic_ids = {name: topic.id for name, topic in registry.topics.items()}
         self._machines = GroupMachines(*common, self._topic, self._topics)
@@ -117,7 +119,7 @@ class GroupService:
     async def run(self) -> None:
         """Load groups, then write, expire and wake them, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._topic.run)
+            nursery.start_soon(self._writer.run)
             nursery.start_soon(self._runtime.run_timers)
             nursery.start_soon(self._matching.run)
             await self._load()
@@ -210,7 +212,7 @@ class GroupService:
         the partition cannot be loaded there is nothing to end.
         """
         await self._loader.loaded(partition)
-        ended = await self._offsets.transactions.end(partition, producer_id, is_commit=is_commit)
+        ended = await self._offsets.end_transaction(partition, producer_id, is_commit=is_commit)
         await self._clamp.settle(ended.loaded)
         if ended.has_orphans:
             self._orphans.sweep.want()

@@ -181,6 +181,8 @@ class MarkerWriter(Service):
 
         Nothing is written where there are more, or where they would have to wait for anything else.
         """
+        if not self._works:
+            return []
         now, commits = trio.current_time(), self._table.commits
         works = [work for work in self._works.values() if work.due <= now]
         keys = [(work, key) for work in works for key in work.left]

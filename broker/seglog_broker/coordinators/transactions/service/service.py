@@ -13,6 +13,7 @@ from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
+from seglog_broker.coordinators.topic_writer import TopicWriter
 from seglog_broker.coordinators.transactions.facts import (
     Partition,
     TransactionFacts,
@@ -118,7 +119,8 @@ class TransactionService:
         self._config = config = common.config
         self._clock, self._scheduler = common.clock, common.scheduler
         settings = partial(transactions_topic_settings, config)
-        self._topic = StateTopic(*common, settings, appends.append, topics.create)
+        self._topic = StateTopic(common.config, common.clock, common.table, settings, appends.append)
+        self._writer = TopicWriter(self._topic, common.scheduler, topics.create)
         self.memory = TransactionMemory(lambda: config.current.seglog_transactions_memory_bytes)
         self._runtime: CoordinatorRuntime[TransactionalId] = CoordinatorRuntime(
             self._topic, common.clock, common.scheduler, carry_out=self._follow, note_size=self.memory.note
@@ -135,7 +137,7 @@ class TransactionService:
     async def run(self) -> None:
         """Load transactions, then write, end and forget them, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._topic.run)
+            nursery.start_soon(self._writer.run)
             nursery.start_soon(self._runtime.run_timers)
             nursery.start_soon(self._end_transactions)
             began = trio.current_time()

@@ -32,7 +32,7 @@ from seglog_broker.coordinators.groups.committed_offsets import Committed, Commi
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
-from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, TOPIC_COST, in_turns
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN, TOPIC_COST, in_turns
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -101,16 +101,19 @@ async def offsets_to_commit(
         if by_id:
             known = context.topic_with_id(topic.topic_id)
             name = None if known is None else known.name
-        async for item in in_turns(context, topic.partitions):
-            place = make_partition(partition_index=item.partition_index)
-            told.partitions.append(place)
-            if name is None:
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-                continue
-            places.append(place)
-            metadata = item.committed_metadata or ""
-            offset, epoch = item.committed_offset, item.committed_leader_epoch
-            wanted.append(OffsetToCommit(name, item.partition_index, offset, epoch, metadata))
+        for first in range(0, len(topic.partitions), PARTITIONS_A_TURN):
+            some = topic.partitions[first : first + PARTITIONS_A_TURN]
+            await turns.spend(PARTITION_COST * len(some))
+            for item in some:
+                place = make_partition(partition_index=item.partition_index)
+                told.partitions.append(place)
+                if name is None:
+                    place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                    continue
+                places.append(place)
+                metadata = item.committed_metadata or ""
+                offset, epoch = item.committed_offset, item.committed_leader_epoch
+                wanted.append(OffsetToCommit(name, item.partition_index, offset, epoch, metadata))
     return wanted, places
 
 
@@ -126,7 +129,9 @@ async def answer_commit(
         errors = await results
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         errors = [error] * len(places)
-    async for place, why in in_turns(context, zip(places, errors, strict=True)):
+    for number, (place, why) in enumerate(zip(places, errors, strict=True), start=1):
+        if number % PARTITIONS_A_TURN == 0:
+            await context.turn()
         place.error_code = code_of(context, why)
 
 
