@@ -14,7 +14,10 @@ from typing import Final
 
 from seglog_protocol.texts import disarmed_json, printable
 
-EXIT_NOT_PRINTED: Final = 1
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+"""Of most commands; one that cannot print has failed, too."""
 
 STANDARD_ERROR: Final = 2
 
@@ -30,7 +33,7 @@ def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> i
     """
     if sys.stdout is None:
         complain(program, "standard output is closed; redirect it, /dev/null will do")
-        return EXIT_NOT_PRINTED
+        return EXIT_FAILED
     try:
         code = work()
         print_lines([])
@@ -38,7 +41,7 @@ def run_printing(program: str, work: Callable[[], int], *, when_piped: int) -> i
         return when_piped
     except OutputError as error:
         complain(program, f"standard output takes no more: {error}")
-        return EXIT_NOT_PRINTED
+        return EXIT_FAILED
     return code
 
 

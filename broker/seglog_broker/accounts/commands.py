@@ -8,11 +8,12 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from getpass import getpass
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.config.command_options import load_config
+from seglog_broker.config.command_options import load_config, number_of_option
 from seglog_broker.security.credentials import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -20,7 +21,7 @@ from seglog_broker.security.credentials import (
     why_no_password,
     why_not_prepared,
 )
-from seglog_broker.standard_output import print_and_end, refuse
+from seglog_broker.standard_output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_and_end, refuse
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.directory.opening import may_be_log_directory, prepare_directory
@@ -29,10 +30,6 @@ from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, SeglogError
 from seglog_protocol.scram import HASHES, ITERATIONS_DEFAULT, PASSWORD_BYTES_MAX
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 
 STANDARD_INPUT: Final = "-"
 
@@ -276,7 +273,7 @@ def _add_password_options(parser: argparse.ArgumentParser, *, else_: str, can_ex
     parser.add_argument(
         "--iterations",
         metavar="N",
-        type=_iterations,
+        type=partial(number_of_option, ITERATIONS_MIN, ITERATIONS_MAX),
         default=ITERATIONS_DEFAULT,
         help=f"how costly it is to try a password: {ITERATIONS_MIN} to {ITERATIONS_MAX}, else {ITERATIONS_DEFAULT}",
     )
@@ -290,12 +287,6 @@ def _add_password_options(parser: argparse.ArgumentParser, *, else_: str, can_ex
         parser.add_argument(
             "--if-absent", action="store_true", help="succeed, and change nothing, where there is such an account"
         )
-
-
-def _iterations(text: str) -> int:
-    if not text.isdecimal() or not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-    return int(text)
 
 
 def _run(program: str, arguments: argparse.Namespace) -> int:

@@ -14,6 +14,13 @@ def add_config_options(parser: argparse.ArgumentParser, *, purpose: str = "") ->
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
 
 
+def number_of_option(least: int, most: int, text: str) -> int:
+    """The number that an option is. Raises ArgumentTypeError for one outside of these."""
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}")
+    return int(text)
+
+
 def load_config(file: str | None, settings: Sequence[str] = ()) -> BrokerConfig:
     """The configuration by --config, else SEGLOG_CONFIG; the environment; and --set. Raises InvalidConfigError."""
     file_name = file or os.environ.get("SEGLOG_CONFIG") or ""

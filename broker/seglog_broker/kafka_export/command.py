@@ -15,12 +15,13 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
-from seglog_broker.config.command_options import add_config_options, load_config
+from seglog_broker.config.command_options import add_config_options, load_config, number_of_option
 from seglog_broker.kafka_export.cluster import BROKERS_MAX, Cluster, Node, make_nodes
 from seglog_broker.kafka_export.source import ExportError, Source, SourceFile, read_source
-from seglog_broker.standard_output import ProgressLine, print_and_end, refuse
+from seglog_broker.standard_output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, ProgressLine, print_and_end, refuse
 from seglog_broker.storage.directory.identity import encode_identity, root_names
 from seglog_broker.storage.directory.kafka_metadata import (
     BOOTSTRAP_FILE,
@@ -39,10 +40,6 @@ from seglog_broker.storage.log.partition_files import empty_directory
 from seglog_broker.texts import counted, size_text
 from seglog_protocol.checkpoint_files import TopicPartition, encode_offsets
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, SeglogError
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 
 _PROGRAM: Final = "seglogd export-kafka"
 _PROGRESS_SECONDS: Final = 0.2
@@ -192,7 +189,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--brokers",
         metavar="N",
-        type=_brokers,
+        type=partial(number_of_option, 1, BROKERS_MAX),
         default=1,
         help="spread the partitions over N nodes: DEST/broker-1 and so on, one for each; else DEST is that of one node",
     )
@@ -219,12 +216,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_config_options(parser, purpose=", for Kafka's")
     return parser
-
-
-def _brokers(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {BROKERS_MAX}")
-    return int(text)
 
 
 def _host(text: str) -> str:

@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seglog_broker.config.values import join_address
-from seglog_broker.standard_output import print_and_end, refuse
+from seglog_broker.standard_output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_and_end, refuse
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     import trustme
 
 PROGRAM: Final = "seglogd certificates"
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """The broker's certificate is always for these."""

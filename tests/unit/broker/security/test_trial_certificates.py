@@ -10,7 +10,8 @@ from cryptography.x509 import load_pem_x509_certificate
 from seglog_broker.config import load_config
 from seglog_broker.security.principals import PrincipalRules, subject_of
 from seglog_broker.security.tls import load_tls
-from seglog_broker.security.trial_certificates import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
+from seglog_broker.security.trial_certificates import main
+from seglog_broker.standard_output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 
 def configuration(printed: str) -> str:
@@ -24,8 +25,7 @@ def test_what_is_printed_is_a_configuration_that_can_be_used(
     assert main(["--to", str(tmp_path / "certs"), "--host", "broker", "10.0.0.7"]) == EXIT_OK
     config, warnings = load_config(configuration(capsys.readouterr().out), "seglogd.toml", {}, [])
     assert warnings == []
-    names = load_tls(config).certificate.names
-    assert set(names) == {"localhost", "127.0.0.1", "::1", "broker", "10.0.0.7"}
+    assert set(load_tls(config).certificate.names) == {"localhost", "127.0.0.1", "::1", "broker", "10.0.0.7"}
 
 
 def test_each_client_is_known_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
