@@ -79,7 +79,7 @@ class CrashRecovery(Service):
 
     async def _recover_many(self) -> None:
         """Recover partitions with one worker process, until none is left."""
-        descriptors = self._directory.lock.worker_descriptors
+        descriptors = self._directory.lock.hold.descriptors
         async with self._offload.recoverer(self._fs, self._clock, descriptors) as recoverer:
             while (recovery := await self._recoveries.next()) is not None:
                 scope = self._recoveries.begin(recovery)

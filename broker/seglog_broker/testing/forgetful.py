@@ -341,13 +341,13 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
 class _ForgetfulFile(filesystem.File):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, *, writable: bool) -> None:
         self._fs = fs
-        self._path = path
+        self.path = path
         self._inode: Inode | None = inode
         self._writable = writable
         inode.handles += 1
 
     def fileno(self) -> int:
-        raise os_error(errno.EBADF, self._path)  # there is no descriptor: callers fall back to pread
+        raise os_error(errno.EBADF, self.path)  # there is no descriptor: callers fall back to pread
 
     def size(self) -> int:
         return len(self._open_inode().content)
@@ -355,24 +355,24 @@ class _ForgetfulFile(filesystem.File):
     def pread(self, size: int, position: int) -> bytes:
         inode = self._open_inode()
         if position < 0:
-            raise os_error(errno.EINVAL, self._path)
+            raise os_error(errno.EINVAL, self.path)
         data = bytes(inode.content[position : position + size])
-        self._fs.look("pread", self._path, position, len(data))
+        self._fs.look("pread", self.path, position, len(data))
         inode.evicted = False
         return data
 
     def pwritev(self, buffers: Sequence[filesystem.Buffer], position: int) -> int:
         fs, inode = self._fs, self._open_inode(to_write=True)
         if position < 0:
-            raise os_error(errno.EINVAL, self._path)
+            raise os_error(errno.EINVAL, self.path)
         data = b"".join(buffers[: filesystem.BUFFERS_PER_WRITE])
         fs.disk.write(inode, data[: fs.torn_bytes()], position, fs.now_ms)
-        limit = fs.begin("pwritev", self._path, position, len(data))
+        limit = fs.begin("pwritev", self.path, position, len(data))
         if limit is not None:
             data = data[:limit]
         room = fs.disk.room_for(inode, position, len(data))
         if data and not room:
-            raise os_error(errno.ENOSPC, self._path)
+            raise os_error(errno.ENOSPC, self.path)
         fs.disk.write(inode, data[:room], position, fs.now_ms)
         return room
 
@@ -387,14 +387,14 @@ class _ForgetfulFile(filesystem.File):
     def truncate(self, size: int) -> None:
         inode = self._open_inode(to_write=True)
         if size < 0:
-            raise os_error(errno.EINVAL, self._path)
-        self._fs.begin("truncate", self._path, size)
+            raise os_error(errno.EINVAL, self.path)
+        self._fs.begin("truncate", self.path, size)
         self._fs.disk.truncate(inode, size, self._fs.now_ms)
 
     def fdatasync(self) -> None:
         inode = self._open_inode()
         try:
-            self._fs.begin("fdatasync", self._path)
+            self._fs.begin("fdatasync", self.path)
         except OSError:
             inode.fail_sync()
             raise
@@ -424,7 +424,7 @@ class _ForgetfulFile(filesystem.File):
     def _open_inode(self, *, to_write: bool = False) -> Inode:
         self._fs.check_running()
         if self._inode is None or (to_write and not self._writable):
-            raise os_error(errno.EBADF, self._path)
+            raise os_error(errno.EBADF, self.path)
         return self._inode
 
 

@@ -46,7 +46,7 @@ class DirectoryLock:
                 holder=str(error),
             ) from error
         try:
-            self._hold = fs.hold(path)
+            self.hold = fs.hold(path)  # whose descriptors worker processes writing into the directory inherit
         except BlockingIOError as error:
             self._lock.release()
             raise LogDirectoryError(
@@ -63,14 +63,9 @@ class DirectoryLock:
         """Whether the path is still the directory that was locked, neither removed nor replaced."""
         return self._lock.is_in_place()
 
-    @property
-    def worker_descriptors(self) -> tuple[int, ...]:
-        """Descriptors that worker processes writing into the directory inherit: see ``Hold``."""
-        return self._hold.descriptors
-
     def release(self) -> None:
         """Let another broker have the directory. A second call does nothing."""
-        self._hold.release()
+        self.hold.release()
         self._lock.release()
 
 

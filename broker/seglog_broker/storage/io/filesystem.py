@@ -101,13 +101,9 @@ class File:
     """An open file, closed by ``close`` or at the end of a ``with`` block; the garbage collector does not close it."""
 
     def __init__(self, path: str, descriptor: int) -> None:
-        self._path = path
-        self._descriptor = descriptor
-
-    @property
-    def path(self) -> str:
+        self.path = path
         """The path it was opened under; a later rename does not change it."""
-        return self._path
+        self._descriptor = descriptor
 
     def fileno(self) -> int:
         """The descriptor, for ``sendfile``; valid until ``close``."""

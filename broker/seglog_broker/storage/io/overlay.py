@@ -192,13 +192,13 @@ class Overlay(filesystem.FileSystem):
 class _OverlayFile(filesystem.File):
     def __init__(self, overlay: Overlay, path: str, node: _Node, below: filesystem.File | None) -> None:
         self._overlay = overlay
-        self._path = path
+        self.path = path
         self._node = node
         self._below = below  # None for a file that was in memory when it was opened
 
     def fileno(self) -> int:
         if self._below is None:
-            raise OSError(errno.EBADF, "a file in memory has no descriptor", self._path)
+            raise OSError(errno.EBADF, "a file in memory has no descriptor", self.path)
         return self._below.fileno()
 
     def size(self) -> int:

@@ -28,14 +28,10 @@ class LogCleaning:
     """Plans rounds of compaction of one log and installs their results; package ``compaction`` does the work."""
 
     _log: LoadedLog
-    _first_dirty_offset: int | None
+    first_dirty_offset: int | None
+    """Where the last round ended; None before the first."""
     _looked_into: dict[tuple[int, str], None] = field(default_factory=dict, init=False)  # an empty set has 216 bytes
     """Reads of ``find_cleanable`` so far: what they found is in memory."""
-
-    @property
-    def first_dirty_offset(self) -> int | None:
-        """Where the last round ended; None before the first."""
-        return self._first_dirty_offset
 
     def find_cleanable(self) -> Cleanable:
         """What a round of compaction could do now. May raise ColdReadError, and TurnWantedError after LOOKS_A_TURN."""
@@ -62,7 +58,7 @@ class LogCleaning:
             log_start_offset=self._log.offsets.start,
             log_end_offset=self._log.offsets.end,
             last_stable_offset=self._log.offsets.stable_end(self._log.producers.first_unstable_offset),
-            checkpoint=self._first_dirty_offset,
+            checkpoint=self.first_dirty_offset,
             tombstones_due_ms=self._log.state_file.state.cleaner.tombstones_due_ms,
             now_ms=self._log.clock.now_ms(),
         )
@@ -101,7 +97,7 @@ class LogCleaning:
 
     def finish_cleaning(self, result: CleaningResult) -> None:
         """Record the result of a round whose segments are all installed."""
-        self._first_dirty_offset = result.first_dirty
+        self.first_dirty_offset = result.first_dirty
         cleaner = self._log.state_file.state.cleaner
         cleaner.last_run_ms = self._log.clock.now_ms()
         cleaner.bytes_before = sum(group.bytes_before for group in result.groups)

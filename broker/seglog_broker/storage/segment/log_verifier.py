@@ -5,6 +5,7 @@ Recovery acts on the result, a check reports it. This module changes nothing.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import InitVar, dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -42,6 +43,7 @@ class UnverifiedTail(NamedTuple):
     lost_offset: int
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LogVerifier:
     """One pass over a log: ``batches`` of each segment, in the order of their offsets, then ``finish``.
 
@@ -53,29 +55,22 @@ class LogVerifier:
     ``fresh_base``: base offset of the new segment in which the log must continue; None: it continues in its last one.
     """
 
-    def __init__(
-        self,
-        *,
-        compacted_before: int = 0,
-        held_end: int = 0,
-        is_exact: bool = False,
-        known: Sequence[DamagedRange] = (),
-    ) -> None:
-        """Below ``compacted_before`` gaps are from compaction, and no sign of a wrong offset.
+    compacted_before: int = 0
+    """Below it gaps are from compaction, and no sign of a wrong offset."""
+    held_end: int = 0
+    """Everything below it was on the disk once, so if it is no longer there, it is lost."""
+    is_exact: bool = False
+    """Whether, after a clean stop, the log ended at ``held_end``."""
+    known: InitVar[Sequence[DamagedRange]] = ()
+    """Damage keeps its recorded offsets if the same bytes are damaged: next to it compaction leaves gaps too."""
 
-        Everything below ``held_end`` was on the disk once, so if it is no longer there, it is lost. With ``is_exact``,
-        after a clean stop, the log ended at ``held_end``. ``known`` damage keeps its recorded offsets if the same bytes
-        are damaged: next to it compaction leaves gaps too.
-        """
+    def __post_init__(self, known: Sequence[DamagedRange]) -> None:
         self.next_offset: int | None = None
         self.fresh_base: int | None = None
         self.losses: list[DamagedRange] = []
         self.gaps: list[DamagedRange] = []
         self.tails: list[UnverifiedTail] = []
         self.torn: list[UnverifiedTail] = []
-        self._compacted_before = compacted_before
-        self._held_end = held_end
-        self._is_exact = is_exact
         self._known = {(d.segment, d.position, d.end_position): d for d in known if d.position < d.end_position}
         self._logs: list[LogFile] = []
 
@@ -90,8 +85,8 @@ class LogVerifier:
         highest = log.base_offset + names.RELATIVE_OFFSET_MAX
         if following is not None:
             highest = min(highest, following - 1)
-        elif self._is_exact:
-            highest = min(highest, self._held_end - 1)
+        elif self.is_exact:
+            highest = min(highest, self.held_end - 1)
         with log.lease() as file:
             verifier = BatchVerifier(file, log.size)
             position = 0
@@ -124,11 +119,11 @@ class LogVerifier:
         for tail in tails:
             log, lost = tail.log, tail.lost_offset
             whole = _offsets_held(tail)
-            if not (whole or self._is_exact or lost < self._held_end or _holds_a_batch(tail)):
+            if not (whole or self.is_exact or lost < self.held_end or _holds_a_batch(tail)):
                 self.torn.append(tail)
                 continue
             # The checksummed part of a misplaced batch has its number of offsets, though not which ones they are.
-            end = following.get(log.base_offset) or max(lost + whole, self._held_end)
+            end = following.get(log.base_offset) or max(lost + whole, self.held_end)
             self._note_damage(log, lost, end, tail.position, log.size)
             self.next_offset = max(self.next_offset or 0, end)
             if log is last and end > last.base_offset:
@@ -138,9 +133,9 @@ class LogVerifier:
                 reached = first.base_offset if self.next_offset is None else self.next_offset
                 self._note_hole(reached, last.base_offset)
             self.next_offset = last.base_offset
-        if self.next_offset < self._held_end:
-            self._note_hole(self.next_offset, self._held_end)
-            self.next_offset = self.fresh_base = self._held_end
+        if self.next_offset < self.held_end:
+            self._note_hole(self.next_offset, self.held_end)
+            self.next_offset = self.fresh_base = self.held_end
 
     def _is_misplaced(
         self, found: LocatedBatch, position: int, lowest: int, highest: int, verifier: BatchVerifier
@@ -152,8 +147,8 @@ class LogVerifier:
         """
         return (
             found.position == position
-            and self._compacted_before <= lowest < found.header.base_offset
-            and not (self._is_exact and found.header.next_offset == self._held_end)
+            and self.compacted_before <= lowest < found.header.base_offset
+            and not (self.is_exact and found.header.next_offset == self.held_end)
             and verifier.at_or_after(found.end, lowest, highest) is None
         )
 

@@ -130,7 +130,7 @@ def test_workers_of_a_killed_broker_hold_the_lock(tmp_path: Path) -> None:
     fs.orphans_wait_seconds = 0.0
     path = str(tmp_path / "data")
     first = opened(fs, path=path)
-    inherited = os.dup(first.lock.worker_descriptors[0])
+    inherited = os.dup(first.lock.hold.descriptors[0])
     assert first.close() == []
     with pytest.raises(errors.LogDirectoryError, match="still work in"):
         opened(fs, path=path)
