@@ -134,7 +134,7 @@ class SnapshotMaker(Service):
                     if problem not in made.problems:
                         made.problems.append(problem)
                         await self._offload.maintenance(made.writer.add_as_it_is, name)
-                elif not _is_as_frozen(partition, made.frozen):
+                elif made.frozen.get(partition) != partition.log.log_end_offset:  # something was appended since
                     await self._add(made, partition)
                     added += 1
         return added
@@ -184,11 +184,6 @@ class SnapshotMaker(Service):
 def _place_of(topic: Topic) -> tuple[bool, bool, str]:
     """Committed offsets are frozen first, the state of transactions last."""
     return topic.name == TRANSACTIONS_TOPIC, not is_internal(topic.name), topic.name
-
-
-def _is_as_frozen(partition: Partition, frozen: dict[Partition, int]) -> bool:
-    """Whether nothing was appended since a partition was frozen."""
-    return frozen.get(partition) == partition.log.log_end_offset
 
 
 LOOK_SECONDS: Final = 1.0

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from seglog.core.security import Account, Secret
@@ -21,7 +21,8 @@ ADMINISTRATOR: Final = "seglog-testing"
 ITERATIONS: Final = ITERATIONS_MIN
 """Nobody guesses at passwords of tests, and each login takes as long as they say."""
 
-_PASSWORD_BYTES: Final = 18
+_OWN_PASSWORD: Final = Secret(secrets.token_urlsafe(18))
+"""Nobody else knows it; the same for all brokers of a process, so that a start need not derive anything from it."""
 _CREDENTIALS_MAX: Final = 1_000
 
 
@@ -52,7 +53,7 @@ class Accounts:
         if others:
             raise ValueError(f"admins has {others[0]!r}, who is not one of users")
         self._admins = [*admins]
-        self._passwords[ADMINISTRATOR] = _own_password()
+        self._passwords[ADMINISTRATOR] = _OWN_PASSWORD
         self._is_written = False
 
     @property
@@ -115,12 +116,6 @@ def check_is_not_own(name: str) -> None:
     """Raises ValueError for the account of the broker's own client."""
     if name == ADMINISTRATOR:
         raise ValueError(f"{name!r} is the account by which the broker itself prepares tests and looks at them")
-
-
-@cache
-def _own_password() -> Secret:
-    """Nobody else knows it; the same for all brokers of a process, so that a start need not derive anything from it."""
-    return Secret(secrets.token_urlsafe(_PASSWORD_BYTES))
 
 
 @lru_cache(_CREDENTIALS_MAX)

@@ -58,7 +58,7 @@ class TopicSources(Service):
             "seglog_partition_durable_offset": shown(lambda some: [one.durable_end for one in some.offsets]),
             "seglog_partition_dirty_ratio": shown(self._dirty_ratios_of),
             "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
-            "seglog_topics_left_out": self._left_out,
+            "seglog_topics_left_out": lambda: (Sample((), len(self._directory.registry.topics) - len(self.shown())),),
         }
 
     # --- What is shown ------------------------------------------------------------------------------------------------
@@ -94,9 +94,6 @@ class TopicSources(Service):
             topic = self._directory.registry.topics.get(name)
             partitions = [] if topic is None else self._table.partitions_of(topic)
             yield Sample((name,), sum([partition.expired_on_arrival for partition in partitions]))
-
-    def _left_out(self) -> Iterable[Sample]:
-        return (Sample((), len(self._directory.registry.topics) - len(self.shown())),)
 
     # --- What is measured ---------------------------------------------------------------------------------------------
 

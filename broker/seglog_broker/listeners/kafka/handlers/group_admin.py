@@ -200,10 +200,6 @@ async def _member_in_turn(context: RequestContext, turns: Turns, member: Consume
     context.reserve(
         MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8
     )
-    return _consumer_member(member)
-
-
-def _consumer_member(member: ConsumerMemberDescription) -> _ConsumerMember:
     return _ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
