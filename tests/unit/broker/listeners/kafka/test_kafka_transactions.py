@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.listeners.connection import Connection
@@ -90,8 +90,9 @@ def ends(served: KafkaServed, partition: int) -> tuple[int, int, int]:
 
 
 async def test_the_only_clients_transaction_is_over_when_its_end_is_answered(
-    served: KafkaServed, producer: Producer
+    served: KafkaServed, producer: Producer, autojump_clock: MockClock
 ) -> None:
+    """By a clock that stands while the loop syncs: after a sync that takes long it waits for none for a while."""
     for number, is_commit in enumerate([True, False, True], start=1):
         await alone(served, producer)
         assert await producer.produced(1) == 0
