@@ -261,7 +261,7 @@ class Connection(Producing):
                 if not wire.serve_next():
                     self._has_frames = False
                     break
-            if wire.reader.is_idle and self.waiting_request is None:
+            if wire.is_framed and wire.reader.is_idle and self.waiting_request is None:
                 self._has_frames = False  # another turn would find none
         except RemoteProtocolError as error:
             self.write_gathered()  # what came before the bad bytes is served

@@ -22,6 +22,9 @@ class Wire:
     """Whether responses have the order of requests: then a request is served when those before it are answered, and one
     that waits holds up those behind it. Only appends are served before that, and answered in their order."""
 
+    is_framed = True
+    """The ``reader`` has all that came and is not served. Set per instance: compiled code sees no class's own."""
+
     reader: FrameReceiver
     """Finds whole frames in the bytes that come."""
 

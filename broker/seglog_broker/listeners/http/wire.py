@@ -69,6 +69,7 @@ class HttpWire(Wire):
         self._scrapes = scrapes
         self._native_port = native_port
         self._connection = connection
+        self.is_framed = False  # requests that came together wait in h11
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self.reader = FrameReceiver(receive_buffer=connection.run_of_appends.buffer)
         self._refused = HTTPStatus.BAD_REQUEST

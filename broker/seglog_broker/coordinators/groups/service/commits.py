@@ -126,19 +126,16 @@ class Commits:
             self._warn_beyond_end(group, key, wanted.offset)
             records.append(encode_commit(group, key, committed))
             commit.store(place, key, committed)
-            _count(self._under_way, (group, key), 1)
-            if transaction is not None:
-                _count(self._pending, (group, key), 1)
         if not records:
             commit.end(None)
             return commit
+        for key, _ in commit.stored:  # now that none can fail
+            _count(self._under_way, (group, key), 1)
+            if transaction is not None:
+                _count(self._pending, (group, key), 1)
         if transaction is not None:
             self._by_writer.setdefault((transaction.producer_id, self._topic.partition_of(group)), {})[commit] = None
-
-        def note_written(error: errors.SeglogError | None) -> None:
-            self._note_written(commit, error)
-
-        self._topic.append(group, records, note_written, transaction)
+        self._topic.append(group, records, lambda error: self._note_written(commit, error), transaction)
         return commit
 
     def _note_written(self, commit: Commit, error: errors.SeglogError | None) -> None:
@@ -152,11 +149,9 @@ class Commits:
             _count(self._under_way, (group, key), -1)
             if transaction is not None:
                 _count(self._pending, (group, key), -1)
-            if error is not None:
-                continue
-            if transaction is not None:
+            if error is None and transaction is not None:
                 self._committed.hold(transaction.producer_id, group, key, Pending(committed))
-            elif not self.is_gone(key[0], committed):  # else the topic was deleted in between
+            elif error is None and not self.is_gone(key[0], committed):  # else the topic was deleted in between
                 self._committed.put(group, key, committed)
         if error is None and transaction is not None and commit.is_commit is not None:
             for _ in self._committed.end_transaction(transaction.producer_id, group, is_commit=commit.is_commit):

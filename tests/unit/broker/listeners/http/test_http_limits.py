@@ -66,6 +66,17 @@ async def is_alive(peer: Peer) -> bool:
     return (await peer.stream.receive_some()).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize("paths", [["/metrics"], ["/livez"] * 20])
+async def test_requests_that_come_together_are_all_answered(paths: list[str], autojump_clock: MockClock) -> None:
+    """The first ones take a whole turn, and nothing more comes that would give another."""
+    async with serving(HttpBroker(), serve) as served:
+        peer, answers = await served.connect(), b""
+        await peer.stream.send_all(b"".join(map(request, [*paths, "/livez"])))
+        while answers.count(b"HTTP/1.1 200 ") <= len(paths):
+            answers += (part := await peer.stream.receive_some())
+            assert part, "the connection has ended"
+
+
 async def test_half_a_request_is_not_waited_for_however_slowly_its_bytes_come(autojump_clock: MockClock) -> None:
     async with serving(HttpBroker(), serve) as served:
         peer = await served.connect()

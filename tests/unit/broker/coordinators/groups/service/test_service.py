@@ -113,6 +113,13 @@ async def test_a_bad_offset_is_an_error_of_its_own(offset: OffsetToCommit, error
         assert committed(broker, "g") == 4
 
 
+async def test_a_commit_that_cannot_be_encoded_leaves_no_other_under_way(broker: Broker) -> None:
+    offsets = [OffsetToCommit("t", 0, 1), OffsetToCommit("t", 1, 1, metadata="\ud800")]
+    with pytest.raises(UnicodeEncodeError):
+        await broker.groups.commit("g", Committer(), offsets)
+    assert not broker.groups._offsets.is_under_way("g", ("t", 0))
+
+
 async def test_the_errors_of_many_offsets_and_groups_hold_no_frames(broker: Broker) -> None:
     """A frame holds the results: such a cycle was kept for ever where it had survived two collections of garbage."""
     offsets = [OffsetToCommit("t", 99, 1), OffsetToCommit("none", 0, 1)]
