@@ -33,6 +33,10 @@ class SeekSteps:
         """What is remembered of an entry of the time index; None if nothing is."""
         return verified.get(entry)
 
+    def begins_at(self, proof: LocatedBatch | None) -> LocatedBatch | None:
+        """Where a scan begins that an entry of the time index leads to; None: where the offset index says."""
+        return proof
+
     def begin_scan(self, position: int) -> None:
         """A walk over headers begins at ``position``."""
 

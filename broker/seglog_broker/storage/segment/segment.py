@@ -331,7 +331,11 @@ class Segment:
             window = self.indexes.window(1)
         else:
             covered, proof = (self.base_offset, None) if below is None else (below.entry.offset, below.batch)
-            start = self.indexes.start_for(max(covered, offset_min), proof, window)
+            proof = self.log.steps.begins_at(proof) if offset_min <= covered else None
+            if proof is not None:
+                start = Start(proof.position, proof)
+            else:
+                start = self.indexes.start_for(max(covered, offset_min), window)
         question = "timestamp", timestamp, offset_min, start.position
         searched = 0
         walk = self.log.walk(question, start, window=window)

@@ -67,18 +67,14 @@ class SegmentIndexes:
         wanted = steps * step + step // 8 + 2 * HEADER_SIZE
         return Windowed(self._log, max(wanted, SEEK_WINDOW)) if wanted <= READ_AT_ONCE_MAX else None
 
-    def start_for(self, offset: int, seen: LocatedBatch | None = None, window: Windowed | None = None) -> Start:
-        """Where a scan for ``offset`` begins: at the index floor, used only if a fitting batch begins there.
-
-        ``seen`` is a batch whose header was just read: if it is that one, it is not read again.
-        """
+    def start_for(self, offset: int, window: Windowed | None = None) -> Start:
+        """Where a scan for ``offset`` begins: at the index floor, used only if a fitting batch begins there."""
         self.ensure_offset_index()
         try:
             entry = self._log.steps.offset_floor(self.offset_index, offset)
             if entry.position == 0:
                 return Start(0)
-            is_seen = seen is not None and seen.position == entry.position and seen.header.base_offset <= entry.offset
-            batch = seen if is_seen else self.batch_at(entry, window)
+            batch = self.batch_at(entry, window)
             if batch is not None:
                 return Start(entry.position, batch)
         except ValueError:

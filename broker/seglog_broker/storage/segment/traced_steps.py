@@ -102,6 +102,12 @@ class TracedSteps(SeekSteps):
         nothing: Behind | None = None
         return nothing
 
+    def begins_at(self, proof: LocatedBatch | None) -> LocatedBatch | None:
+        """None: the trace shows the look-up."""
+        del proof
+        nothing: LocatedBatch | None = None
+        return nothing
+
     def _note(self, noted: IndexLookup, entry: tuple[int, int] | None) -> None:
         noted.entry = entry
         if noted.in_file:
