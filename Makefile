@@ -13,8 +13,8 @@ WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/py
 STUB := protocol/seglog_protocol/kafka/messages.pyi
 
 # seglog as a release's wheel has it: its packages are found before those of the checkout, where there are any.
-COMPILED := build/compiled
-PACKAGES := PYTHONPATH="$(CURDIR)/$(COMPILED)/packages"
+COMPILED := build/compiled/now
+PACKAGES := PYTHONPATH="$$(cd $(COMPILED)/packages 2>/dev/null && pwd -P)"
 ON_COMPILED = SEGLOG_WHEEL="$$(ls $(CURDIR)/$(COMPILED)/*.whl)" $(PACKAGES)
 COMPILE = $(BIN)/python scripts/wheels.py --here
 
@@ -70,13 +70,13 @@ endif
 # Options of seglogd: make run ARGS='--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001'
 ARGS ?=
 run: $(RUN_STAMP)
-	@$(COMPILE) || true
+	@$(COMPILE) || [ $$? = 1 ]
 	$(PACKAGES) $(BIN)/seglogd --set log.dir=./data --log-format console $(ARGS)
 
 # A first look, at a broker that is gone afterwards: make quickstart ARGS=--keep
 .PHONY: quickstart
 quickstart: $(RUN_STAMP)
-	@$(COMPILE) || true
+	@$(COMPILE) || [ $$? = 1 ]
 	@$(PACKAGES) $(BIN)/seglog quickstart $(ARGS)
 
 # What everyone runs: minutes. The folders of tests say what runs when; a test marked `soak` waits for `make soak`.

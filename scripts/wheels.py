@@ -10,16 +10,18 @@ with the reason; the exit code is 1 only where nothing could be built.
 The tag of a compiled wheel names the machine that built it (linux_x86_64): it is for machines like this one. Those for
 any Linux (manylinux) are made by the workflow `release`.
 
-``--here`` builds the compiled one for the Python that runs this, into build/compiled, where PYTHONPATH finds its
-``packages``: once for each state of the sources. Where it cannot be built there is none, and the exit code is 1.
+``--here`` builds the compiled one for the Python that runs this, once for each state of the sources: PYTHONPATH finds
+its packages in build/compiled/now/packages. Where it cannot be built there are none, and the exit code is 1.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -29,6 +31,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 RELEASED: Final = ("3.11", "3.12", "3.13", "3.14")
 """The Pythons for which there is a wheel with compiled modules."""
+
+
+BUILDS_KEPT: Final = 3
+"""Those of other sources may come again, with the branch that has them."""
 
 
 class NotBuiltError(Exception):
@@ -46,37 +52,61 @@ def main() -> int:
 
 
 def build_here(root: Path) -> int:
-    """Have the compiled wheel of ``root`` and its packages in build/compiled, or nothing; returns the exit code."""
+    """Have ``build/compiled/now`` lead to the compiled packages of ``root``, or to nothing; returns the exit code.
+
+    Builds stand side by side: a broker that runs from one loads modules from it later, too.
+    """
     wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    folder, hook, wanted = root / "build" / "compiled", wheel["hooks"]["custom"], digest(root, wheel["packages"])
-    stamp = folder / ".built"
-    if stamp.is_file() and stamp.read_text() == wanted:
-        return 0
-    shutil.rmtree(folder, ignore_errors=True)
-    compiler, header = (
-        os.environ.get("CC") or sysconfig.get_config_var("CC"),
-        sysconfig.get_path("include") + "/Python.h",
-    )
-    reason = f"there is no C compiler, {compiler}, or no {header}: install gcc and python3-dev"
-    if shutil.which(compiler.split()[0]) and Path(header).is_file():
-        reason = ""
-        print(f"compiling {len(hook['modules'])} modules: about a minute, once for these sources", flush=True)
-        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"]
+    folder, hook = root / "build" / "compiled", wheel["hooks"]["custom"]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("another build is under way: waiting for it", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        built = folder / digest(root, wheel["packages"])[:16]
+        reason = "" if built.is_dir() else _built(root, built, hook)
+        now = folder / "now"
+        now.unlink(missing_ok=True)
+        if reason:
+            print(f"nothing is compiled, so seglog runs from its sources, at half the speed: {reason}", flush=True)
+            return 1
+        now.symlink_to(built.name)
+        built.touch()
+        for old in sorted(folder.glob("?" * 16), key=lambda path: path.stat().st_mtime)[:-BUILDS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+    return 0
+
+
+def _built(root: Path, folder: Path, hook: dict[str, list[str]]) -> str:
+    """Build the wheel and its packages into ``folder``, which is there when all is done; else the reason."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
+    header = sysconfig.get_path("include") + "/Python.h"
+    if shutil.which(compiler.split()[0]) is None:
+        return f"there is no C compiler, {compiler}: install gcc"
+    if not Path(header).is_file():
+        return f"there is no {header}: install python3-dev"
+    print(f"compiling {len(hook['modules'])} modules, once for these sources: a minute, or some", flush=True)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"]
+    with tempfile.TemporaryDirectory(dir=folder.parent) as part:
         steps = (
             ["install", "hatchling", *hook["compilers"]],
-            ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(root)],
+            ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", f"{part}/built", str(root)],
         )
-        settings = {"HATCH_BUILD_HOOKS_ENABLE": "true", "PIP_CONSTRAINT": str(root / "constraints.txt")}
+        settings = {
+            "HATCH_BUILD_HOOKS_ENABLE": "true",
+            "PIP_CONSTRAINT": str(root / "constraints.txt"),
+            "TMPDIR": part,  # whatever an interrupt leaves there goes with it
+        }
         if any(subprocess.run([*pip, *each], env=os.environ | settings, check=False).returncode for each in steps):
-            reason = "pip failed, its output is above"
-    if reason:
-        print(f"nothing is compiled, so seglog runs from its sources, at half the speed: {reason}", flush=True)
-        return 1
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as built:
-        # Without its metadata: else pip takes seglog for installed, wherever it is to install it.
-        built.extractall(folder / "packages", [name for name in built.namelist() if ".dist-info/" not in name])
-    stamp.write_text(wanted)
-    return 0
+            return "pip failed, its output is above"
+        with zipfile.ZipFile(next(Path(part, "built").glob("*.whl"))) as wheel:
+            # Without its metadata: else pip takes seglog for installed, wherever it is to install it.
+            names = [name for name in wheel.namelist() if ".dist-info/" not in name]
+            wheel.extractall(Path(part, "built", "packages"), names)
+        Path(part, "built").rename(folder)
+    return ""
 
 
 def digest(root: Path, packages: list[str]) -> str:
@@ -130,4 +160,7 @@ def build(environment: Path, python: str, *, compiled: bool) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(build_here(ROOT) if sys.argv[1:] == ["--here"] else main())
+    try:
+        sys.exit(build_here(ROOT) if sys.argv[1:] == ["--here"] else main())
+    except KeyboardInterrupt:
+        sys.exit(130)

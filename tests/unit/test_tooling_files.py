@@ -78,11 +78,16 @@ def test_modules_are_compiled_again_when_a_source_or_the_compiler_changed(
 def test_without_a_compiler_the_sources_start_and_not_what_was_compiled_before(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (checkout / "build/compiled/packages").mkdir(parents=True)
+    before = checkout / "build/compiled" / digest(checkout, ["broker/seglog_broker"])[:16]
+    (before / "packages").mkdir(parents=True)
+    assert build_here(checkout) == 0
+    assert (checkout / "build/compiled/now").resolve() == before
     monkeypatch.setenv("CC", "no-such-compiler -pipe")
     assert build_here(checkout) == 1
-    assert not (checkout / "build/compiled").exists()
+    assert not (checkout / "build/compiled/now").exists()
     assert re.fullmatch("nothing is compiled, .* sources.* no-such-compiler.*\n", capsys.readouterr().out)
+    monkeypatch.undo()
+    assert build_here(checkout) == 0, "what was built is there, also for a broker that runs from it"
 
 
 def test_what_security_md_says_is_so() -> None:
