@@ -61,14 +61,13 @@ _SERVER: Final = f"seglogd/{VERSION}"
 class HttpWire(Wire):
     """Serves the requests of one connection."""
 
-    is_ordered = True
-
     def __init__(self, broker: Broker, scrapes: Scrapes, native_port: int, connection: Connection) -> None:
         """``scrapes`` has the places of pages of metrics; a seglog client that comes here is told ``native_port``."""
         self._broker = broker
         self._scrapes = scrapes
         self._native_port = native_port
         self._connection = connection
+        self.is_ordered = True
         self.is_framed = False  # requests that came together wait in h11
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self.reader = FrameReceiver(receive_buffer=connection.run_of_appends.buffer)
