@@ -124,7 +124,7 @@ def test_kafkas_own_tools_administer_a_broker(running: Daemon, tmp_path: Path) -
     assert len(tools.run("run", "TransactionsCommand", arguments=producers).splitlines()) == 2
     assert "ListConfigResources(74): 0 to 1" in tools.run("run", "BrokerApiVersionsCommand")
     tools.run("topics", arguments=("--delete", "--topic", "t"))
-    assert tools.run("topics", arguments=("--list",)).split() == ["one"]
+    assert tools.run("topics", arguments=("--list",)).split() == ["__consumer_offsets", "one"]
 
 
 @pytest.mark.soak
