@@ -70,10 +70,9 @@ class GroupCommit:
         self.next.partitions[partition] = None
         return self.next
 
-    @property
-    def may_run_now(self) -> bool:
-        """True if the loop may wait for the next round itself."""
-        return self.under_way is None and not self.next.has_leader and trio.current_time() >= self.may_wait_at
+    def may_run_at(self, now: float) -> bool:
+        """True if the loop may wait for the next round itself, at a moment of its clock."""
+        return self.under_way is None and not self.next.has_leader and now >= self.may_wait_at
 
     def run_now(self) -> None:
         """Run the next round at once, while the loop waits, unless there is one under way, or syncs take long.
@@ -81,7 +80,7 @@ class GroupCommit:
         For the broker's only client at the moment: it gets its ack sooner than by any way past the loop.
         """
         this, began = self.next, trio.current_time()
-        if not this.partitions or this.has_leader or self.under_way is not None or began < self.may_wait_at:
+        if not this.partitions or not self.may_run_at(began):
             return
         this.has_leader = True
         flushes: list[tuple[Flushable, Flush]] = []

@@ -186,7 +186,7 @@ class MarkerWriter(Service):
         now, commits = trio.current_time(), self._table.commits
         works = [work for work in self._works.values() if work.due <= now]
         keys = [(work, key) for work in works for key in work.left]
-        if not 0 < len(keys) <= MARKERS_AT_ONCE or self.rounds.locked() or not commits.may_run_now:
+        if not 0 < len(keys) <= MARKERS_AT_ONCE or self.rounds.locked() or not commits.may_run_at(now):
             return []
         if self._directory.handles.is_scarce or any(key[0] == OFFSETS_TOPIC for _, key in keys):
             return []
