@@ -118,10 +118,8 @@ def plausible(batches: BatchColumns) -> Bools:
 
 def intact(batches: BatchColumns) -> Bools:
     """For each batch whether it matches its checksum."""
-    view, ranges = (
-        memoryview(batches.data),
-        zip((batches.position + ATTRIBUTES_POSITION).tolist(), batches.end.tolist(), strict=True),
-    )
+    view = memoryview(batches.data)
+    ranges = zip((batches.position + ATTRIBUTES_POSITION).tolist(), batches.end.tolist(), strict=True)
     found = np.array([crc32c(view[start:end]) for start, end in ranges], np.int64)
     verdict: Bools = found == batches.crc
     return verdict
