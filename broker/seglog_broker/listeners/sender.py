@@ -124,7 +124,7 @@ class Sender:
                     sent = self.transport.send(chunk, more=left > len(chunk))
                     left -= sent
                 else:
-                    # A peer that reads meanwhile makes room for more than the socket takes at a time.
+                    # Each call fills the send buffer of the socket; a fast peer has emptied it by the next one.
                     while (step := min(chunk.size - sent, room)) > 0 and (
                         count := self.transport.send_file(chunk.file, chunk.position + sent, step)
                     ):
