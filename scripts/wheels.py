@@ -84,9 +84,9 @@ def _built(root: Path, folder: Path, hook: dict[str, list[str]]) -> str:
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
     header = sysconfig.get_path("include") + "/Python.h"
     if shutil.which(compiler.split()[0]) is None:
-        return f"there is no C compiler, {compiler}: install gcc"
+        return f"no C compiler named {compiler}: install gcc"
     if not Path(header).is_file():
-        return f"there is no {header}: install python3-dev"
+        return f"{header} is missing: install python3-dev"
     print(f"compiling {len(hook['modules'])} modules, once for these sources: a minute, or some", flush=True)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"]
     with tempfile.TemporaryDirectory(dir=folder.parent) as part:
