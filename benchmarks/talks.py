@@ -1,6 +1,6 @@
 """Talks: connections on each of which a request follows the answer to the one before, which may say what is next.
 
-Requests are encoded before the clock runs; of those that depend on an answer a few bytes are written anew.
+Requests are encoded before the clock runs. Fields that depend on an earlier answer are patched in the encoded bytes.
 """
 
 import select

@@ -4,8 +4,8 @@ Each producer has a transactional id, a connection and a partition of its own. O
 records of 100 bytes, and the commit when that is acknowledged; the next one begins when the commit is answered. Through
 Kafka's protocol these are Produce with acks=all and EndTxn, of the versions that Kafka 4's clients speak: the same
 requests to seglog and to Kafka. The native protocol has one more, which makes the partition part of the transaction.
-Requests are made once; of each one the producer's id, its epoch, which rises with each transaction, and the checksum of
-the batch are written anew.
+Requests are encoded once. For each transaction the producer id, the epoch and the checksum of the batch are patched in
+the encoded bytes.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Requests that are written anew for each transaction, replies that are counted, and the table of all sides."""
+"""Requests that are patched for each transaction, replies that are counted, and the table of all sides."""
 
 import socket
 
