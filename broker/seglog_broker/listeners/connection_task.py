@@ -191,6 +191,7 @@ async def _wait_while_held(connection: Connection) -> None:
 async def _watch_peer(connection: Connection, waiting: trio.CancelScope, watching: trio.CancelScope) -> None:
     """Cancel ``waiting`` when the peer leaves, until ``watching`` is cancelled."""
     with watching:
+        await trio.lowlevel.checkpoint_if_cancelled()  # the next wait for this socket may have begun by now
         await hangup.wait_until_left(connection.transport)
         if connection.state is not State.STOPPING:  # a stop looks the same from here
             connection.state = State.FINISHED

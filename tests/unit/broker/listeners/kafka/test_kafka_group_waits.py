@@ -12,7 +12,7 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.group_requests import FakeGroups
-from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, kafka
+from tests.unit.broker.listeners.kafka.kafka_peer import KafkaServed, fetch, kafka
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
 WAITING: list[tuple[Any, int, type[Any]]] = [
@@ -69,6 +69,21 @@ async def test_a_member_that_waits_when_the_broker_stops_is_told_to_look_again(
         await served.ended.wait()
         assert groups.cancelled == 1
         assert len(groups.asked) == 2, "the second one was not asked"
+
+
+async def test_a_request_may_wait_right_after_one_of_a_member_that_was_answered_at_once() -> None:
+    """Who watches for the member's peer begins in the same pass as the wait, before it or behind it."""
+    for _ in range(8):
+        async with kafka() as served:
+            with_fakes(served).joined = JoinResult("m", 1, "consumer", "range", "m")
+            peer = await served.connect()
+            join = peer.frame(messages.JoinGroupRequest(group_id="g", member_id="m"), 9)
+            waits = peer.frame(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
+            with capture_logs() as logged:
+                await peer.stream.send_all(join + waits + peer.frame(HEARTBEAT, 4))
+                assert (await peer.receive(messages.JoinGroupResponse)).error_code == 0
+                await wait_all_tasks_blocked()
+            assert [entry for entry in logged if entry["log_level"] == "error"] == []
 
 
 async def test_a_member_that_waits_is_not_idle(autojump_clock: MockClock) -> None:
