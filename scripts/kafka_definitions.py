@@ -1,11 +1,11 @@
 """Derives the table of Kafka's messages from the message definitions in Kafka's jars.
 
     python scripts/kafka_definitions.py kafka-clients-4.4.0.jar kafka-group-coordinator-4.4.0.jar \
-        kafka-transaction-coordinator-4.4.0.jar kafka-metadata-4.4.0.jar
+        kafka-share-coordinator-4.4.0.jar kafka-transaction-coordinator-4.4.0.jar kafka-metadata-4.4.0.jar
 
 writes ``definitions.txt`` of ``seglog_protocol.kafka``. The jars carry the definitions as JSON
-with comments, in ``common/message`` and ``common/metadata``. Taken are the requests that a broker listens for, up to
-the api key ``LAST_API_KEY``, their responses, both headers, the consumer protocol of classic groups, the records of the
+with comments, in ``common/message`` and ``common/metadata``. Taken are the requests that clients send to a broker, of
+the api keys ``API_KEYS``, their responses, both headers, the consumer protocol of classic groups, the records of the
 coordinators, and those records of the metadata log that a directory is adopted by, or handed over with. A test derives
 it again where it has the jars.
 """
@@ -22,8 +22,8 @@ from typing import Any, Final
 Json = Mapping[str, Any]
 
 KAFKA_VERSION: Final = "4.4.0"
-LAST_API_KEY: Final = 75
-"""Share groups, streams groups and changes of the raft quorum have the keys after it."""
+API_KEYS: Final = {*range(80), 90, 91, 92}
+"""Between brokers are the others up to 87; streams groups and changes of the raft quorum have those after it."""
 DATA: Final = (
     "RequestHeader",
     "ResponseHeader",
@@ -45,6 +45,22 @@ DATA: Final = (
     "ConsumerGroupCurrentMemberAssignmentValue",
     "ConsumerGroupRegularExpressionKey",
     "ConsumerGroupRegularExpressionValue",
+    "ShareGroupMemberMetadataKey",
+    "ShareGroupMemberMetadataValue",
+    "ShareGroupMetadataKey",
+    "ShareGroupMetadataValue",
+    "ShareGroupTargetAssignmentMetadataKey",
+    "ShareGroupTargetAssignmentMetadataValue",
+    "ShareGroupTargetAssignmentMemberKey",
+    "ShareGroupTargetAssignmentMemberValue",
+    "ShareGroupCurrentMemberAssignmentKey",
+    "ShareGroupCurrentMemberAssignmentValue",
+    "ShareGroupStatePartitionMetadataKey",
+    "ShareGroupStatePartitionMetadataValue",
+    "ShareSnapshotKey",
+    "ShareSnapshotValue",
+    "ShareUpdateKey",
+    "ShareUpdateValue",
     "OffsetCommitKey",
     "OffsetCommitValue",
     "TransactionLogKey",
@@ -122,9 +138,7 @@ def render_table(messages: Mapping[str, Json]) -> str:
 
 def _is_taken(message: Json) -> bool:
     """Whether it is a request of a client to a broker."""
-    return (
-        message["type"] == "request" and "broker" in message.get("listeners", ()) and message["apiKey"] <= LAST_API_KEY
-    )
+    return message["type"] == "request" and "broker" in message.get("listeners", ()) and message["apiKey"] in API_KEYS
 
 
 def _message_lines(message: Json) -> Iterator[str]:
