@@ -23,10 +23,8 @@ from seglog_broker.config.dynamic_config import (
     ALL_BROKERS,
     DYNAMIC_KEYS,
     FOR_ALL_BROKERS,
-    GROUP_KEYS,
     SETTABLE,
     DynamicConfig,
-    checked_group_settings,
     checked_settings,
     differences,
     dynamic_warnings,
@@ -34,6 +32,7 @@ from seglog_broker.config.dynamic_config import (
     why_not_dynamic,
     with_dynamic,
 )
+from seglog_broker.config.group_keys import GROUP_KEYS, checked_group_settings
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType, kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_NAMES

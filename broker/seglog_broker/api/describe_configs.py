@@ -16,10 +16,10 @@ from seglog_broker.config.dynamic_config import (
     ALL_BROKERS,
     DYNAMIC_KEYS,
     FOR_ALL_BROKERS,
-    GROUP_KEYS,
     SETTABLE,
     Settings,
 )
+from seglog_broker.config.group_keys import GROUP_KEYS
 from seglog_broker.config.kafka_configs import (
     ConfigEntry,
     ConfigSource,

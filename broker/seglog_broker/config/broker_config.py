@@ -32,6 +32,7 @@ from seglog_broker.config.values import (
     Directory,
     Double,
     Int,
+    Kind,
     Listeners,
     Long,
     Mechanisms,
@@ -55,7 +56,14 @@ NO_CONTROLLER: Final = "one node has no controllers"
 ONE_LOOP: Final = "one event loop serves all requests"
 NO_GSSAPI: Final = "there is no GSSAPI (Kerberos)"
 NO_JAVA: Final = "TLS is OpenSSL's, not Java's"
-NO_SHARE_GROUPS: Final = "there are no share groups"
+
+
+def _least(default: int, kind: Kind, name: str) -> int:
+    return reloadable(default, kind, f"Least {name} that a group may be given.", "Lower it where groups need less.")
+
+
+def _most(default: int, kind: Kind, name: str) -> int:
+    return reloadable(default, kind, f"Largest {name} that a group may be given.", "Raise it where groups need more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,30 +592,10 @@ class BrokerConfig:
         "Milliseconds between two heartbeats of a member of the consumer protocol.",
         "Lower it for faster rebalances, at the price of more requests.",
     )
-    group_consumer_min_session_timeout_ms: int = reloadable(
-        45_000,
-        Int(1),
-        "Least consumer.session.timeout.ms that a group may be given.",
-        "Lower it where groups are to find dead members sooner than others.",
-    )
-    group_consumer_max_session_timeout_ms: int = reloadable(
-        60_000,
-        Int(1),
-        "Largest consumer.session.timeout.ms that a group may be given.",
-        "Raise it for groups whose members are silent for long.",
-    )
-    group_consumer_min_heartbeat_interval_ms: int = reloadable(
-        5_000,
-        Int(1),
-        "Least consumer.heartbeat.interval.ms that a group may be given.",
-        "Lower it for groups that are to rebalance faster than others.",
-    )
-    group_consumer_max_heartbeat_interval_ms: int = reloadable(
-        15_000,
-        Int(1),
-        "Largest consumer.heartbeat.interval.ms that a group may be given.",
-        "Raise it for large groups that need no fast rebalances.",
-    )
+    group_consumer_min_session_timeout_ms: int = _least(45_000, Int(1), "consumer.session.timeout.ms")
+    group_consumer_max_session_timeout_ms: int = _most(60_000, Int(1), "consumer.session.timeout.ms")
+    group_consumer_min_heartbeat_interval_ms: int = _least(5_000, Int(1), "consumer.heartbeat.interval.ms")
+    group_consumer_max_heartbeat_interval_ms: int = _most(15_000, Int(1), "consumer.heartbeat.interval.ms")
     group_consumer_max_size: int = reloadable(
         2_147_483_647,
         Int(1),
@@ -625,6 +613,110 @@ class BrokerConfig:
         Text(choices=("disabled", "upgrade", "downgrade", "bidirectional")),
         "Whether a group with members may change from the classic to the consumer protocol (upgrade), and back.",
         "Set disabled to keep programs of both kinds apart.",
+    )
+    group_share_session_timeout_ms: int = reloadable(
+        45_000,
+        Int(1),
+        "Milliseconds without a heartbeat after which a member of a share group (KIP-932) is dead.",
+        "Lower it, and its limits, to find dead members sooner.",
+    )
+    group_share_min_session_timeout_ms: int = _least(45_000, Int(1), "share.session.timeout.ms")
+    group_share_max_session_timeout_ms: int = _most(60_000, Int(1), "share.session.timeout.ms")
+    group_share_heartbeat_interval_ms: int = reloadable(
+        5_000,
+        Int(1),
+        "Milliseconds between two heartbeats of a member of a share group.",
+        "Lower it for members that learn of new topics sooner, at the price of more requests.",
+    )
+    group_share_min_heartbeat_interval_ms: int = _least(5_000, Int(1), "share.heartbeat.interval.ms")
+    group_share_max_heartbeat_interval_ms: int = _most(15_000, Int(1), "share.heartbeat.interval.ms")
+    group_share_assignment_interval_ms: int = reloadable(
+        1_000,
+        Int(0),
+        "Milliseconds at least between two assignments of partitions to the members of a share group.",
+        "Lower it for members that get partitions sooner.",
+    )
+    group_share_min_assignment_interval_ms: int = _least(0, Int(0), "share.assignment.interval.ms")
+    group_share_max_assignment_interval_ms: int = _most(15_000, Int(0), "share.assignment.interval.ms")
+    group_share_max_size: int = reloadable(
+        200,
+        Int(1, 1_000),
+        "Most members of a share group.",
+        "Raise it where more programs share the work.",
+    )
+    group_share_assignors: tuple[str, ...] = without_effect(
+        ("simple",), Words(("simple",)), "there is one assignor of share groups", holds=("simple",)
+    )
+    group_share_record_lock_duration_ms: int = reloadable(
+        30_000,
+        Int(1_000, 3_600_000),
+        "Milliseconds for which a record is kept for the member of a share group that has acquired it.",
+        "Raise it where a record takes longer; the next member gets it afterwards.",
+    )
+    group_share_min_record_lock_duration_ms: int = _least(15_000, Int(1_000, 30_000), "share.record.lock.duration.ms")
+    group_share_max_record_lock_duration_ms: int = _most(
+        60_000, Int(30_000, 3_600_000), "share.record.lock.duration.ms"
+    )
+    group_share_delivery_count_limit: int = reloadable(
+        5,
+        Int(2, 10),
+        "Most deliveries of a record to a share group.",
+        "Lower it where a record that fails once fails again.",
+    )
+    group_share_min_delivery_count_limit: int = _least(2, Int(2, 5), "share.delivery.count.limit")
+    group_share_max_delivery_count_limit: int = _most(10, Int(5, 25), "share.delivery.count.limit")
+    group_share_partition_max_record_locks: int = reloadable(
+        2_000,
+        Int(100, 10_000),
+        "Most records of a partition that are in flight in a share group.",
+        "Raise it where so many records are worked on at once that members wait.",
+    )
+    group_share_min_partition_max_record_locks: int = _least(100, Int(100, 2_000), "share.partition.max.record.locks")
+    group_share_max_partition_max_record_locks: int = _most(
+        4_000, Int(2_000, 10_000), "share.partition.max.record.locks"
+    )
+    group_share_max_share_sessions: int = reloadable(
+        2_000,
+        Int(1),
+        "Most members of share groups that fetch.",
+        "Raise it for very many members.",
+    )
+    errors_deadletterqueue_topic_name_prefix: str = reloadable(
+        "dlq.",
+        Text(),
+        "How the names of topics for dead letters begin; empty for any name.",
+        "Seldom.",
+    )
+    errors_deadletterqueue_auto_create_topics_enable: bool = reloadable(
+        False,
+        Boolean(),
+        "Whether the topic for dead letters of a share group is made when the first of them is written.",
+        "Set it to true where whoever sets errors.deadletterqueue.topic.name may make topics.",
+    )
+    seglog_share_memory_bytes: int = reloadable(
+        134_217_728,
+        Long(1_048_576),
+        "Most bytes for the state of records of share groups; from nine tenths on new partitions are refused, while "
+        "those that are there stay, also after a start.",
+        "Raise it for very many share groups and partitions.",
+    )
+    share_coordinator_state_topic_num_partitions: int = key(
+        1,
+        Int(1),
+        "Partitions of the topic that holds the state of share groups, when it is made; Kafka makes 50.",
+        "Seldom: more of them are of use to a cluster, which may later take over the directory.",
+    )
+    share_coordinator_state_topic_segment_bytes: int = key(
+        16_777_216,
+        Int(SEGMENT_BYTES_MIN_KAFKA),
+        "Segment size of the topic that holds the state of share groups, when it is made; Kafka takes 104857600.",
+        "Seldom.",
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = reloadable(
+        500,
+        Int(0, 500),
+        "Changes of the state of a partition in a share group that are written before all of it is written again.",
+        "Lower it for faster starts, at the price of more bytes written.",
     )
     seglog_groups_memory_bytes: int = reloadable(
         134_217_728,
@@ -721,9 +813,9 @@ class BrokerConfig:
     num_replica_fetchers: int = settable(1, Int(), NO_REPLICAS)
     replica_lag_time_max_ms: int = without_effect(30_000, Long(), NO_REPLICAS)
     auto_leader_rebalance_enable: bool = without_effect(True, Boolean(), NO_REPLICAS)
-    share_coordinator_state_topic_replication_factor: int = without_effect(3, Short(1), NO_SHARE_GROUPS, holds=1)
-    share_coordinator_state_topic_min_isr: int = without_effect(2, Short(1), NO_SHARE_GROUPS, holds=1)
-    share_coordinator_state_topic_num_partitions: int = without_effect(50, Int(1), NO_SHARE_GROUPS)
+    share_coordinator_state_topic_replication_factor: int = without_effect(3, Short(1), NO_REPLICAS, holds=1)
+    share_coordinator_state_topic_min_isr: int = without_effect(2, Short(1), NO_REPLICAS, holds=1)
+    share_coordinator_threads: int = without_effect(1, Int(1), ONE_LOOP)
     process_roles: tuple[str, ...] = without_effect((), Words(("broker", "controller")), NO_CONTROLLER)
     controller_listener_names: tuple[str, ...] = without_effect(
         (), Words(), "one node has no controllers, and their listeners are not opened", is_kept=True

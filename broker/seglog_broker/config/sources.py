@@ -401,6 +401,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     """Raise InvalidConfigError when values of broker keys contradict each other."""
     check_listeners(config)
     check_tokens(config)
+    _check_share_groups(config)
     threads = max(config.log_cleaner_threads, 1)
     if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
         raise InvalidConfigError(
@@ -408,6 +409,21 @@ def check_broker_config(config: BrokerConfig) -> None:
             f"than {CLEANER_BUFFER_BYTES_MIN} for each of the {threads} of log.cleaner.threads.",
             key="log.cleaner.dedupe.buffer.size",
         )
+
+
+def _check_share_groups(config: BrokerConfig) -> None:
+    """Refuse limits of share groups that contradict each other, as Kafka does."""
+    in_order = [("group.share.max.size", "group.share.max.share.sessions")]
+    for least in BROKER_KEYS:
+        if least.startswith("group.share.min."):
+            name = least.replace(".min.", ".")
+            in_order += [(least, name), (name, least.replace(".min.", ".max."))]
+    for smaller, larger in in_order:
+        if getattr(config, BROKER_KEYS[smaller].attribute) > getattr(config, BROKER_KEYS[larger].attribute):
+            raise InvalidConfigError(f"{larger} must be greater than or equal to {smaller}", key=larger)
+    if config.group_share_heartbeat_interval_ms >= config.group_share_session_timeout_ms:
+        name = "group.share.heartbeat.interval.ms"
+        raise InvalidConfigError(f"{name} must be less than group.share.session.timeout.ms", key=name)
 
 
 # --- Refusing ---------------------------------------------------------------------------------------------------------

@@ -229,8 +229,11 @@ class TopicConfig:
     remote_log_delete_on_disable: bool = without_effect(False, Boolean(), NO_TIERS, holds=False)
     remote_copy_lag_ms: int = without_effect(0, Long(-1), NO_TIERS, "log.remote.copy.lag.ms", holds=0)
     remote_copy_lag_bytes: int = without_effect(-1, Long(-1), NO_TIERS, "log.remote.copy.lag.bytes", holds=-1)
-    errors_deadletterqueue_group_enable: bool = without_effect(
-        False, Boolean(), "there are no share groups", holds=False
+    errors_deadletterqueue_group_enable: bool = key(
+        False,
+        Boolean(),
+        "Whether share groups may write records to the topic that they could not deliver (dead letters).",
+        "Set it to true for the topic that errors.deadletterqueue.topic.name of a group names.",
     )
     local_retention_ms: int = without_effect(-2, Long(-2), NO_TIERS, "log.local.retention.ms", holds=-2)
     local_retention_bytes: int = without_effect(-2, Long(-2), NO_TIERS, "log.local.retention.bytes", holds=-2)

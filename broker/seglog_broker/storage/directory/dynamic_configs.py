@@ -14,9 +14,9 @@ from seglog_broker.config.dynamic_config import (
     DYNAMIC_KEYS,
     DynamicConfig,
     parse_dynamic,
-    parse_group_value,
     with_dynamic,
 )
+from seglog_broker.config.group_keys import parse_group_value
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, read_file

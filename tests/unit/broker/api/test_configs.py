@@ -19,7 +19,8 @@ from seglog_broker.api.describe_configs import (
 )
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS, CONFIG_NAMES
-from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, GROUP_KEYS, READ_ONLY
+from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, READ_ONLY
+from seglog_broker.config.group_keys import GROUP_KEYS
 from seglog_broker.config.kafka_configs import (
     Alteration,
     ConfigEntry,
@@ -64,6 +65,8 @@ DIFFERENT_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
         "offsets.topic.segment.bytes": FEWER,
         "transaction.state.log.num.partitions": FEWER,
         "transaction.state.log.segment.bytes": FEWER,
+        "share.coordinator.state.topic.num.partitions": FEWER,
+        "share.coordinator.state.topic.segment.bytes": FEWER,
         "socket.send.buffer.bytes": BUFFERS,
         "socket.receive.buffer.bytes": BUFFERS,
         "ssl.keystore.type": PEM,

@@ -701,6 +701,18 @@ def test_every_cleaner_thread_needs_its_memory() -> None:
     assert error.key == "log.cleaner.dedupe.buffer.size"
 
 
+def test_limits_of_share_groups_do_not_contradict_each_other() -> None:
+    """Kafka refuses to start with such values."""
+    load(flags=["group.share.min.session.timeout.ms=1s", "group.share.session.timeout.ms=5001"])
+    for flags, key in (
+        (["group.share.session.timeout.ms=44s"], "group.share.session.timeout.ms"),
+        (["group.share.max.delivery.count.limit=6", "group.share.delivery.count.limit=7"], "group.share.max.delivery"),
+        (["group.share.max.share.sessions=199"], "group.share.max.share.sessions"),
+        (["group.share.min.session.timeout.ms=1s", "group.share.session.timeout.ms=5s"], "group.share.heartbeat"),
+    ):
+        assert refused(flags=flags).key.startswith(key)
+
+
 # --- Secrets ----------------------------------------------------------------------------------------------------------
 
 SECRETS = [name for name, key in BROKER_KEYS.items() if key.kind.type_name == "password"]
@@ -730,10 +742,12 @@ def other_value(key: Key) -> str:
     taken = {key.text(key.default if key.holds is None else key.holds)}
     words = "true false 2 3 0.25 127.0.0.1:1 lz4 compact 1:1 2000000 json debug empty os PLAINTEXT://127.0.0.1:1 range"
     words += " disabled broker INTERNAL:PLAINTEXT User:alice PLAIN TLSv1.3 required LogAppendTime"
-    for text in words.split():
+    of_limits = ("45001", "14999", "16000", "2001", "101", "11") if key.name.startswith("group.share.") else ()
+    for text in (*words.split(), *of_limits):
         try:
             key.kind.parse(text)
-        except ValueError:
+            warnings_of(key, text)
+        except (ValueError, InvalidConfigError):
             continue
         if text not in taken:
             return text
@@ -745,7 +759,11 @@ def warnings_of(key: Key, text: str) -> list[str]:
     return validate_topic_config({key.name: text})[1] if key.is_topic_key else load(flags=[f"{key.name}={text}"])[1]
 
 
-@each_case("key", [key for key in ALL_KEYS if key.kind.valid != key.text(key.default)], ids=lambda key: key.name)
+@each_case(
+    "key",
+    [key for key in ALL_KEYS if key.kind.valid.removeprefix("of ") != key.text(key.default)],
+    ids=lambda key: key.name,
+)
 def test_setting_a_key_that_does_nothing_says_so(key: Key) -> None:
     warnings = warnings_of(key, other_value(key))
     if key.is_topic_key:  # some of these values have consequences, which are warned about as well
@@ -809,6 +827,11 @@ def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
         *("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
         *("share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr"),
         *("share.coordinator.state.topic.num.partitions", "num.replica.fetchers", "num.network.threads"),
+        *("share.coordinator.threads", "share.coordinator.snapshot.update.records.per.snapshot"),
+        *("group.share.delivery.count.limit", "group.share.partition.max.record.locks"),
+        *("group.share.min.delivery.count.limit", "group.share.min.partition.max.record.locks"),
+        *("group.share.max.delivery.count.limit", "group.share.max.partition.max.record.locks"),
+        "group.share.max.share.sessions",
         *("num.io.threads", "background.threads", "group.coordinator.threads", "queued.max.requests"),
         *("sasl.oauthbearer.clock.skew.seconds", "sasl.kerberos.min.time.before.relogin"),
         *("sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor"),

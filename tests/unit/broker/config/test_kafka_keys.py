@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
+
 from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.group_keys import GROUP_KEYS, OffsetReset, offset_reset
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key
 from seglog_broker.config.topic_config import TOPIC_KEYS, TopicConfig
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, each_case
 
 TABLE = REPOSITORY / "broker/seglog_broker/config/kafka_keys.jsonl"
 
@@ -14,6 +17,7 @@ OTHER_DEFAULTS = {
     *("log.dir", "listeners", "advertised.listeners"),
     *("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
     *("transaction.state.log.num.partitions", "transaction.state.log.segment.bytes"),
+    *("share.coordinator.state.topic.num.partitions", "share.coordinator.state.topic.segment.bytes"),
     *("socket.send.buffer.bytes", "socket.receive.buffer.bytes"),
     *("node.id", "process.roles", "controller.listener.names", "inter.broker.listener.name", "broker.rack"),
     *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
@@ -76,3 +80,31 @@ def test_seglogs_broker_keys_have_kafkas_types_and_defaults() -> None:
         assert _type_of(key) == known[key.name].type, key.name
     differing = {key.name for key in shared if key.text(key.default) != known[key.name].default}
     assert differing == OTHER_DEFAULTS
+
+
+def test_the_keys_of_groups_have_kafkas_types_and_defaults() -> None:
+    known = kafka_keys("group")
+    for key in GROUP_KEYS.values():
+        kafka = known[key.name]
+        assert (key.kind.type_name.upper(), key.text(key.default)) == (kafka.type, kafka.default), key.name
+
+
+@each_case(
+    ("text", "value"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("by_duration:PT0S", 0),
+        ("by_duration:P1DT2H3M4.5678S", 93_784_567),
+        ("by_duration:-PT-1m", 60_000),
+        ("by_duration:PT1H-30,25S", 3_569_750),
+        *((text, None) for text in ("", "Latest", "by_duration", "by_duration:", "by_duration:P", "by_duration:PT")),
+        *((text, None) for text in ("by_duration:-PT1S", "by_duration:1D", "PT1S", "none", "by_duration:P1Y")),
+    ],
+)
+def test_where_a_share_group_begins_is_read_as_in_kafka(text: str, value: str | int | None) -> None:
+    if value is None:
+        with pytest.raises(ValueError, match="must be earliest, latest, or by_duration"):
+            OffsetReset().parse(text)
+    else:
+        assert (OffsetReset().parse(text), offset_reset(text)) == (text, value)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-from seglog_broker.config.dynamic_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from seglog_broker.config.group_keys import group_value
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
@@ -111,14 +111,16 @@ class GroupMachines(Service):
     def limits(self, group: str) -> Limits:
         """The limits in force for a group, with the settings that it has of its own."""
         config, own = self._config.current, self._config.dynamic.of_group(group)
-        session_ms, heartbeat_ms = own.get(SESSION_TIMEOUT), own.get(HEARTBEAT_INTERVAL)
+        session_ms, heartbeat_ms = (
+            int(group_value(f"consumer.{name}.ms", own, config)) for name in ("session.timeout", "heartbeat.interval")
+        )
         return Limits(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,
-            consumer_session_timeout_ms=int(session_ms or config.group_consumer_session_timeout_ms),
-            consumer_heartbeat_interval_ms=int(heartbeat_ms or config.group_consumer_heartbeat_interval_ms),
+            consumer_session_timeout_ms=session_ms,
+            consumer_heartbeat_interval_ms=heartbeat_ms,
             consumer_max_size=config.group_consumer_max_size,
             consumer_assignors=config.group_consumer_assignors,
             consumer_migration_policy=config.group_consumer_migration_policy,
