@@ -244,12 +244,16 @@ class CoordinatorRuntime(Generic[MachineT]):
         """Whether all that a state machine has decided so far is durable."""
         return key not in self._unwritten
 
-    async def written(self, key: str) -> None:
-        """Carry out what was decided, and return when it is durable. Raises CoordinatorNotAvailableError."""
+    def begin_write(self, key: str) -> Waiting[None]:
+        """Carry out what was decided. What is returned waits until it is durable, or raises why it is not."""
         waiting: Waiting[None] = Waiting()
         self.outbox.replies.append((waiting, None))
         self.carry_out(key)
-        await waiting.wait()
+        return waiting
+
+    async def written(self, key: str) -> None:
+        """Carry out what was decided, and return when it is durable. Raises CoordinatorNotAvailableError."""
+        await self.begin_write(key).wait()
 
     async def decided(self, key: str, decide: Callable[[], ResultT]) -> ResultT:
         """What ``decide``, a call of a state machine, returns, when its records are durable.
