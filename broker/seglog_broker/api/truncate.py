@@ -29,13 +29,16 @@ class TruncateService(Service):
     _checkpoints: CheckpointWriter
     _expiry: SegmentExpiry
 
-    async def truncate(self, request: TruncateRequest) -> TruncateReply:
-        """Delete records before an offset; returns when the new log starts survive a power cut."""
+    async def truncate(self, request: TruncateRequest, *, for_broker: bool = False) -> TruncateReply:
+        """Delete records before an offset; returns when the new log starts survive a power cut.
+
+        Those of the broker's own topics are deleted for the broker alone.
+        """
         results: list[TruncateResult] = []
         moved: dict[Partition, None] = {}  # each once, however often it is named
         async for item in self._scheduler.spread(request.partitions, TRUNCATIONS_A_TURN):
             try:
-                results.append(self._truncate_one(item))
+                results.append(self._truncate_one(item, for_broker=for_broker))
                 moved[self._table.partition(item.topic, item.partition)] = None
             except SeglogError as error:
                 partition = self._table.find(item.topic, item.partition)
@@ -61,8 +64,8 @@ class TruncateService(Service):
                 failure,
             )
 
-    def _truncate_one(self, item: TruncatePartition) -> TruncateResult:
-        if is_internal(item.topic):
+    def _truncate_one(self, item: TruncatePartition, *, for_broker: bool) -> TruncateResult:
+        if is_internal(item.topic) and not for_broker:
             raise InvalidTopicError(
                 f"topic {item.topic} is the broker's own: its records are not to be deleted", topic=item.topic
             )
@@ -85,5 +88,6 @@ class TruncateService(Service):
                 ) from error
             earliest = partition_log.log_start_offset  # space is freed below, and it is tried again
         if earliest != before:
-            log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
+            tell = log.debug if for_broker else log.info
+            tell("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
         return TruncateResult(item.topic, item.partition, earliest=earliest)

@@ -718,6 +718,19 @@ class BrokerConfig:
         "Changes of the state of a partition in a share group that are written before all of it is written again.",
         "Lower it for faster starts, at the price of more bytes written.",
     )
+    share_coordinator_state_topic_prune_interval_ms: int = reloadable(
+        300_000,
+        Int(1),
+        "Milliseconds between two looks for what is of no use any more in the topic with the state of share groups.",
+        "Lower it for faster starts where very much is acknowledged.",
+    )
+    share_coordinator_cold_partition_snapshot_interval_ms: int = reloadable(
+        300_000,
+        Int(1),
+        "Milliseconds after which the state of a partition is written anew that nobody acknowledges in: it would keep "
+        "all that was written behind it.",
+        "Seldom.",
+    )
     seglog_groups_memory_bytes: int = reloadable(
         134_217_728,
         Long(1_048_576),

@@ -205,21 +205,20 @@ def check_together(config: TopicConfig) -> None:
 def settings_in_force(topic: str, settings: Mapping[str, str]) -> dict[str, str]:
     """A topic's own settings as they are used: those of an internal one are corrected where records would be lost.
 
-    They are as they are stored: canonical names, valid values. Of the topic of share groups, which Kafka alone writes,
-    nothing is corrected but compaction; an earlier version of seglog has set that, too.
+    They are as they are stored: canonical names, valid values. The topic of share groups is neither compacted nor does
+    it expire: what is of no use any more is deleted before an offset.
     """
-    if topic not in COMPACTED_TOPICS:
-        is_harmful = is_internal(topic) and _COMPACT in settings.get(_POLICY, "")
-        return {**KEPT_FOR_EVER, **settings, _POLICY: "delete"} if is_harmful else dict(settings)
+    if not is_internal(topic):
+        return dict(settings)
     raised = {key: str(max(int(value), _LEAST[key])) if key in _LEAST else value for key, value in settings.items()}
-    return {**raised, _POLICY: _COMPACT}
+    return {**raised, _POLICY: _COMPACT} if topic in COMPACTED_TOPICS else {**raised, **KEPT_FOR_EVER}
 
 
 def check_internal_settings(topic: str, settings: Mapping[str, str]) -> None:
     """Raise InvalidConfigError for own settings under which an internal topic would lose or refuse records."""
     for key, needed in settings_in_force(topic, settings).items():
         if settings.get(key) != needed:
-            limit = f"stays {needed}" if key == _POLICY else f"is at least {needed}"
+            limit = f"is at least {needed}" if key in _LEAST else f"stays {needed}"
             raise InvalidConfigError(
                 f"{key} of {topic} {limit}: the topic is the broker's own, and with another value it would lose or "
                 "refuse what groups commit",

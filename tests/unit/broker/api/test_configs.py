@@ -92,8 +92,11 @@ NEED_A_RESTART: Final = {
 }
 """Keys with an effect that Kafka changes at run time, and seglog at a restart."""
 
-INTERNAL: Final = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"}
-"""Keys that Kafka has, too, but does not describe: the last is its authorizer's."""
+INTERNAL: Final = {
+    *("log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"),
+    *("share.coordinator.state.topic.prune.interval.ms", "share.coordinator.cold.partition.snapshot.interval.ms"),
+}
+"""Keys that Kafka has, too, but does not describe: super.users is its authorizer's."""
 
 OTHER_OUTCOMES: Final[Mapping[str, tuple[int, str]]] = {
     "a number with a unit": (0, "seglog reads numbers with units everywhere"),

@@ -47,8 +47,11 @@ def test_the_table_has_all_keys_of_kafka() -> None:
     assert {key.name for key in kafka_keys("broker").values() if key.is_sensitive} >= {"ssl.keystore.password"}
 
 
-INTERNAL = {"log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"}
-"""Keys that Kafka has, too, but does not describe; the last belongs to its authorizer."""
+INTERNAL = {
+    *("log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"),
+    *("share.coordinator.state.topic.prune.interval.ms", "share.coordinator.cold.partition.snapshot.interval.ms"),
+}
+"""Keys that Kafka has, too, but does not describe; super.users belongs to its authorizer."""
 
 
 def _type_of(key: Key) -> str:

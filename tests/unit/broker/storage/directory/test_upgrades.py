@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
 from seglog_broker.storage.directory.identity import UNNAMED, OtherVersion, upgrade_lines
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
@@ -32,7 +33,7 @@ def written_by(version: str | None, **more: dict[str, str]) -> ForgetfulFileSyst
     directory = opened(fs)
     create_topic(directory, "orders", 1, {})
     create_topic(directory, "__consumer_offsets", 1, {"cleanup.policy": "compact"})
-    create_topic(directory, "__share_group_state", 1, {"cleanup.policy": "delete"})
+    create_topic(directory, "__share_group_state", 1, dict(KEPT_FOR_EVER))
     assert directory.close() == []
     files = fs.snapshot()
     registry = json.loads(files[_REGISTRY])
@@ -71,10 +72,12 @@ def test_what_a_start_corrects_is_said_before_and_then_done() -> None:
     assert upgrade_lines(fs, "/data") == [f"/data was last written by this version, {VERSION}."]
 
 
-def test_what_share_groups_accepted_is_no_longer_compacted_where_an_older_version_had_set_that() -> None:
-    fs = written_by(None, __share_group_state={"cleanup.policy": "compact"})
+@each_case("harmful", [{"cleanup.policy": "compact"}, {"retention.ms": "1000"}, {"retention.bytes": "1000"}])
+def test_what_share_groups_accepted_is_neither_compacted_nor_does_it_expire(harmful: dict[str, str]) -> None:
+    """An earlier version has compacted it; Kafka lets its clients set the rest."""
+    fs = written_by(None, __share_group_state=harmful)
     [(other, _)] = started(fs)
-    corrected = "cleanup.policy=delete, retention.ms=-1, retention.bytes=-1"
+    [corrected] = [f"{key}={KEPT_FOR_EVER[key]}" for key in harmful]
     assert other.changes == [_NAMED, f"settings of __share_group_state are corrected: {corrected}"]
 
 
