@@ -693,6 +693,14 @@ class BrokerConfig:
         "Whether the topic for dead letters of a share group is made when the first of them is written.",
         "Set it to true where whoever sets errors.deadletterqueue.topic.name may make topics.",
     )
+    seglog_share_dead_letter_retry_ms: int = reloadable(
+        86_400_000,
+        Long(0),
+        "Milliseconds for which a dead letter that cannot be written is tried again. Its record counts as one in flight "
+        "meanwhile; then it is archived without a dead letter, with a line in the log. With 0 that is at the first "
+        "failure, as Kafka does for most of them.",
+        "Lower it where a queue must go on although its dead letters cannot be kept.",
+    )
     seglog_share_memory_bytes: int = reloadable(
         134_217_728,
         Long(1_048_576),
