@@ -19,6 +19,7 @@ from seglog_broker.config.values import PROTOCOLS
 from seglog_broker.engine.topics import DESCRIBED_MAX
 from seglog_broker.engine.turns import RESULTS_MAX
 from seglog_broker.listeners import acceptor, hangup, sender
+from seglog_broker.listeners.kafka import carried
 from seglog_broker.listeners.native import hello, replies
 from seglog_broker.runtime import request_memory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -159,6 +160,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         "appends not yet answered, of one connection": f"{sender.APPENDS_IN_FLIGHT_MAX:,}",
         "their payloads together": f"{sender.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
         "waiting fetches of one connection": f"{replies.FETCHES_IN_FLIGHT_MAX:,}",
+        "waiting requests of Kafka's wire of one connection, each counted with 1,024 bytes or more": (
+            f"{carried.WAITING_BYTES_MAX:,} bytes"
+        ),
         "partitions in them together": f"{replies.PARTITIONS_WAITING_MAX:,}",
         "batches in one answer to a fetch": f"{config.fetch_max_bytes:,} bytes",
         "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",

@@ -24,7 +24,10 @@ class ApiMetrics:
     """Counts of the requests of one api on one listener."""
 
     def __init__(self, api: str) -> None:
-        """``api`` is the name of Kafka's ApiKey, such as ``Produce``, or that of a native api, such as ``append``."""
+        """``api`` is the name of Kafka's ApiKey, such as ``Produce``, or that of a native api, such as ``append``.
+
+        What is carried in a native request of the api ``kafka`` is named as Kafka does.
+        """
         self.api = api
         self.requests = 0
         """Received, as soon as it is known what they ask."""

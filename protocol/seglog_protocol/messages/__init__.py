@@ -11,6 +11,7 @@ The page MESSAGES.md has each of them; ``scripts/message_tables.py`` makes it.
 
 from seglog_protocol.messages.append import *
 from seglog_protocol.messages.base import *
+from seglog_protocol.messages.carried import *
 from seglog_protocol.messages.explain import *
 from seglog_protocol.messages.fetch import *
 from seglog_protocol.messages.groups import *

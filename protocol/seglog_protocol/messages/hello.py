@@ -5,6 +5,7 @@ from typing import ClassVar, Final
 
 from seglog_protocol.messages import (  # noqa: F401 - for their requests
     append,
+    carried,
     explain,
     fetch,
     groups,

@@ -136,3 +136,10 @@ class Api(NamedTuple):
     """Given where clients send the same again and again."""
     changes: Administration | Callable[[Any], Administration] | None = None
     """What it changes, where only administrators may; as a function of the request where that says so."""
+    is_carried: bool = False
+    """True if native clients may ask it, too (``carried``)."""
+
+    def refusal_of(self, session: Session, request: Any) -> SeglogError | None:
+        """The reason why a client may not ask this; None if it may."""
+        changed = self.changes(request) if callable(self.changes) else self.changes
+        return None if changed is None else session.refusal_of(changed)

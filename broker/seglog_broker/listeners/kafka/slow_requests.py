@@ -5,7 +5,7 @@ The responses of one connection are counted, each, against the memory for respon
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -64,19 +64,21 @@ class Responses:
         self._api: Api | None = None
         self._request: Request | None = None
         self._template: Repeated | None = None
+        self._began = 0.0  # when that was taken up
         self._broker = broker
         self._connection = connection
 
-    def begin(self, counts: ApiMetrics, api: Api, request: Request | None, template: Repeated | None) -> None:
+    def begin(self, counts: ApiMetrics, api: Api | None, request: Request | None, template: Repeated | None) -> None:
         """A request is being served, which has this ``template``; the response is added to ``counts``.
 
         ``request`` is None where it is too large for a template, and is not kept.
         """
         self._counts, self._api, self._request, self._template = counts, api, request, template
+        self._began = self._connection.began
 
     def refuse(self, counts: ApiMetrics, header: RequestHeader, response: Response) -> None:
         """Send the response to a request that is not served; it is added to ``counts``."""
-        self._counts, self._api, self._request, self._template = counts, None, None, None
+        self.begin(counts, None, None, None)
         self.queue(header, response)
 
     def give_up(self, api: str, error: Exception) -> None:
@@ -85,6 +87,10 @@ class Responses:
         self._counts.errors[ErrorCode(failure.kafka_code).name] += 1
         self._connection.log.error("connection_refused", reason=f"{api} failed: {failure.message}")
         self._connection.end(EndReason.REQUEST_FAILED)
+
+    def framed(self, chunks: Sequence[Any]) -> Sequence[Any]:
+        """The frame of a response as it is sent, of the one that Kafka's wire has."""
+        return chunks
 
     def queue(self, header: RequestHeader, response: Response) -> None:
         """Send a response with the next flush, or, if it is large, by a job."""
@@ -103,9 +109,9 @@ class Responses:
             self._connection.job = partial(self.send, header, response)
 
     def _queue_small(self, response: Response, chunks: Sequence[Buffer]) -> None:
-        frame = b"".join(chunks)
+        frame = b"".join(self.framed(chunks))
         finished(count_errors(self._counts.errors, response))
-        self._counts.note_answers(1, len(frame), self._connection.began)
+        self._counts.note_answers(1, len(frame), self._began)
         self._connection.sender.queue(frame)
         self.room.close()
 
@@ -119,7 +125,7 @@ class Responses:
         if chunks is None:
             chunks = write_response(header.correlation_id, response, header.version)
             self._learn(header, response, chunks)
-        self._counts.note_answers(1, sum(map(len, chunks)), self._connection.began)
+        self._counts.note_answers(1, sum(map(len, chunks)), self._began)
         return chunks
 
     def _write_again(self, header: RequestHeader, response: Response) -> Chunks | None:
@@ -164,13 +170,13 @@ class Responses:
                 if len(chunks) == 1:  # without records
                     self._learn(header, response, chunks)
             await self._take_apart(response)
-            await send_within(self.room, self._connection.sender, chunks)
+            await send_within(self.room, self._connection.sender, self.framed(chunks))
         finally:
             self.room.close()
 
     async def _count(self, response: Response, chunks: Sequence[Chunk]) -> None:
         """Add a response to the metrics before it is sent, and its errors."""
-        self._counts.note_answers(1, sum(map(len, chunks)), self._connection.began)
+        self._counts.note_answers(1, sum(map(len, chunks)), self._began)
         await in_turns_of(count_errors(self._counts.errors, response), self._broker.turn)
 
     async def _take_apart(self, response: Response) -> None:

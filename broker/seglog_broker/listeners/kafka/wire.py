@@ -376,8 +376,7 @@ class KafkaWire(Wire):
         connection.spent += REQUEST_COST
         if isinstance(request, messages.ApiVersionsRequest):
             self._software = f"{request.client_software_name} {request.client_software_version}".strip()
-        changed = api.changes(request) if callable(api.changes) else api.changes
-        if changed is not None and (refusal := self._session.refusal_of(changed)) is not None:
+        if (refusal := api.refusal_of(self._session, request)) is not None:
             code = ErrorCode(refusal.kafka_code)
             connection.spent = budget.TURN
             connection.job = partial(self._slow.refuse, header, request, code, refusal.message)

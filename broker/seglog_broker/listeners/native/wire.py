@@ -11,6 +11,8 @@ from typing import Final
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
+from seglog_broker.listeners.kafka.carried import Carried
+from seglog_broker.listeners.kafka.wire import READ_AT_ONCE_BYTES
 from seglog_broker.listeners.native import hello, slow_requests
 from seglog_broker.listeners.native.replies import Fetches, encode_append_replies, encode_last_error, queue_reply
 from seglog_broker.listeners.native.slow_requests import encode_long_append_replies
@@ -33,6 +35,7 @@ from seglog_protocol.messages import (
     EndTransactionRequest,
     ExtendTransactionRequest,
     FetchRequest,
+    KafkaRequest,
     Message,
     OffsetsRequest,
     OpenedRequest,
@@ -51,7 +54,7 @@ and some hundredths of a second where one of them is wrong and has to be named."
 class NativeWire(Wire):
     """Serves the requests of one connection."""
 
-    __deletable__ = ("_begun", "_connection")  # by ``detach``, for mypyc
+    __deletable__ = ("_begun", "_carried", "_connection")  # by ``detach``, for mypyc
 
     def __init__(self, broker: Broker, kafka: Sequence[str], connection: Connection) -> None:
         """``kafka`` are the addresses for Kafka's clients."""
@@ -59,6 +62,7 @@ class NativeWire(Wire):
         self._kafka = kafka
         self._connection = connection
         self._begun = BegunRequest(broker, connection)
+        self._carried = Carried(broker, connection)
         self._counts = connection.counts
         self._appends = connection.counts.of(AppendRequest.api)
         fetches = connection.counts.of(FetchRequest.api)
@@ -73,24 +77,26 @@ class NativeWire(Wire):
     @property
     def is_waiting(self) -> bool:
         """Whether a request waits without a task."""
-        return len(self._fetches) > 0 or self._begun.is_waiting
+        return len(self._fetches) > 0 or self._begun.is_waiting or bool(self._carried.waiting)
 
     def stop(self, reason: str) -> None:
-        """Answer waiting fetches at once."""
+        """Answer at once what waits."""
         self._fetches.stop(reason)
+        self._carried.stop(reason)
 
     def finish(self) -> Awaitable[None]:
         """Wait for the request that has begun."""
         return self._begun.finish()
 
     def drop(self) -> None:
-        """Drop waiting fetches."""
+        """Drop what waits."""
         self._fetches.drop()
+        self._carried.drop()
         self._begun.drop()
 
     def detach(self) -> None:
         """Forget the connection."""
-        del self._begun, self._connection
+        del self._begun, self._carried, self._connection
 
     def greet(self) -> Awaitable[bool]:
         """The exchange of hello."""
@@ -204,6 +210,9 @@ class NativeWire(Wire):
     def _serve(self, opened: OpenedRequest, frame: Frame) -> None:
         """Serve anything but an append: at once if possible, else it is a job of the task."""
         connection = self._connection
+        if isinstance(opened.request, KafkaRequest):
+            self._carry(opened.request_id, frame)
+            return
         counts = self._counts.of(hello.api_label(opened))
         counts.note_request(hello.size_of(frame))
         try:
@@ -245,6 +254,17 @@ class NativeWire(Wire):
             )
         else:
             self._queue_reply(counts, opened.request_id, reply)
+
+    def _carry(self, request_id: int, frame: Frame) -> None:
+        """Serve a request of Kafka's wire."""
+        payload = frame.payload if len(frame.payload) <= READ_AT_ONCE_BYTES else self.kept(frame).payload
+        try:
+            self._carried.serve(request_id, payload, hello.size_of(frame))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self._connection.spent = budget.TURN
+            counts = self._counts.of(KafkaRequest.api)
+            counts.note_request(hello.size_of(frame))
+            self._queue_reply(counts, request_id, as_seglog_error(error, KafkaRequest.api))
 
     def _answer_now(self, request: Request) -> Message | None:
         """The reply, if it waits for nothing."""

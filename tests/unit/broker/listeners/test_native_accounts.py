@@ -133,7 +133,7 @@ def test_every_request_is_for_everyone_or_for_administrators() -> None:
         "hello", "authenticate", "append", "fetch", "offsets", "topics", "cancel", "explain", "explain_segments", "lag",
         "metrics", "init_producer", "flush", "join_group", "sync_group", "group_heartbeat", "leave_group",
         "commit_offsets", "committed_offsets", "list_groups", "describe_group", "describe_broker",
-        "samples", "extend_transaction", "end_transaction", "transactions",
+        "samples", "extend_transaction", "end_transaction", "transactions", "kafka",
     }  # fmt: skip
     assert everyone | CHANGED.keys() == REQUESTS.keys()
     assert not everyone & CHANGED.keys()

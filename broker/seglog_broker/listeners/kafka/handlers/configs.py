@@ -236,8 +236,8 @@ def _changed(request: messages.AlterConfigsRequest | messages.IncrementalAlterCo
 
 
 APIS: Final = (
-    Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs),
-    Api(33, "AlterConfigs", range(3), handle=alter_configs, changes=_changed),
-    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=_changed),
-    Api(74, "ListConfigResources", range(2), handle=list_config_resources),
+    Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs, is_carried=True),
+    Api(33, "AlterConfigs", range(3), handle=alter_configs, changes=_changed, is_carried=True),
+    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=_changed, is_carried=True),
+    Api(74, "ListConfigResources", range(2), handle=list_config_resources, is_carried=True),
 )

@@ -227,8 +227,8 @@ def _assignment(topics: Iterable[PartitionsOfTopic]) -> _Assignment:
 
 
 APIS: Final = (
-    Api(15, "DescribeGroups", range(7), handle=describe_groups),
-    Api(16, "ListGroups", range(6), handle=list_groups),
-    Api(42, "DeleteGroups", range(4), handle=delete_groups, changes=Administration.GROUPS),
-    Api(69, "ConsumerGroupDescribe", range(2), handle=consumer_group_describe),
+    Api(15, "DescribeGroups", range(7), handle=describe_groups, is_carried=True),
+    Api(16, "ListGroups", range(6), handle=list_groups, is_carried=True),
+    Api(42, "DeleteGroups", range(4), handle=delete_groups, changes=Administration.GROUPS, is_carried=True),
+    Api(69, "ConsumerGroupDescribe", range(2), handle=consumer_group_describe, is_carried=True),
 )

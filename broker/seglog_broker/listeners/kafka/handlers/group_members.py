@@ -344,5 +344,5 @@ APIS: Final = (
     Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats()),
     Api(13, "LeaveGroup", range(6), handle=leave_group),
     Api(14, "SyncGroup", range(6), handle=sync_group, refuse=lambda _, __, e: _synced(SyncResult(error=e))),
-    Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat),
+    Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat, is_carried=True),
 )
