@@ -1,11 +1,11 @@
 """The families that have samples of groups."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from seglog_broker.api.lag import LAG_PARTITIONS_MAX
+from seglog_broker.api.monitoring.lags import Lags, MeasureLag, Place
 from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, KeptRows, Sample, Source, select
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.service.service import GroupFacts, GroupService
@@ -13,29 +13,10 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.log.log_files import LogOffsets
-from seglog_protocol.messages import LagPartition, LagReply, LagRequest
 
 GROUP_COST: Final = 5.0
 OFFSET_COST: Final = 1.5
 """Microseconds to look at a group, and at an offset of it."""
-
-
-class Place(NamedTuple):
-    """A committed offset, in a partition that can be read."""
-
-    group: str
-    partition: Partition
-    offset: int
-
-    @property
-    def lag(self) -> int:
-        """Records up to the log end."""
-        return max(0, self.partition.log.log_end_offset - self.offset)
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """Group, topic and partition."""
-        return self.group, self.partition.topic, self.partition.number
 
 
 class Committing(NamedTuple):
@@ -67,28 +48,18 @@ class _Some(NamedTuple):
         return cls(some, committed, [one.partition.log.offsets for one in some])
 
 
-class Measured(NamedTuple):
-    """What was found of the record at an offset, at ``at_ms``; all times are ms of the wall clock."""
-
-    offset: int
-    at_ms: int
-    timestamp: int | None
-    lost_from_ms: int | None
-    """When retention may delete it; None: time does not."""
-
-
 @dataclass(eq=False, repr=False)
 class GroupSources(Service):
     """Reads groups and their offsets; ``measure`` finds what takes longer than a scrape may."""
 
     _groups: GroupService
-    _measure_lag: Callable[[LagRequest], Awaitable[LagReply]]
+    _measure_lag: MeasureLag
 
     def __post_init__(self) -> None:
         config, groups = self._config, self._groups
         self._largest: list[str] | None = None  # groups by lag, as last measured; None: not yet
         self._count = 0  # groups then
-        self._measured: dict[tuple[str, str, int], Measured] = {}
+        self._lags = Lags(self._clock, self._measure_lag)
         self._shown_rows = KeptRows(
             lambda: self._rows_of(self.shown()),
             _Some.of,
@@ -112,8 +83,8 @@ class GroupSources(Service):
             ),
             "seglog_group_committed_offset": shown(_offsets),
             "seglog_group_lag": shown(_lags),
-            "seglog_group_lag_seconds": shown(lambda some: _by_lag(some, 0.0, self._lag_seconds)),
-            "seglog_group_time_to_loss_seconds": shown(lambda some: _by_lag(some, math.inf, self._time_to_loss)),
+            "seglog_group_lag_seconds": shown(lambda some: _by_lag(some, 0.0, self._lags.seconds)),
+            "seglog_group_time_to_loss_seconds": shown(lambda some: _by_lag(some, math.inf, self._lags.time_to_loss)),
             "seglog_groups_left_out": self._left_out,
         }
 
@@ -138,25 +109,6 @@ class GroupSources(Service):
     def _facts(self) -> Iterator[tuple[str, GroupFacts]]:
         return ((name, self._groups.facts(name)) for name in self.shown())
 
-    def _lag_seconds(self, place: Place) -> float | None:
-        """Of an offset with a lag."""
-        found = self._measured.get(place.key)
-        if found is None or found.timestamp is None:
-            return None
-        now_ms = self._clock.now_ms() if found.offset == place.offset else found.at_ms
-        return max(0, now_ms - found.timestamp) / 1000
-
-    def _time_to_loss(self, place: Place) -> float | None:
-        """Of an offset with a lag."""
-        if place.offset < place.partition.log.log_start_offset:
-            return 0.0
-        found = self._measured.get(place.key)
-        if found is None:
-            return None
-        if found.lost_from_ms is None:
-            return math.inf
-        return max(0, found.lost_from_ms - self._clock.now_ms()) / 1000
-
     def _left_out(self) -> Iterable[Sample]:
         shown = len(self.shown())
         groups, limit = self._groups, self._config.current.seglog_metrics_groups_max
@@ -177,20 +129,11 @@ class GroupSources(Service):
             offsets[name] = len(committed)
         self._largest = select(lags, offsets, self._config.current.seglog_metrics_groups_max)
         self._count = len(lags)
-        behind: list[Place] = []
+        places: list[Place] = []
         for name in self.shown():
             await turns.spend(GROUP_COST + OFFSET_COST * len(self._groups.offsets.of(name)))
-            behind += [place for place in self._places_of(name) if place.lag]
-        behind.sort(key=lambda place: place.key[1:])  # those of a partition are measured together
-        measured: dict[tuple[str, str, int], Measured] = {}
-        for begin in range(0, len(behind), LAG_PARTITIONS_MAX):
-            some = behind[begin : begin + LAG_PARTITIONS_MAX]
-            asked = [LagPartition(place.partition.topic, place.partition.number, place.offset) for place in some]
-            reply = await self._measure_lag(LagRequest(asked))
-            for place, found in zip(some, reply.partitions, strict=True):
-                if found.error is None:
-                    measured[place.key] = Measured(place.offset, reply.now_ms, found.timestamp, found.lost_from_ms)
-        self._measured = measured
+            places += self._places_of(name)
+        await self._lags.measure(places)
 
     def _committing(self, group: str) -> Iterator[Committing | None]:
         """Each partition with a committed offset of a group, None where it cannot be read; others may run meanwhile."""
