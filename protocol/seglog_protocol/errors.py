@@ -478,6 +478,12 @@ class InvalidRegularExpressionError(GroupError, code="INVALID_REGULAR_EXPRESSION
     """The regular expression by which the member subscribes to topics is not valid."""
 
 
+class InvalidRecordStateError(RequestError, code="INVALID_RECORD_STATE"):
+    """A record cannot be acknowledged: the member does not have it, or not any more. ``offset`` is the first such."""
+
+    offset: int = -1
+
+
 class UnstableOffsetCommitError(GroupError, code="UNSTABLE_OFFSET_COMMIT", retriable=True):
     """An open transaction has committed another offset for the partition: try again when it has ended."""
 

@@ -201,8 +201,9 @@ class CoordinatorRuntime(Generic[MachineT]):
         if not self.outbox:
             return
         decided = self.outbox.take()
-        if decided.records or key in self._unwritten:
-            records = self._with_owed(key, decided.records) if decided.records else ()
+        if decided.records or decided.encoded or key in self._unwritten:
+            has_records = decided.records or decided.encoded
+            records = self._with_owed(key, decided.records, decided.encoded) if has_records else ()
             self._append(key, records, decided, is_urgent=is_urgent)
         else:
             self._follow(decided)
@@ -227,18 +228,21 @@ class CoordinatorRuntime(Generic[MachineT]):
         owed = dict(self._owed.get(key, ())) if records else {}
         self._topic.append(key, records, partial(self._note_written, key, decided, owed), is_urgent=is_urgent)
 
-    def _with_owed(self, key: str, records: Sequence[Record]) -> Sequence[Encoded | Record]:
-        """``records``, after the tombstones that are owed and do not stand among them."""
+    def _with_owed(
+        self, key: str, records: Sequence[Record], encoded: Sequence[Encoded] = ()
+    ) -> Sequence[Encoded | Record]:
+        """``records`` and ``encoded``, after the tombstones that are owed and do not stand among them."""
         owed = self._owed.get(key)
         if owed is None:
-            return records
-        last = {encode_key(record): record for record in records}
-        for of_record, record in last.items():
-            if record.value is not None:
+            return [*records, *encoded] if records else encoded
+        last = {encode_key(record): record.value is not None for record in records}
+        last.update((of_record, value is not None) for of_record, value in encoded)
+        for of_record, has_value in last.items():
+            if has_value:
                 owed.pop(of_record, None)  # a tombstone must not come behind it
         if not owed:
             del self._owed[key]
-        return [*((deleted, None) for deleted in owed if deleted not in last), *records]
+        return [*((deleted, None) for deleted in owed if deleted not in last), *records, *encoded]
 
     def is_durable(self, key: str) -> bool:
         """Whether all that a state machine has decided so far is durable."""

@@ -54,21 +54,23 @@ class Record(NamedTuple):
 class Outbox:
     """Decisions of state machines that the runtime has not taken yet.
 
-    ``records`` are written together. When they are durable, ``effects`` are carried out, values that the coordinator
-    knows, and ``replies`` are sent, each a result with where it goes.
+    ``records`` are written together, and behind them ``encoded``, key and value of those that a machine has encoded.
+    When they are durable, ``effects`` are carried out, values that the coordinator knows, and ``replies`` are sent,
+    each a result with where it goes.
     """
 
     records: list[Record] = field(default_factory=list)
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     effects: list[Any] = field(default_factory=list)
+    encoded: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.replies or self.effects)
+        return bool(self.records or self.encoded or self.replies or self.effects)
 
     def take(self) -> "Outbox":
         """All that is in it; it is empty then."""
-        taken = Outbox(self.records, self.replies, self.effects)
-        self.records, self.replies, self.effects = [], [], []
+        taken = Outbox(self.records, self.replies, self.effects, self.encoded)
+        self.records, self.replies, self.effects, self.encoded = [], [], [], []
         return taken
 
 

@@ -1,0 +1,355 @@
+"""The state machine of a share partition: what one group has of a partition, and what is written of it.
+
+It is leader and persister of Kafka's in one: a request changes the state in memory at once, and the records that say so
+go to the outbox. Who has acquired what is in none of them: after a start it is available again. Each record has the
+start and only what has changed; now and then one has all.
+
+A write that fails leaves the state as it was decided. All of it is written a second later, or with the next request.
+Source: Kafka's SharePartition and ShareCoordinatorShard.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from seglog_broker.coordinators.share.acquisition import Acquisition
+from seglog_broker.coordinators.share.in_flight import (
+    NO_OFFSET,
+    Acknowledgement,
+    Acquired,
+    Decision,
+    InFlight,
+    Limits,
+    StateBatch,
+    append_batch,
+)
+from seglog_broker.coordinators.share.records import (
+    BATCHES_MAX,
+    NO_COUNT,
+    Header,
+    PartitionKey,
+    encode_keys,
+    encode_snapshot,
+    encode_update,
+    tombstone,
+)
+from seglog_broker.coordinators.share.runs import ACQUIRED, ARCHIVING, AVAILABLE
+from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
+from seglog_protocol.kafka.messages import ShareSnapshotValue
+from seglog_protocol.steps import Steps
+
+RETRY_MS: Final = 1_000
+"""After so long what could not be written is written again."""
+
+REJECTED: Final = "Offset rejected by client."
+EXCEEDED: Final = "Offset delivery count exceeded the threshold."
+"""Why a record is a dead letter, as Kafka says it in a header of that."""
+
+PARTITION_BYTES: Final = 3_000
+"""Bytes that a share partition takes, without its group's name and its runs."""
+RUN_BYTES: Final = 300
+"""Bytes of a run, or of a lock."""
+
+
+class DeadLetter(NamedTuple):
+    """Records that are to go to the dead letters of their group, and then to ``end_archiving``.
+
+    It may come more than once: after a start, and after a write that failed.
+    """
+
+    key: PartitionKey
+    first: int
+    last: int
+    delivery_count: int
+    cause: str
+
+
+class Counts(NamedTuple):
+    """How many offsets are in which state, for those who watch."""
+
+    acquired: int
+    available: int
+    archiving: int
+    finished: int
+    """Acknowledged or archived, from the start on: Kafka's delivery complete count."""
+    delivered: int
+    """Since the start of the broker; one that was delivered twice counts twice."""
+    redelivered: int
+    """Of these, those that were not the first."""
+
+
+class RunFacts(NamedTuple):
+    """Offsets in one of Kafka's delivery states, 0 to 4, with their deliveries; ``member`` has them, or is empty."""
+
+    first: int
+    last: int
+    state: int
+    delivery_count: int
+    member: str
+
+
+class SharePartition(StateMachine):
+    """One share partition."""
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        outbox: Outbox,
+        limits: Callable[[], Limits],
+        on_available: Callable[[PartitionKey], None],
+    ) -> None:
+        """``on_available`` is called when there is something to acquire that was not, beside what is appended."""
+        super().__init__(key.text, outbox)
+        self.partition: Final = key
+        self.state_epoch = 0
+        self.is_deleted = False
+        self.delivered = 0
+        self.redelivered = 0
+        self._limits = limits
+        self._on_available = on_available
+        self._in_flight = InFlight()
+        self._of_snapshots, self._of_updates = encode_keys(key)
+        self._leader_epoch = 0
+        self._snapshot_epoch = NO_OFFSET
+        self._updates = 0  # since the last snapshot
+        self._is_snapshot_due = False
+        self._retry_ms: int | None = None
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset in flight; -1 until ``initialize`` or ``begin`` say where."""
+        return self._in_flight.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that was never acquired."""
+        return self._in_flight.end_offset
+
+    # --- As every state machine ---------------------------------------------------------------------------------------
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the next locks end, or what could not be written is written again."""
+        deadline_ms = self._in_flight.deadline_ms()
+        if deadline_ms is None or self._retry_ms is None:
+            return self._retry_ms if deadline_ms is None else deadline_ms
+        return min(deadline_ms, self._retry_ms)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that it takes, about."""
+        return PARTITION_BYTES + len(self.key) + RUN_BYTES * self._in_flight.size
+
+    @property
+    def is_unused(self) -> bool:
+        """True if nothing was ever written of it."""
+        return self._snapshot_epoch == NO_OFFSET
+
+    def replay(self, record: Record) -> Steps[None]:
+        """Take over a state of ``ShareReplay``."""
+        value = record.value
+        assert isinstance(value, ShareSnapshotValue)
+        self.state_epoch, self._leader_epoch = value.state_epoch, value.leader_epoch
+        self._snapshot_epoch = value.snapshot_epoch
+        self._in_flight.begin(value.start_offset)
+        batches = value.state_batches
+        self._in_flight.load(
+            [
+                StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+                for each in batches
+            ]
+        )
+        self._is_snapshot_due = True
+        yield from ()
+
+    def restored(self, now: Now) -> None:  # noqa: ARG002 - no lock outlives a start
+        """Go on after a start: what was to become a dead letter is one yet."""
+        self._announce()
+
+    def advance(self, now: Now) -> None:
+        """Release what was not acknowledged in time; write again what could not be written."""
+        window = self._window()
+        self._follow(self._in_flight.expire(now.monotonic_ms, self._limits()), window, now)
+        if self._retry_ms is not None and now.monotonic_ms >= self._retry_ms:
+            self._write((), now)
+
+    def write_failed(self, now: Now) -> None:
+        """Have all written again, later."""
+        self._is_snapshot_due = True
+        self._retry_ms = now.monotonic_ms + RETRY_MS
+
+    def delete(self) -> None:
+        """Decide the tombstone, and have nothing any more."""
+        self.is_deleted = True
+        self._retry_ms = None
+        self._in_flight.begin(NO_OFFSET)
+        self.outbox.records.append(tombstone(self.partition))
+
+    # --- Where it begins ----------------------------------------------------------------------------------------------
+
+    def initialize(self, start_offset: int, state_epoch: int, now: Now) -> None:
+        """Begin at an offset, and forget all else; -1: where ``begin`` says."""
+        self.state_epoch = state_epoch
+        self._in_flight.begin(start_offset)
+        self._is_snapshot_due = True
+        self._write((), now)
+        self._on_available(self.partition)
+
+    def begin(self, start_offset: int) -> None:
+        """Begin at an offset that follows from a setting: it is written with the first record that is acknowledged."""
+        self._in_flight.begin(start_offset)
+
+    def note_log_start(self, offset: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
+        """Forget what is before an offset: the log has it no more. Nothing is written of that, as in Kafka."""
+        window = self._window()
+        self._in_flight.note_log_start(offset)
+        self._wake(window)
+
+    # --- Acquire ------------------------------------------------------------------------------------------------------
+
+    def next_offset(self) -> int | None:
+        """Where to read next: the first offset that can be acquired. None while too much is in flight."""
+        offset = self._in_flight.next_offset(self._limits().record_locks_max)
+        return None if offset == NO_OFFSET else offset
+
+    def acquire(
+        self,
+        member: str,
+        batches: Sequence[tuple[int, int]],
+        fetch_offset: int,
+        max_records: int,
+        batch_size: int,
+        *,
+        is_record_limit: bool,
+        now: Now,
+    ) -> list[Acquired]:
+        """Give records of ``batches`` to a member, which has them for some time: first and last offset of each batch.
+
+        They were read from ``fetch_offset`` on; where they begin later, the log has no records between. Without
+        ``is_record_limit`` a member gets whole batches of the log, also if these are more than ``max_records``, and new
+        ones are divided into pieces of about ``batch_size``. Records near their last delivery come with few others, and
+        the last time alone. Nothing is written of it.
+        """
+        limits = self._limits()
+        deadline_ms = now.monotonic_ms + limits.lock_ms
+        acquisition = Acquisition(self._in_flight, member, batch_size, is_record_limit, deadline_ms, limits)
+        acquisition.take(batches, fetch_offset, max_records)
+        for first, last, count in acquisition.acquired:
+            self.delivered += last - first + 1
+            if count > 1:
+                self.redelivered += last - first + 1
+        return acquisition.acquired
+
+    def archive(self, first: int, last: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
+        """Archive records that are acquired or available: no member is to see those of aborted transactions.
+
+        Nothing is written of it: after a start they are found again.
+        """
+        window = self._window()
+        self._in_flight.archive(first, last)
+        self._wake(window)
+
+    # --- What becomes of them -----------------------------------------------------------------------------------------
+
+    def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement], now: Now) -> None:
+        """Take what a member says of records that it has; where it raises, nothing of that holds.
+
+        What was delivered too often is not released, but archived. Offsets before the start are passed over. Raises
+        InvalidRecordStateError for what the member does not have, InvalidRequestError for what is no acknowledgement.
+        """
+        window = self._window()
+        limits = self._limits()
+        deadline_ms = now.monotonic_ms + limits.lock_ms
+        self._follow(self._in_flight.acknowledge(member, acknowledgements, deadline_ms, limits), window, now)
+
+    def release(self, member: str, now: Now) -> None:
+        """Release what a member has whose session has ended."""
+        window = self._window()
+        self._follow(self._in_flight.release(member, self._limits()), window, now)
+
+    def end_archiving(self, first: int, last: int, now: Now) -> None:
+        """Archive records whose dead letters are written, or given up."""
+        window = self._window()
+        self._follow(self._in_flight.end_archiving(first, last), window, now)
+
+    def _follow(self, decision: Decision, window: int, now: Now) -> None:
+        """Write what was decided, and let happen what follows from it."""
+        if decision.batches:
+            start = self._in_flight.start_offset
+            self._write([batch for batch in decision.batches if batch[0] >= start], now)
+            self._announce_some(decision.rejected, REJECTED)
+            self._announce_some(decision.exceeded, EXCEEDED)
+        self._wake(window, has_available=decision.has_available)
+
+    def _window(self) -> int:
+        return self._in_flight.end_offset - self._in_flight.start_offset
+
+    def _wake(self, window: int, *, has_available: bool = False) -> None:
+        """Call back where something became available, or where there is room again: ``window`` was in flight before."""
+        if has_available or self._window() < self._limits().record_locks_max <= window:
+            self._on_available(self.partition)
+
+    def _announce(self) -> None:
+        """Have dead letters made of all that is ARCHIVING. Of loaded records the cause is a guess, as in Kafka."""
+        most = self._limits().delivery_count_max
+        of_cause: dict[str, list[StateBatch]] = {REJECTED: [], EXCEEDED: []}
+        for run in self._in_flight.runs:
+            if run.state == ARCHIVING:
+                found = of_cause[EXCEEDED if run.count >= most else REJECTED]
+                append_batch(found, run.first, run.last, run.state, run.count)
+        for cause, batches in of_cause.items():
+            self._announce_some(batches, cause)
+
+    def _announce_some(self, batches: Sequence[StateBatch], cause: str) -> None:
+        for first, last, _, count in batches:
+            self.outbox.effects.append(DeadLetter(self.partition, first, last, count, cause))
+
+    # --- Records ------------------------------------------------------------------------------------------------------
+
+    def _write(self, batches: Sequence[StateBatch], now: Now) -> None:
+        """Decide the record of a change, or of all."""
+        is_snapshot = self._is_snapshot_due or self._updates >= self._limits().updates_per_snapshot
+        self._snapshot_epoch += is_snapshot
+        header = Header(
+            self._snapshot_epoch,
+            self.state_epoch,
+            self._leader_epoch,
+            self._in_flight.start_offset,
+            NO_COUNT if self._in_flight.start_offset == NO_OFFSET else self._in_flight.finished,
+        )
+        records = self.outbox.encoded
+        if is_snapshot:
+            batches = self._in_flight.written()
+            records.append((self._of_snapshots, encode_snapshot(header, now.wall_ms, batches[:BATCHES_MAX])))
+            batches = batches[BATCHES_MAX:]
+            self._updates = 0
+            self._is_snapshot_due = False
+        if batches or not is_snapshot:
+            records += [(self._of_updates, value) for value in encode_update(header, batches)]
+            self._updates += 1
+        if self._retry_ms is not None:
+            self._retry_ms = None
+            self._announce()  # what followed from the write that failed
+
+    def snapshot(self, now: Now) -> None:
+        """Write all, so that what was written before can go."""
+        self._is_snapshot_due = True
+        self._write((), now)
+
+    # --- For those who watch ------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """How many offsets are in which state."""
+        records = self._in_flight.runs.records
+        return Counts(
+            acquired=records[ACQUIRED],
+            available=records[AVAILABLE],
+            archiving=records[ARCHIVING],
+            finished=self._in_flight.finished,
+            delivered=self.delivered,
+            redelivered=self.redelivered,
+        )
+
+    def runs(self) -> Iterator[RunFacts]:
+        """The runs in flight, in order."""
+        for run in self._in_flight.runs:
+            yield RunFacts(run.first, run.last, run.state, run.count, run.member)

@@ -1,0 +1,191 @@
+"""Records of ``__share_group_state``: a snapshot of what was written of a share partition, and updates that follow it.
+
+Source: Kafka's share-coordinator, ``common/message/Share*.json`` and ``ShareCoordinatorShard``.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+
+from seglog_broker.coordinators.groups.topics import id_text
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET, StateBatch
+from seglog_broker.coordinators.share.runs import ACQUIRED, ARCHIVED, AVAILABLE, Runs
+from seglog_broker.coordinators.state_machine import VERSION, Record, RecordKind, Replay, UnknownRecordError
+from seglog_broker.logger import get_logger
+from seglog_protocol.kafka import messages, write_message
+from seglog_protocol.kafka.varints import varint
+
+SNAPSHOT: Final = 0
+UPDATE: Final = 1
+
+KINDS: Final = {
+    SNAPSHOT: RecordKind("ShareSnapshotKey", "ShareSnapshotValue", 0),
+    UPDATE: RecordKind("ShareUpdateKey", "ShareUpdateValue", 0),
+}
+
+NO_COUNT: Final = -1
+
+BATCHES_MAX: Final = 10_000
+"""Batches in one record: a reader refuses an array of more than 20,000 elements."""
+
+_UPDATE: Final = Layout(">hiiq")  # version, snapshot epoch, leader epoch, start offset
+_SNAPSHOT: Final = Layout(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two timestamps
+_BATCH: Final = Layout(">qqbhx")  # and no tagged fields
+_COUNT: Final = Layout(">BBBi")  # one tagged field: its tag, its size, the number of finished records
+
+log = get_logger()
+
+
+class PartitionKey(NamedTuple):
+    """A share partition: what one group has of a partition. ``topic_id`` has 16 bytes."""
+
+    group: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """The coordinator key, by which Kafka looks for the partition of the topic that has its records."""
+        return f"{self.group}:{id_text(self.topic_id)}:{self.partition}"
+
+
+class Header(NamedTuple):
+    """All that a record says of a share partition beside its batches."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    finished: int
+    """Offsets from the start on that are acknowledged or archived; NO_COUNT without a start."""
+
+
+def encode_keys(key: PartitionKey) -> tuple[bytes, bytes]:
+    """The keys of snapshots and of updates of a share partition."""
+    rest = write_message(_snapshot_key(key), 0)
+    return VERSION.pack(SNAPSHOT) + rest, VERSION.pack(UPDATE) + rest
+
+
+def tombstone(key: PartitionKey) -> Record:
+    """The record that ends a share partition."""
+    return Record(_snapshot_key(key), SNAPSHOT, None)
+
+
+def _snapshot_key(key: PartitionKey) -> messages.ShareSnapshotKey:
+    return messages.ShareSnapshotKey(group_id=key.group, topic_id=key.topic_id, partition=key.partition)
+
+
+def encode_update(header: Header, batches: Sequence[StateBatch]) -> list[bytes]:
+    """The values of an update, mostly one: ``batches`` are those that have changed."""
+    start = _UPDATE.pack(0, header.snapshot_epoch, header.leader_epoch, header.start_offset)
+    if len(batches) <= BATCHES_MAX:
+        return [start + _encode_rest(header.finished, batches)]
+    parts = [batches[at : at + BATCHES_MAX] for at in range(0, len(batches), BATCHES_MAX)]
+    return [start + _encode_rest(header.finished, part) for part in parts]
+
+
+def encode_snapshot(header: Header, wall_ms: int, batches: Sequence[StateBatch]) -> bytes:
+    """The value of a snapshot made at ``wall_ms``, which may have BATCHES_MAX batches: updates have the rest."""
+    snapshot_epoch, state_epoch, leader_epoch, start_offset, finished = header
+    start = _SNAPSHOT.pack(0, snapshot_epoch, state_epoch, leader_epoch, start_offset, wall_ms, wall_ms)
+    return start + _encode_rest(finished, batches)
+
+
+def _encode_rest(finished: int, batches: Sequence[StateBatch]) -> bytes:
+    tagged = b"\0" if finished == NO_COUNT else _COUNT.pack(1, 0, 4, finished)
+    encoded = [_BATCH.pack(*batch) for batch in batches]
+    return varint(len(batches) + 1) + b"".join(encoded) + tagged
+
+
+class ShareReplay(Replay):
+    """The replayed part of ``__share_group_state``: of each share partition its snapshot, merged with its updates."""
+
+    def __init__(self) -> None:
+        super().__init__(KINDS)
+        self._states: dict[PartitionKey, _State] = {}
+
+    def snapshots(self) -> Iterator[tuple[PartitionKey, Record]]:
+        """Each share partition, and its state as one record."""
+        for key, state in self._states.items():
+            yield key, state.snapshot(key)
+
+    def apply(self, record: Record) -> None:
+        """Take in a record that counts. A snapshot replaces what came before it; no epoch is compared.
+
+        Raises UnknownRecordError for the tombstone of an update: Kafka writes those of snapshots.
+        """
+        assert isinstance(record.key, messages.ShareSnapshotKey | messages.ShareUpdateKey)
+        key = PartitionKey(record.key.group_id, record.key.topic_id, record.key.partition)
+        value = record.value
+        if isinstance(value, messages.ShareSnapshotValue):
+            self._states[key] = _State(value)
+            self._states[key].take(key, value)
+        elif isinstance(value, messages.ShareUpdateValue):
+            if (state := self._states.get(key)) is None:
+                state = self._states[key] = _State(messages.ShareSnapshotValue(start_offset=NO_OFFSET))
+            state.take(key, value)
+        elif record.key_version == SNAPSHOT:
+            self._states.pop(key, None)
+        else:
+            raise UnknownRecordError("tombstones of updates are not known here")
+
+
+class _State:
+    """The sum of what the records of one share partition say so far."""
+
+    __slots__ = ("_header", "_runs", "_written_ms")
+
+    def __init__(self, snapshot: messages.ShareSnapshotValue) -> None:
+        self._header = Header(snapshot.snapshot_epoch, snapshot.state_epoch, snapshot.leader_epoch, NO_OFFSET, NO_COUNT)
+        self._written_ms = snapshot.write_timestamp
+        self._runs = Runs()
+
+    def take(self, key: PartitionKey, value: messages.ShareSnapshotValue | messages.ShareUpdateValue) -> None:
+        """Take in start and batches. Batches that cannot be are left out, or cut, and logged."""
+        known = self._header
+        start = known.start_offset if value.start_offset == NO_OFFSET else value.start_offset
+        leader_epoch = known.leader_epoch if value.leader_epoch == NO_OFFSET else value.leader_epoch
+        self._header = known._replace(
+            start_offset=start, leader_epoch=leader_epoch, finished=value.delivery_complete_count
+        )
+        self._runs.drop_before(start)
+        wrong = 0
+        for batch in value.state_batches:
+            first, last, state = batch.first_offset, batch.last_offset, batch.delivery_state
+            if start == NO_OFFSET or last < first or not AVAILABLE <= state <= ARCHIVED or batch.delivery_count < 0:
+                wrong += 1
+                continue
+            wrong += first < start
+            if last >= start:
+                self._runs.overlay(
+                    max(first, start), last, AVAILABLE if state == ACQUIRED else state, batch.delivery_count
+                )
+        if wrong:
+            log.warning(
+                "share_state_repaired",
+                group=key.group,
+                topic_id=id_text(key.topic_id),
+                partition=key.partition,
+                start_offset=start,
+                batches=wrong,
+                consequence="what they say is not known: records may be delivered again",
+            )
+
+    def snapshot(self, key: PartitionKey) -> Record:
+        """The state as one record."""
+        value = messages.ShareSnapshotValue(
+            snapshot_epoch=self._header.snapshot_epoch,
+            state_epoch=self._header.state_epoch,
+            leader_epoch=self._header.leader_epoch,
+            start_offset=self._header.start_offset,
+            delivery_complete_count=self._header.finished,
+            create_timestamp=self._written_ms,
+            write_timestamp=self._written_ms,
+            state_batches=[
+                messages.ShareSnapshotValue.StateBatch(
+                    first_offset=run.first, last_offset=run.last, delivery_state=run.state, delivery_count=run.count
+                )
+                for run in self._runs
+            ],
+        )
+        return Record(_snapshot_key(key), SNAPSHOT, value)
