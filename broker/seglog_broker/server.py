@@ -274,6 +274,7 @@ async def _end_waits(broker: Broker) -> None:
         await trio.sleep_forever()
     finally:
         broker.groups.end_waits()
+        broker.share.end_waits()
 
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
@@ -285,5 +286,6 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
                 nursery.start_soon(task, broker, name=name)
             nursery.start_soon(broker.groups.run)
             nursery.start_soon(broker.transactions.run)
+            nursery.start_soon(broker.share.run)
             nursery.start_soon(logs.sums.run)
             running.set()

@@ -32,6 +32,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.service.native import NativeGroups
 from seglog_broker.coordinators.groups.service.service import GroupService
+from seglog_broker.coordinators.share.service.service import ShareService
 from seglog_broker.coordinators.transactions.service.native import NativeTransactions
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.engine.append import AppendService
@@ -197,7 +198,7 @@ class Broker:
         self.describer = BrokerDescriber(self.live_config, clock, offload)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
-        self.truncate = TruncateService(*common, self.checkpoints, self.expiry).truncate
+        self.truncate = truncate = TruncateService(*common, self.checkpoints, self.expiry).truncate
         self.init_producer = ProducerIdService(*common).init_producer
         self.groups = GroupService(common, appends, topics)
         self._native_groups = NativeGroups(*common, self.groups)
@@ -205,7 +206,8 @@ class Broker:
             common, appends, topics, self.groups, self.init_producer, self.idle_writers
         )
         self._native_transactions = NativeTransactions(*common, self.transactions)
-        topics.note_changes(self.groups.note_topic)
+        self.share = ShareService(common, appends, topics, partial(truncate, for_broker=True))
+        topics.note_changes(self._note_topic)
 
         of_transactions = TransactionSources(self.transactions)
         self.problems = Problems(*common, tls, of_transactions.problems)
@@ -323,6 +325,11 @@ class Broker:
         """Write what coordinators decided, as ``StateTopic.write_wanted`` says."""
         self.groups.write_decided(at_once=at_once)
         self.transactions.write_decided(at_once=at_once)
+        self.share.write_decided(at_once=at_once)
+
+    def _note_topic(self, topic: str, is_deleted: bool) -> None:
+        self.groups.note_topic(topic, is_deleted)
+        self.share.note_topic(topic, is_deleted)
 
     def reconfigure(self, static: BrokerConfig, dynamic: DynamicConfig | None = None) -> None:
         """Put another configuration in force, with other settings made at run time or, by default, the same ones.

@@ -696,7 +696,7 @@ class BrokerConfig:
     seglog_share_dead_letter_retry_ms: int = reloadable(
         86_400_000,
         Long(0),
-        "Milliseconds for which a dead letter that cannot be written is tried again. Its record counts as one in flight "
+        "Milliseconds for which a dead letter that cannot be written is tried again. Its record is one in flight "
         "meanwhile; then it is archived without a dead letter, with a line in the log. With 0 that is at the first "
         "failure, as Kafka does for most of them.",
         "Lower it where a queue must go on although its dead letters cannot be kept.",

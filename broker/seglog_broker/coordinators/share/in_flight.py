@@ -371,6 +371,12 @@ class InFlight:
         self.pass_gaps(offset)
         self.move_start()
 
+    def note_log_end(self, offset: int) -> None:
+        """Forget what is at ``offset`` and behind it, before anything is acquired."""
+        loaded = [StateBatch(run.first, min(run.last, offset - 1), run.state, run.count) for run in self.runs]
+        self.begin(min(self.start_offset, offset))
+        self.load([batch for batch in loaded if batch.first < offset])
+
     def move_start(self) -> None:
         """Move the start over what is finished, and over offsets that have no records."""
         runs = self.runs

@@ -110,6 +110,7 @@ class SharePartition(StateMachine):
         self._of_snapshots, self._of_updates = encode_keys(key)
         self._leader_epoch = 0
         self._snapshot_epoch = NO_OFFSET
+        self._created_ms = self.snapshot_ms = 0
         self._updates = 0  # since the last snapshot
         self._is_snapshot_due = False
         self._retry_ms: int | None = None
@@ -123,6 +124,31 @@ class SharePartition(StateMachine):
     def end_offset(self) -> int:
         """The first offset that was never acquired."""
         return self._in_flight.end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """That of the leader who has written last: of a Kafka, as there is no other here."""
+        return self._leader_epoch
+
+    @property
+    def finished(self) -> int:
+        """Offsets from the start on that are acknowledged or archived; NO_COUNT without a start."""
+        return NO_COUNT if self._in_flight.start_offset == NO_OFFSET else self._in_flight.finished
+
+    @property
+    def snapshot_epoch(self) -> int:
+        """Grows with each snapshot."""
+        return self._snapshot_epoch
+
+    @property
+    def is_cold(self) -> bool:
+        """True if its last snapshot was written for what lies before it alone: see ``snapshot``."""
+        return self._created_ms != self.snapshot_ms
+
+    @property
+    def is_unwritten(self) -> bool:
+        """True if the last write has failed: what was decided is not in the log."""
+        return self._retry_ms is not None
 
     # --- As every state machine ---------------------------------------------------------------------------------------
 
@@ -150,6 +176,7 @@ class SharePartition(StateMachine):
         assert isinstance(value, ShareSnapshotValue)
         self.state_epoch, self._leader_epoch = value.state_epoch, value.leader_epoch
         self._snapshot_epoch = value.snapshot_epoch
+        self._created_ms, self.snapshot_ms = value.create_timestamp, value.write_timestamp
         self._in_flight.begin(value.start_offset)
         batches = value.state_batches
         self._in_flight.load(
@@ -203,6 +230,12 @@ class SharePartition(StateMachine):
         window = self._window()
         self._in_flight.note_log_start(offset)
         self._wake(window)
+
+    def note_log_end(self, offset: int, now: Now) -> None:
+        """Forget what is at an offset and behind it: after a start the log ends there, and others get these offsets."""
+        self._in_flight.note_log_end(offset)
+        self._is_snapshot_due = True
+        self._write((), now)
 
     # --- Acquire ------------------------------------------------------------------------------------------------------
 
@@ -305,8 +338,8 @@ class SharePartition(StateMachine):
 
     # --- Records ------------------------------------------------------------------------------------------------------
 
-    def _write(self, batches: Sequence[StateBatch], now: Now) -> None:
-        """Decide the record of a change, or of all."""
+    def _write(self, batches: Sequence[StateBatch], now: Now, *, is_cold: bool = False) -> None:
+        """Decide the record of a change, or of all; ``is_cold`` as in ``snapshot``."""
         is_snapshot = self._is_snapshot_due or self._updates >= self._limits().updates_per_snapshot
         self._snapshot_epoch += is_snapshot
         header = Header(
@@ -314,12 +347,16 @@ class SharePartition(StateMachine):
             self.state_epoch,
             self._leader_epoch,
             self._in_flight.start_offset,
-            NO_COUNT if self._in_flight.start_offset == NO_OFFSET else self._in_flight.finished,
+            self.finished,
         )
         records = self.outbox.encoded
         if is_snapshot:
             batches = self._in_flight.written()
-            records.append((self._of_snapshots, encode_snapshot(header, now.wall_ms, batches[:BATCHES_MAX])))
+            self.snapshot_ms = now.wall_ms
+            if not is_cold:
+                self._created_ms = now.wall_ms
+            times = self._created_ms, self.snapshot_ms
+            records.append((self._of_snapshots, encode_snapshot(header, times, batches[:BATCHES_MAX])))
             batches = batches[BATCHES_MAX:]
             self._updates = 0
             self._is_snapshot_due = False
@@ -331,9 +368,12 @@ class SharePartition(StateMachine):
             self._announce()  # what followed from the write that failed
 
     def snapshot(self, now: Now) -> None:
-        """Write all, so that what was written before can go."""
+        """Write all, though nothing has changed, so that what was written before can go.
+
+        As Kafka writes it, it was created when the last other one was.
+        """
         self._is_snapshot_due = True
-        self._write((), now)
+        self._write((), now, is_cold=True)
 
     # --- For those who watch ------------------------------------------------------------------------------------------
 

@@ -84,10 +84,13 @@ def encode_update(header: Header, batches: Sequence[StateBatch]) -> list[bytes]:
     return [start + _encode_rest(header.finished, part) for part in parts]
 
 
-def encode_snapshot(header: Header, wall_ms: int, batches: Sequence[StateBatch]) -> bytes:
-    """The value of a snapshot made at ``wall_ms``, which may have BATCHES_MAX batches: updates have the rest."""
+def encode_snapshot(header: Header, times: tuple[int, int], batches: Sequence[StateBatch]) -> bytes:
+    """The value of a snapshot, which may have BATCHES_MAX batches: updates have the rest.
+
+    ``times`` are when it was created and when it is written, ms: see ``SharePartition.snapshot``.
+    """
     snapshot_epoch, state_epoch, leader_epoch, start_offset, finished = header
-    start = _SNAPSHOT.pack(0, snapshot_epoch, state_epoch, leader_epoch, start_offset, wall_ms, wall_ms)
+    start = _SNAPSHOT.pack(0, snapshot_epoch, state_epoch, leader_epoch, start_offset, *times)
     return start + _encode_rest(finished, batches)
 
 
@@ -133,11 +136,11 @@ class ShareReplay(Replay):
 class _State:
     """The sum of what the records of one share partition say so far."""
 
-    __slots__ = ("_header", "_runs", "_written_ms")
+    __slots__ = ("_header", "_runs", "_times")
 
     def __init__(self, snapshot: messages.ShareSnapshotValue) -> None:
         self._header = Header(snapshot.snapshot_epoch, snapshot.state_epoch, snapshot.leader_epoch, NO_OFFSET, NO_COUNT)
-        self._written_ms = snapshot.write_timestamp
+        self._times = snapshot.create_timestamp, snapshot.write_timestamp
         self._runs = Runs()
 
     def take(self, key: PartitionKey, value: messages.ShareSnapshotValue | messages.ShareUpdateValue) -> None:
@@ -179,8 +182,8 @@ class _State:
             leader_epoch=self._header.leader_epoch,
             start_offset=self._header.start_offset,
             delivery_complete_count=self._header.finished,
-            create_timestamp=self._written_ms,
-            write_timestamp=self._written_ms,
+            create_timestamp=self._times[0],
+            write_timestamp=self._times[1],
             state_batches=[
                 messages.ShareSnapshotValue.StateBatch(
                     first_offset=run.first, last_offset=run.last, delivery_state=run.state, delivery_count=run.count

@@ -7,7 +7,10 @@ from typing import Any
 
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Pending
 from seglog_broker.coordinators.groups.membership import PROTOCOLS_MAX
-from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
+from seglog_broker.coordinators.share.in_flight import Limits
+from seglog_broker.coordinators.share.partition import SharePartition
+from seglog_broker.coordinators.share.records import PartitionKey
+from seglog_broker.coordinators.state_machine import Now, Outbox, ProducerIdAndEpoch
 from tests.support import each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinator
 from tests.unit.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator, Topics
@@ -15,6 +18,7 @@ from tests.unit.broker.coordinators.transactions import coordinator as transacti
 
 NUMBER = 1_400
 """Of elements, about: a dictionary of more than 1,365 is largest for what is in it."""
+START = Now(0, 1_700_000_000_000)
 NAMES = [f"t{number}" for number in range(NUMBER)]
 TOPICS = Topics(**dict.fromkeys(NAMES, 1), large=NUMBER)
 
@@ -76,6 +80,26 @@ class Transactions:
         return sum(machine.size for machine in self._machines)
 
 
+def share_partitions(count: int, jobs: int) -> Any:
+    """Partitions of share groups, with records in flight that each go their own way."""
+    made = SharePartitions()
+    limits = Limits(30_000, 5, 10_000, has_dead_letters=False, updates_per_snapshot=500, may_renew=True)
+    for number in range(count):
+        machine = SharePartition(PartitionKey(f"{number}", bytes(16), 0), Outbox(), lambda: limits, lambda _key: None)
+        machine.initialize(0, 0, START)
+        for job in range(jobs):
+            machine.acquire(f"m{job}", [(job, job)], job, 1, 1, is_record_limit=True, now=START)
+        machine.outbox.take()
+        made.append(machine)
+    return made
+
+
+class SharePartitions(list[SharePartition]):
+    @property
+    def size(self) -> int:
+        return sum(machine.size for machine in self)
+
+
 KINDS: dict[str, Callable[[], Any]] = {
     "protocols of members": lambda: classic(PROTOCOLS_MAX),
     "static members": lambda: classic(1, instance_id=True),
@@ -91,6 +115,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "offsets of a transaction": lambda: pending(1, 1),
     "offsets of transactions": lambda: pending(NUMBER, 1),
     "offsets of transactions in groups": lambda: pending(NUMBER, NUMBER),
+    "partitions of share groups": lambda: share_partitions(NUMBER // 10, 0),
+    "records in flight": lambda: share_partitions(1, NUMBER),
     "transactional ids": lambda: Transactions(NUMBER // 10),
     "topics of a transaction": lambda: Transactions(1, NUMBER, 1),
     "partitions of a transaction": lambda: Transactions(1, 1, NUMBER),

@@ -1,0 +1,81 @@
+"""Where a group begins to read a partition, and where it goes on when the log has other ends than its state."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.share.partition import SharePartition
+from seglog_broker.coordinators.share.records import PartitionKey
+from seglog_broker.coordinators.share.settings import SettingsOfGroups
+from seglog_broker.engine.turns import SegmentTimes
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.scheduler import Service
+
+UNKNOWN_OFFSET: Final = -1
+
+log = get_logger()
+
+
+@dataclass(eq=False, repr=False)
+class Beginning(Service):
+    """Makes states ready for the logs that they are about.
+
+    A start offset that is chosen here is written before the first record is delivered. Kafka writes it with the first
+    acknowledgement; a broker that is killed before that begins at another "latest" then, and loses what came between.
+    """
+
+    _runtime: CoordinatorRuntime[SharePartition]
+    _settings: SettingsOfGroups
+
+    def __post_init__(self) -> None:
+        self._unsettled: set[str] = set()
+        """Coordinator keys whose states are as they were loaded, not compared with their logs yet."""
+
+    def note_restored(self, key: PartitionKey) -> None:
+        """Note that a state was loaded."""
+        self._unsettled.add(key.text)
+
+    def is_ready(self, machine: SharePartition, partition: Partition) -> bool:
+        """True if records may be acquired; else call ``make_ready`` first. Ask before each ``acquire``."""
+        return machine.start_offset >= partition.log.log_start_offset and machine.key not in self._unsettled
+
+    async def make_ready(self, machine: SharePartition, partition: Partition) -> None:
+        """Choose where the group begins; pass what is not in the log any more, and forget what is not in it yet.
+
+        Records that a power cut took from the log may have been acknowledged: others get their offsets.
+
+        Raises CoordinatorNotAvailableError where the choice cannot be written, and what look-ups by time raise.
+        """
+        if machine.start_offset == UNKNOWN_OFFSET:
+            await self._begin(machine, partition)
+        now = self._runtime.now()
+        if machine.key in self._unsettled:
+            self._unsettled.discard(machine.key)
+            end = partition.end_offset_at_start
+            if machine.end_offset > end:
+                log.warning(
+                    "share_state_clamped",
+                    group=machine.partition.group,
+                    topic=partition.topic,
+                    partition=partition.number,
+                    known_until=machine.end_offset,
+                    log_end_offset=end,
+                    consequence="the log lost records that the group had read; the group goes on at that end",
+                )
+                machine.note_log_end(end, now)
+        machine.note_log_start(partition.log.log_start_offset, now)
+        self._runtime.carry_out(machine.key)
+
+    async def _begin(self, machine: SharePartition, partition: Partition) -> None:
+        reset = self._settings.of(machine.partition.group).auto_offset_reset
+        partition_log = partition.log
+        offset = partition_log.log_start_offset if reset == "earliest" else partition_log.log_end_offset
+        if isinstance(reset, int):
+            timestamp = self._clock.now_ms() - reset
+            await self._scheduler.retry_after_cold_read(SegmentTimes(partition).load)
+            found = await self._scheduler.retry_after_cold_read(lambda: partition_log.find_timestamp(timestamp))
+            offset = partition_log.log_end_offset if found is None else found.offset
+        if machine.start_offset == UNKNOWN_OFFSET:  # nobody else has chosen meanwhile
+            machine.initialize(offset, machine.state_epoch, self._runtime.now())
+            await self._runtime.written(machine.key)
