@@ -224,11 +224,15 @@ class Replay:
                     yield from self.end_transaction(header.producer_id, is_commit=marker.type == "COMMIT")
             return
         for record in records:
-            try:
-                known = yield from decode_record(self._kinds, record.key, record.value, self._keys)
-                if header.is_transactional:
-                    self.hold(header.producer_id, known)
-                else:
-                    self.apply(known)
-            except UnknownRecordError as error:
-                self.unknown[str(error)] += 1
+            yield from self.take(record.key, record.value, header.producer_id if header.is_transactional else None)
+
+    def take(self, key: bytes | None, value: bytes | None, producer_id: int | None = None) -> Steps[None]:
+        """Take in a record, one of a producer's transaction where ``producer_id`` is given."""
+        try:
+            known = yield from decode_record(self._kinds, key, value, self._keys)
+            if producer_id is not None:
+                self.hold(producer_id, known)
+            else:
+                self.apply(known)
+        except UnknownRecordError as error:
+            self.unknown[str(error)] += 1

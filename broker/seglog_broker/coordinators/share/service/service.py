@@ -117,6 +117,7 @@ class ShareService:
 
     async def _keep(self, replay: ShareReplay) -> None:
         """Take over the state in a partition of the topic that was read; what follows from it is carried out."""
+        await self._scheduler.in_turns(replay.catch_up())
         for key, record in replay.snapshots():
             await self.runtime.restore(self._machine(key), [record])
             self._note(key)
