@@ -143,6 +143,14 @@ class Cluster:
         return fitted.settings
 
     def _note_differences(self) -> None:
+        groups = self.source.dynamic.groups
+        with_dead_letters = [name for name, own in groups.items() if own.get("errors.deadletterqueue.topic.name")]
+        if with_dead_letters and self.metadata_version == kafka_metadata.METADATA_VERSION:
+            self.changes.append(
+                f"share group {with_dead_letters[0]} and {len(with_dead_letters) - 1} others have a topic for dead "
+                "letters, to which Kafka 4.3 writes none, and Kafka 4.4 only with share.version 2: export with "
+                f"--metadata-version {kafka_metadata.METADATA_VERSION_MAX}, or upgrade that feature there"
+            )
         accounts = self.source.accounts
         if accounts.names():
             self.changes.append(

@@ -195,7 +195,10 @@ def test_settings_of_file_and_run_time_go_along_where_kafka_has_them() -> None:
             "": {"log.segment.bytes": "2048", "log.retention.ms": "9"},
             "1": {"log.retention.bytes": "7", "seglog.partitions.max": "5", "advertised.listeners": "PLAINTEXT://h:1"},
         },
-        {"readers": {"consumer.session.timeout.ms": "46000"}},
+        {
+            "readers": {"consumer.session.timeout.ms": "46000"},
+            "workers": {"errors.deadletterqueue.topic.name": "dead"},
+        },
     )
     write_file_atomically(fs, f"{_DATA}/seglog-configs.json", encode_dynamic_configs(dynamic))
     source = read_source(fs, _DATA)
@@ -215,6 +218,8 @@ def test_settings_of_file_and_run_time_go_along_where_kafka_has_them() -> None:
     assert "all brokers: log.segment.bytes is 1048576 instead of 2048" in changes
     assert "broker 1: seglog.partitions.max=5 is left out, Kafka has no such key" in changes
     assert "broker 1: advertised.listeners is left out, it is chosen anew for Kafka" in changes
+    assert "share group workers and 0 others have a topic for dead letters, to which Kafka 4.3 writes none" in changes
+    assert "dead letters" not in "\n".join(Cluster(source, nodes, _config(*flags), 33).changes)
 
 
 def test_damage_and_an_unclean_stop_are_noted() -> None:

@@ -38,7 +38,8 @@ class Beginning(Service):
 
     def is_ready(self, machine: SharePartition, partition: Partition) -> bool:
         """True if records may be acquired; else call ``make_ready`` first. Ask before each ``acquire``."""
-        return machine.start_offset >= partition.log.log_start_offset and machine.key not in self._unsettled
+        offsets = partition.log.offsets
+        return offsets.start <= machine.start_offset <= offsets.end and machine.key not in self._unsettled
 
     async def make_ready(self, machine: SharePartition, partition: Partition) -> None:
         """Choose where the group begins; pass what is not in the log any more, and forget what is not in it yet.
@@ -49,21 +50,25 @@ class Beginning(Service):
         """
         if machine.start_offset == UNKNOWN_OFFSET:
             await self._begin(machine, partition)
-        now = self._runtime.now()
+        end = partition.log.log_end_offset
         if machine.key in self._unsettled:
             self._unsettled.discard(machine.key)
             end = partition.end_offset_at_start
-            if machine.end_offset > end:
-                log.warning(
-                    "share_state_clamped",
-                    group=machine.partition.group,
-                    topic=partition.topic,
-                    partition=partition.number,
-                    known_until=machine.end_offset,
-                    log_end_offset=end,
-                    consequence="the log lost records that the group had read; the group goes on at that end",
-                )
-                machine.note_log_end(end, now)
+        elif machine.start_offset <= end:
+            end = machine.end_offset
+        now = self._runtime.now()
+        if machine.end_offset > end:
+            log.warning(
+                "share_state_clamped",
+                group=machine.partition.group,
+                topic=partition.topic,
+                partition=partition.number,
+                known_until=machine.end_offset,
+                log_end_offset=end,
+                consequence="the log lost records that the group had read, or the group was to begin beyond the log "
+                "end; it goes on at that end",
+            )
+            machine.note_log_end(end, now)
         machine.note_log_start(partition.log.log_start_offset, now)
         self._runtime.carry_out(machine.key)
 

@@ -184,9 +184,7 @@ class ShareService:
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    async def initialize(
-        self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], *, state_epoch: int = 0
-    ) -> None:
+    async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
         """Have a group read partitions of a topic from these offsets on (-1: by its settings, at the first fetch).
 
         What was known of them is replaced. It is durable when this returns. Raises as ``check``, FencedStateEpochError

@@ -54,7 +54,7 @@ async def begun(broker: Broker, *numbers: int, offset: int = 0, group: str = GRO
     if "t" not in broker.directory.registry.topics:
         await with_topic(broker, partitions=3)
     keys = [key_of(broker, number, group) for number in numbers or (0,)]
-    await broker.share.initialize(group, keys[0].topic_id, {key.partition: offset for key in keys}, state_epoch=1)
+    await broker.share.initialize(group, keys[0].topic_id, {key.partition: offset for key in keys}, 1)
     return [known(broker, key) for key in keys]
 
 

@@ -228,6 +228,16 @@ async def test_records_that_a_power_cut_took_are_no_longer_acknowledged(fs: Forg
         assert known(broker).end_offset == 10, "it was written"
 
 
+async def test_a_group_that_is_to_begin_beyond_the_log_end_gets_what_comes_next(fs: ForgetfulFileSystem) -> None:
+    """Kafka gives it nothing, for ever."""
+    async with sharing(fs) as broker:
+        [machine] = await begun(broker, offset=1_000)
+        assert not broker.share.beginning.is_ready(machine, log_of(broker))
+        await broker.share.beginning.make_ready(machine, log_of(broker))
+        assert broker.share.beginning.is_ready(machine, log_of(broker))
+        assert machine.next_offset() == 10
+
+
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
