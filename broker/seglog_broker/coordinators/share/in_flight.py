@@ -1,21 +1,13 @@
 """Records of a partition in the hands of a share group: which are available, who has acquired which, until when.
 
-Offsets from ``start_offset`` to before ``end_offset`` are in flight. Source: KIP-932, KIP-1206, Kafka's SharePartition.
+Offsets from ``start_offset`` to before ``end_offset`` are in flight. Source: KIP-932 and Kafka's SharePartition.
 """
 
 import heapq
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.share.runs import (
-    ACKNOWLEDGED,
-    ACQUIRED,
-    ARCHIVED,
-    ARCHIVING,
-    AVAILABLE,
-    Run,
-    Runs,
-)
+from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, Run, Runs
 from seglog_protocol.errors import InvalidRecordStateError, InvalidRequestError
 
 GAP: Final = 0
@@ -25,23 +17,14 @@ REJECT: Final = 3
 RENEW: Final = 4
 """Types of acknowledgements; a gap is an offset that has no record."""
 
+REJECTED: Final = "Offset rejected by client."
+EXCEEDED: Final = "Offset delivery count exceeded the threshold."
+"""Why a record is a dead letter, as Kafka says it in a header of that."""
+
 NO_OFFSET: Final = -1
 
-THROTTLED_FROM: Final = 2
-"""Deliveries of a record after which it is never held back, whatever the limit."""
-
-COUNT_MAX: Final = 32_767
-"""Deliveries are counted no further: a record has an int16 for them."""
-
 _STALE_MIN: Final = 64
-
-
-class Acquired(NamedTuple):
-    """Offsets ``first`` to ``last``, given to a member for the ``delivery_count``-th time."""
-
-    first: int
-    last: int
-    delivery_count: int
+"""Locks that may be stale before it is worth making a new heap."""
 
 
 class Acknowledgement(NamedTuple):
@@ -53,7 +36,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The settings that count now: of the broker, or of the group."""
+    """The settings of the moment: of the broker, or of the group."""
 
     lock_ms: int
     """How long a member has what it acquires."""
@@ -85,35 +68,35 @@ def append_batch(batches: list[StateBatch], first: int, last: int, state: int, c
 
 
 class Decision:
-    """Changes by a request: the batches that a record is to have, and those that became ARCHIVING."""
+    """Changes by a request: the batches that a record is to have, and by cause those that became ARCHIVING."""
 
-    __slots__ = ("batches", "exceeded", "has_available", "rejected")
+    __slots__ = ("batches", "dead_letters", "has_available")
 
     def __init__(self) -> None:
         self.batches: list[StateBatch] = []
-        self.rejected: list[StateBatch] = []
-        """ARCHIVING because a member says so."""
-        self.exceeded: list[StateBatch] = []
-        """ARCHIVING because they were delivered too often."""
+        self.dead_letters: dict[str, list[StateBatch]] = {}
         self.has_available = False
+
+    def note(self, run: Run, cause: str) -> None:
+        """Note that a run has changed, and became ARCHIVING if there is a cause."""
+        append_batch(self.batches, run.first, run.last, run.state, run.count)
+        if cause:
+            append_batch(self.dead_letters.setdefault(cause, []), run.first, run.last, run.state, run.count)
 
 
 class InFlight:
-    """The records in flight, without what was written of them.
-
-    Methods that change states return a Decision, and may move the start.
-    """
+    """The runs in flight, without what was written of them. Methods that change states may move the start."""
 
     __slots__ = ("_available_from", "_gap_end", "_gap_from", "_locks", "end_offset", "runs", "start_offset")
 
-    def __init__(self) -> None:
-        self.start_offset = NO_OFFSET
-        self.end_offset = NO_OFFSET
+    def __init__(self, start_offset: int) -> None:
+        """Nothing is in flight yet; NO_OFFSET: it is not known where it begins."""
+        self.start_offset = start_offset
+        self.end_offset = start_offset
         """The first offset that was never acquired."""
         self.runs = Runs()
-        self._available_from = 0  # nothing is available before it
-        self._gap_from = NO_OFFSET
-        self._gap_end = NO_OFFSET
+        self._available_from = start_offset  # nothing is available before it
+        self._gap_from = self._gap_end = NO_OFFSET
         """Between these, offsets without a run are to be acquired yet: after a start, as nothing was written of them.
 
         Anywhere else the log has no records there.
@@ -121,25 +104,14 @@ class InFlight:
         self._locks: list[tuple[int, int, int]] = []
         """A heap of deadlines, each with the offsets that were acquired, or renewed, until then."""
 
-    def begin(self, start_offset: int) -> None:
-        """Begin at an offset, with nothing in flight."""
-        self.runs.clear()
-        self._locks.clear()
-        self.start_offset = self.end_offset = start_offset
-        self._available_from = start_offset
-        self._gap_from = self._gap_end = NO_OFFSET
-
     def load(self, batches: Sequence[StateBatch]) -> None:
         """Take over what was written: ``batches`` in order, none before the start. Each is as if acquired as one."""
-        for batch in batches:
-            if self._gap_from == NO_OFFSET and batch.first > self.end_offset:
+        for first, last, state, count in batches:
+            if self._gap_from == NO_OFFSET and first > self.end_offset:
                 self._gap_from = self.end_offset
-            size = batch.last - batch.first + 1
-            self.runs.insert(Run(batch.first, batch.last, batch.state, batch.delivery_count, batch.first, size))
-            self.end_offset = batch.last + 1
-        if self._gap_from != NO_OFFSET:
-            self._gap_end = self.end_offset
-        self._available_from = self.start_offset
+            self.runs.insert(Run(first, last, state, count, first, last - first + 1))
+            self.end_offset = last + 1
+        self._gap_end = self.end_offset
         self.move_start()
 
     @property
@@ -148,21 +120,23 @@ class InFlight:
         return len(self.runs) + len(self._locks)
 
     @property
+    def window(self) -> int:
+        """Offsets in flight, as Kafka counts them: also those that are finished, behind others that are not."""
+        return self.end_offset - self.start_offset
+
+    @property
     def finished(self) -> int:
         """Offsets from the start on that are acknowledged or archived."""
         return self.runs.records[ACKNOWLEDGED] + self.runs.records[ARCHIVED]
 
     # --- What is next -------------------------------------------------------------------------------------------------
 
-    def next_offset(self, record_locks_max: int) -> int:
-        """The first offset that can be acquired; NO_OFFSET while too much is in flight."""
-        gap = self._first_gap()
-        available = self._first_available()
+    def next_offset(self) -> int:
+        """The first offset that can be acquired, whatever the limit."""
+        gap, available = self._first_gap(), self._first_available()
         if gap != NO_OFFSET and (available == NO_OFFSET or gap < available):
             return gap
-        if available != NO_OFFSET:
-            return available
-        return self.end_offset if self.end_offset - self.start_offset < record_locks_max else NO_OFFSET
+        return self.end_offset if available == NO_OFFSET else available
 
     def _first_available(self) -> int:
         runs = self.runs
@@ -174,16 +148,17 @@ class InFlight:
         self._available_from = runs[index].first
         return self._available_from
 
+    def note_available(self, offset: int) -> None:
+        """Note that an offset has become available."""
+        self._available_from = min(self._available_from, offset)
+
     def _first_gap(self) -> int:
-        if self._gap_from == NO_OFFSET:
-            return NO_OFFSET
-        runs = self.runs
-        index = runs.index(self._gap_from)
-        while index < len(runs) and runs[index].first <= self._gap_from:
-            self._gap_from = runs[index].last + 1
-            index += 1
-        if self._gap_from >= self._gap_end:
-            self._gap_from = NO_OFFSET
+        if self._gap_from != NO_OFFSET:
+            for run in self.runs.within(self._gap_from, self._gap_end):
+                if run.first > self._gap_from:
+                    break
+                self._gap_from = run.last + 1
+            self.pass_gaps(self._gap_from)
         return self._gap_from
 
     @property
@@ -194,15 +169,16 @@ class InFlight:
     def pass_gaps(self, offset: int) -> None:
         """Note that offsets before ``offset`` that are in no run have no records."""
         if self._gap_from != NO_OFFSET:
-            self._gap_from = max(self._gap_from, offset) if self.end_offset == self._gap_end else NO_OFFSET
+            self._gap_from = max(self._gap_from, offset)
+            if self._gap_from >= self._gap_end:
+                self._gap_from = NO_OFFSET
 
     # --- Locks --------------------------------------------------------------------------------------------------------
 
     def lock(self, deadline_ms: int, first: int, last: int) -> None:
         """Have ``expire`` look at acquired offsets at their deadline."""
-        locks = self._locks
-        heapq.heappush(locks, (deadline_ms, first, last))
-        if len(locks) > 2 * len(self.runs) + _STALE_MIN:
+        heapq.heappush(self._locks, (deadline_ms, first, last))
+        if len(self._locks) > 2 * len(self.runs) + _STALE_MIN:
             self._locks = [(run.deadline_ms, run.first, run.last) for run in self.runs if run.state == ACQUIRED]
             heapq.heapify(self._locks)
 
@@ -210,29 +186,21 @@ class InFlight:
         """When the next records are released because no member has acknowledged them in time."""
         while self._locks:
             deadline_ms, first, last = self._locks[0]
-            if self._locked(deadline_ms, first, last):
-                return deadline_ms
+            for run in self.runs.within(first, last):
+                if run.state == ACQUIRED and run.deadline_ms == deadline_ms:
+                    return deadline_ms
             heapq.heappop(self._locks)
         return None
-
-    def _locked(self, deadline_ms: int, first: int, last: int) -> list[Run]:
-        found = []
-        index = self.runs.index(first)
-        while index < len(self.runs) and self.runs[index].first <= last:
-            run = self.runs[index]
-            if run.state == ACQUIRED and run.deadline_ms == deadline_ms:
-                found.append(run)
-            index += 1
-        return found
 
     def expire(self, now_ms: int, limits: Limits) -> Decision:
         """Release what was acquired until ``now_ms`` or earlier."""
         decision = Decision()
         while self._locks and self._locks[0][0] <= now_ms:
             deadline_ms, first, last = heapq.heappop(self._locks)
-            for run in self._locked(deadline_ms, first, last):
-                self._release(run, decision, limits)
-            self.runs.join(self.runs.index(first), self.runs.index(last) + 1)
+            for run in self.runs.within(first, last):
+                if run.state == ACQUIRED and run.deadline_ms == deadline_ms:
+                    self._release(run, decision, limits)
+            self.runs.join(first, last)
         decision.batches.sort()
         self.move_start()
         return decision
@@ -243,7 +211,7 @@ class InFlight:
         for run in self.runs:
             if run.state == ACQUIRED and run.member == member:
                 self._release(run, decision, limits)
-        self.runs.join(0, len(self.runs))
+        self.runs.join(self.start_offset, self.end_offset)
         self.move_start()
         return decision
 
@@ -262,29 +230,25 @@ class InFlight:
         decision = Decision()
         for first, last, types in acknowledgements:
             start = max(first, self.start_offset)
-            if len(types) == 1:
-                self._apply(start, last, types[0], decision, deadline_ms, limits)
-                continue
             while start <= last:
-                end = start
-                while end < last and types[end + 1 - first] == types[start - first]:
+                end = last if len(types) == 1 else start
+                kind = types[0] if len(types) == 1 else types[start - first]
+                while end < last and types[end + 1 - first] == kind:
                     end += 1
-                self._apply(start, end, types[start - first], decision, deadline_ms, limits)
+                self._apply(start, end, kind, decision, deadline_ms, limits)
                 start = end + 1
         self.move_start()
         return decision
 
     def _check_acquired(self, member: str, acknowledgement: Acknowledgement, previous: int, limits: Limits) -> None:
         """Check that the member has these offsets. Those that no run has, between others, are passed over."""
-        runs = self.runs
         first, last = max(acknowledgement.first, self.start_offset), acknowledgement.last
-        if len(runs) == 0 or first < runs[0].first or first == previous:
+        if len(self.runs) == 0 or first < self.runs[0].first or first == previous:
             raise _not_acquired(first, "no member has it")
-        end = runs.index(last)
-        if end == len(runs) or runs[end].first > last:
+        runs = self.runs.within(first, last)
+        if not runs or runs[-1].last < last:
             raise InvalidRequestError(f"offset {last} cannot be acknowledged: no member has acquired so much")
-        for index in range(runs.index(first), end + 1):
-            run = runs[index]
+        for run in runs:
             if run.state != ACQUIRED:
                 raise _not_acquired(max(first, run.first), "no member has it, or none any more")
             if run.member != member:
@@ -294,68 +258,49 @@ class InFlight:
 
     def _apply(self, first: int, last: int, kind: int, decision: Decision, deadline_ms: int, limits: Limits) -> None:
         """Do as an acknowledgement says with offsets that its member has."""
-        low, high = self.runs.cut(first, last)
-        for index in range(low, high):
-            run = self.runs[index]
+        for run in self.runs.cut(first, last):
             if kind == RENEW:
                 run.deadline_ms = deadline_ms
             elif kind == RELEASE:
                 self._release(run, decision, limits)
-            elif kind == REJECT and limits.has_dead_letters:
-                self._change(run, ARCHIVING, decision)
-                append_batch(decision.rejected, run.first, run.last, ARCHIVING, run.count)
+            elif kind == ACCEPT:
+                self.runs.change(run, ACKNOWLEDGED, run.count)
+                decision.note(run, "")
             else:
-                self._change(run, ACKNOWLEDGED if kind == ACCEPT else ARCHIVED, decision)
-        self.runs.join(low, high)
+                self._archive(run, decision, REJECTED if kind == REJECT and limits.has_dead_letters else "")
+        self.runs.join(first, last)
         if kind == RENEW:
             self.lock(deadline_ms, first, last)
 
     def _release(self, run: Run, decision: Decision, limits: Limits) -> None:
         """Make an acquired run available, or archive it where it was delivered often enough."""
-        if run.count < limits.delivery_count_max:
-            self._change(run, AVAILABLE, decision)
-            self.note_available(run.first)
-            decision.has_available = True
-        elif limits.has_dead_letters:
-            self._change(run, ARCHIVING, decision)
-            append_batch(decision.exceeded, run.first, run.last, ARCHIVING, run.count)
-        else:
-            self._change(run, ARCHIVED, decision)
+        if run.count >= limits.delivery_count_max:
+            self._archive(run, decision, EXCEEDED if limits.has_dead_letters else "")
+            return
+        self.runs.change(run, AVAILABLE, run.count)
+        self.note_available(run.first)
+        decision.has_available = True
+        decision.note(run, "")
 
-    def _change(self, run: Run, state: int, decision: Decision) -> None:
-        self.runs.change(run, state, run.count)
-        append_batch(decision.batches, run.first, run.last, state, run.count)
+    def _archive(self, run: Run, decision: Decision, cause: str) -> None:
+        self.runs.change(run, ARCHIVING if cause else ARCHIVED, run.count)
+        decision.note(run, cause)
 
-    def note_available(self, offset: int) -> None:
-        """Note that an offset has become available."""
-        self._available_from = min(self._available_from, offset)
-
-    def archive(self, first: int, last: int) -> None:
-        """Archive what is available or acquired of these offsets: no member is to see it."""
-        self._archive(first, last, ACQUIRED)
-        self.move_start()
-
-    def _archive(self, first: int, last: int, last_state: int) -> None:
-        low, high = self.runs.cut(first, last)
-        for index in range(low, high):
-            run = self.runs[index]
+    def archive(self, first: int, last: int, last_state: int) -> None:
+        """Archive what is available of these offsets, and with ACQUIRED as ``last_state`` also what is acquired."""
+        for run in self.runs.cut(first, last):
             if run.state <= last_state:
                 self.runs.change(run, ARCHIVED, run.count)
-        self.runs.join(low, high)
-
-    def archive_stale(self, first: int, last: int) -> None:
-        """Archive what is available of offsets that the log has no more; what a member has, it may acknowledge yet."""
-        self._archive(first, last, AVAILABLE)
+        self.runs.join(first, last)
+        self.move_start()
 
     def end_archiving(self, first: int, last: int) -> Decision:
         """Archive what is ARCHIVING of these offsets."""
         decision = Decision()
-        low, high = self.runs.cut(first, last)
-        for index in range(low, high):
-            run = self.runs[index]
+        for run in self.runs.cut(first, last):
             if run.state == ARCHIVING:
-                self._change(run, ARCHIVED, decision)
-        self.runs.join(low, high)
+                self._archive(run, decision, "")
+        self.runs.join(first, last)
         self.move_start()
         return decision
 
@@ -363,49 +308,46 @@ class InFlight:
 
     def note_log_start(self, offset: int) -> None:
         """Forget what is before ``offset``: the log has it no more."""
-        if offset <= self.start_offset:
-            return
-        self.runs.drop_before(offset)
-        self.start_offset = offset
-        self.end_offset = max(self.end_offset, offset)
-        self.pass_gaps(offset)
-        self.move_start()
+        if NO_OFFSET < self.start_offset < offset:
+            self.runs.drop_before(offset)
+            self.start_offset = offset
+            self.end_offset = max(self.end_offset, offset)
+            self.pass_gaps(offset)
+            self.move_start()
 
-    def note_log_end(self, offset: int) -> None:
-        """Forget what is at ``offset`` and behind it, before anything is acquired."""
-        loaded = [StateBatch(run.first, min(run.last, offset - 1), run.state, run.count) for run in self.runs]
-        self.begin(min(self.start_offset, offset))
-        self.load([batch for batch in loaded if batch.first < offset])
+    def note_log_end(self, offset: int) -> "InFlight":
+        """The same without what is at ``offset`` and behind it, as it is before anything is acquired."""
+        kept = InFlight(min(self.start_offset, offset))
+        runs = self.runs.within(kept.start_offset, offset - 1)
+        kept.load([StateBatch(run.first, min(run.last, offset - 1), run.state, run.count) for run in runs])
+        return kept
 
     def move_start(self) -> None:
         """Move the start over what is finished, and over offsets that have no records."""
-        runs = self.runs
-        gap = self._first_gap()
-        start = self.end_offset
-        for run in runs:
+        gap, start = self._first_gap(), self.end_offset
+        for run in self.runs:
             if gap != NO_OFFSET and gap < run.first:
                 start = gap
                 break
-            if not run.is_finished:
+            if run.state != ACKNOWLEDGED and run.state != ARCHIVED:  # noqa: PLR1714 - a tuple is slower
                 start = run.first
                 break
-        self.start_offset = max(start, self.start_offset)
-        if len(runs) > 0 and runs[0].first < self.start_offset:
-            runs.drop_before(self.start_offset)
+        if start > self.start_offset:
+            self.start_offset = start
+            self.runs.drop_before(start)
 
     def written(self) -> list[StateBatch]:
         """The runs as a record may have them: an acquired one counts as it was before, as no record says otherwise.
 
-        What was never delivered, or is for the first time, is in no record.
+        Those that were never delivered, or are for the first time, are in no record.
         """
         batches: list[StateBatch] = []
         for run in self.runs:
             state, count = run.state, run.count
             if state == ACQUIRED:
                 state, count = AVAILABLE, count - 1
-            if state == AVAILABLE and count == 0:
-                continue
-            append_batch(batches, run.first, run.last, state, count)
+            if state != AVAILABLE or count > 0:
+                append_batch(batches, run.first, run.last, state, count)
         return batches
 
 

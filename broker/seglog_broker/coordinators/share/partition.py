@@ -8,22 +8,21 @@ A write that fails leaves the state as it was decided. All of it is written a se
 Source: Kafka's SharePartition and ShareCoordinatorShard.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.share.acquisition import Acquisition
+from seglog_broker.coordinators.share.acquisition import Acquired, Acquisition
 from seglog_broker.coordinators.share.in_flight import (
+    EXCEEDED,
     NO_OFFSET,
+    REJECTED,
     Acknowledgement,
-    Acquired,
     Decision,
     InFlight,
     Limits,
     StateBatch,
-    append_batch,
 )
 from seglog_broker.coordinators.share.records import (
-    BATCHES_MAX,
     NO_COUNT,
     Header,
     PartitionKey,
@@ -39,10 +38,6 @@ from seglog_protocol.steps import Steps
 
 RETRY_MS: Final = 1_000
 """After so long what could not be written is written again."""
-
-REJECTED: Final = "Offset rejected by client."
-EXCEEDED: Final = "Offset delivery count exceeded the threshold."
-"""Why a record is a dead letter, as Kafka says it in a header of that."""
 
 PARTITION_BYTES: Final = 3_000
 """Bytes that a share partition takes, without its group's name and its runs."""
@@ -64,7 +59,7 @@ class DeadLetter(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many offsets are in which state, for those who watch."""
+    """The number of offsets in each state, for those who watch."""
 
     acquired: int
     available: int
@@ -102,18 +97,19 @@ class SharePartition(StateMachine):
         self.partition: Final = key
         self.state_epoch = 0
         self.is_deleted = False
-        self.delivered = 0
-        self.redelivered = 0
         self._limits = limits
         self._on_available = on_available
-        self._in_flight = InFlight()
+        self._in_flight = InFlight(NO_OFFSET)
         self._of_snapshots, self._of_updates = encode_keys(key)
-        self._leader_epoch = 0
-        self._snapshot_epoch = NO_OFFSET
+        self.leader_epoch = 0
+        """That of the leader who has written last: of a Kafka, as there is no other here."""
+        self.snapshot_epoch = NO_OFFSET
+        """It grows with each snapshot."""
         self._created_ms = self.snapshot_ms = 0
         self._updates = 0  # since the last snapshot
         self._is_snapshot_due = False
         self._retry_ms: int | None = None
+        self._delivered = self._redelivered = 0
 
     @property
     def start_offset(self) -> int:
@@ -126,19 +122,9 @@ class SharePartition(StateMachine):
         return self._in_flight.end_offset
 
     @property
-    def leader_epoch(self) -> int:
-        """That of the leader who has written last: of a Kafka, as there is no other here."""
-        return self._leader_epoch
-
-    @property
     def finished(self) -> int:
         """Offsets from the start on that are acknowledged or archived; NO_COUNT without a start."""
         return NO_COUNT if self._in_flight.start_offset == NO_OFFSET else self._in_flight.finished
-
-    @property
-    def snapshot_epoch(self) -> int:
-        """Grows with each snapshot."""
-        return self._snapshot_epoch
 
     @property
     def is_cold(self) -> bool:
@@ -168,33 +154,30 @@ class SharePartition(StateMachine):
     @property
     def is_unused(self) -> bool:
         """True if nothing was ever written of it."""
-        return self._snapshot_epoch == NO_OFFSET
+        return self.snapshot_epoch == NO_OFFSET
 
     def replay(self, record: Record) -> Steps[None]:
-        """Take over a state of ``ShareReplay``."""
+        """Take over a state of ``ShareReplay``. The first record that follows has all."""
         value = record.value
         assert isinstance(value, ShareSnapshotValue)
-        self.state_epoch, self._leader_epoch = value.state_epoch, value.leader_epoch
-        self._snapshot_epoch = value.snapshot_epoch
+        self.state_epoch, self.leader_epoch = value.state_epoch, value.leader_epoch
+        self.snapshot_epoch = value.snapshot_epoch
         self._created_ms, self.snapshot_ms = value.create_timestamp, value.write_timestamp
-        self._in_flight.begin(value.start_offset)
-        batches = value.state_batches
-        self._in_flight.load(
-            [
-                StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-                for each in batches
-            ]
-        )
         self._is_snapshot_due = True
+        self._in_flight = InFlight(value.start_offset)
+        written = value.state_batches
+        self._in_flight.load(
+            [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in written]
+        )
         yield from ()
 
     def restored(self, now: Now) -> None:  # noqa: ARG002 - no lock outlives a start
         """Go on after a start: what was to become a dead letter is one yet."""
-        self._announce()
+        self._announce_all()
 
     def advance(self, now: Now) -> None:
         """Release what was not acknowledged in time; write again what could not be written."""
-        window = self._window()
+        window = self._in_flight.window
         self._follow(self._in_flight.expire(now.monotonic_ms, self._limits()), window, now)
         if self._retry_ms is not None and now.monotonic_ms >= self._retry_ms:
             self._write((), now)
@@ -208,7 +191,7 @@ class SharePartition(StateMachine):
         """Decide the tombstone, and have nothing any more."""
         self.is_deleted = True
         self._retry_ms = None
-        self._in_flight.begin(NO_OFFSET)
+        self._in_flight = InFlight(NO_OFFSET)
         self.outbox.records.append(tombstone(self.partition))
 
     # --- Where it begins ----------------------------------------------------------------------------------------------
@@ -216,24 +199,24 @@ class SharePartition(StateMachine):
     def initialize(self, start_offset: int, state_epoch: int, now: Now) -> None:
         """Begin at an offset, and forget all else; -1: where ``begin`` says."""
         self.state_epoch = state_epoch
-        self._in_flight.begin(start_offset)
+        self._in_flight = InFlight(start_offset)
         self._is_snapshot_due = True
         self._write((), now)
         self._on_available(self.partition)
 
     def begin(self, start_offset: int) -> None:
         """Begin at an offset that follows from a setting: it is written with the first record that is acknowledged."""
-        self._in_flight.begin(start_offset)
+        self._in_flight = InFlight(start_offset)
 
     def note_log_start(self, offset: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
         """Forget what is before an offset: the log has it no more. Nothing is written of that, as in Kafka."""
-        window = self._window()
+        window = self._in_flight.window
         self._in_flight.note_log_start(offset)
         self._wake(window)
 
     def note_log_end(self, offset: int, now: Now) -> None:
         """Forget what is at an offset and behind it: after a start the log ends there, and others get these offsets."""
-        self._in_flight.note_log_end(offset)
+        self._in_flight = self._in_flight.note_log_end(offset)
         self._is_snapshot_due = True
         self._write((), now)
 
@@ -241,8 +224,9 @@ class SharePartition(StateMachine):
 
     def next_offset(self) -> int | None:
         """Where to read next: the first offset that can be acquired. None while too much is in flight."""
-        offset = self._in_flight.next_offset(self._limits().record_locks_max)
-        return None if offset == NO_OFFSET else offset
+        offset = self._in_flight.next_offset()
+        is_full = offset == self.end_offset and self._in_flight.window >= self._limits().record_locks_max
+        return None if is_full or offset == NO_OFFSET else offset
 
     def acquire(
         self,
@@ -263,13 +247,12 @@ class SharePartition(StateMachine):
         the last time alone. Nothing is written of it.
         """
         limits = self._limits()
-        deadline_ms = now.monotonic_ms + limits.lock_ms
-        acquisition = Acquisition(self._in_flight, member, batch_size, is_record_limit, deadline_ms, limits)
-        acquisition.take(batches, fetch_offset, max_records)
+        acquisition = Acquisition(self._in_flight, member, now.monotonic_ms + limits.lock_ms, limits)
+        acquisition.take(batches, fetch_offset, max_records, batch_size, is_record_limit)
         for first, last, count in acquisition.acquired:
-            self.delivered += last - first + 1
+            self._delivered += last - first + 1
             if count > 1:
-                self.redelivered += last - first + 1
+                self._redelivered += last - first + 1
         return acquisition.acquired
 
     def archive(self, first: int, last: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
@@ -277,8 +260,8 @@ class SharePartition(StateMachine):
 
         Nothing is written of it: after a start they are found again.
         """
-        window = self._window()
-        self._in_flight.archive(first, last)
+        window = self._in_flight.window
+        self._in_flight.archive(first, last, ACQUIRED)
         self._wake(window)
 
     # --- What becomes of them -----------------------------------------------------------------------------------------
@@ -289,19 +272,18 @@ class SharePartition(StateMachine):
         What was delivered too often is not released, but archived. Offsets before the start are passed over. Raises
         InvalidRecordStateError for what the member does not have, InvalidRequestError for what is no acknowledgement.
         """
-        window = self._window()
-        limits = self._limits()
+        window, limits = self._in_flight.window, self._limits()
         deadline_ms = now.monotonic_ms + limits.lock_ms
         self._follow(self._in_flight.acknowledge(member, acknowledgements, deadline_ms, limits), window, now)
 
     def release(self, member: str, now: Now) -> None:
         """Release what a member has whose session has ended."""
-        window = self._window()
+        window = self._in_flight.window
         self._follow(self._in_flight.release(member, self._limits()), window, now)
 
     def end_archiving(self, first: int, last: int, now: Now) -> None:
         """Archive records whose dead letters are written, or given up."""
-        window = self._window()
+        window = self._in_flight.window
         self._follow(self._in_flight.end_archiving(first, last), window, now)
 
     def _follow(self, decision: Decision, window: int, now: Now) -> None:
@@ -309,63 +291,48 @@ class SharePartition(StateMachine):
         if decision.batches:
             start = self._in_flight.start_offset
             self._write([batch for batch in decision.batches if batch[0] >= start], now)
-            self._announce_some(decision.rejected, REJECTED)
-            self._announce_some(decision.exceeded, EXCEEDED)
+            self._announce(decision.dead_letters)
         self._wake(window, has_available=decision.has_available)
-
-    def _window(self) -> int:
-        return self._in_flight.end_offset - self._in_flight.start_offset
 
     def _wake(self, window: int, *, has_available: bool = False) -> None:
         """Call back where something became available, or where there is room again: ``window`` was in flight before."""
-        if has_available or self._window() < self._limits().record_locks_max <= window:
+        if has_available or self._in_flight.window < self._limits().record_locks_max <= window:
             self._on_available(self.partition)
 
-    def _announce(self) -> None:
-        """Have dead letters made of all that is ARCHIVING. Of loaded records the cause is a guess, as in Kafka."""
-        most = self._limits().delivery_count_max
-        of_cause: dict[str, list[StateBatch]] = {REJECTED: [], EXCEEDED: []}
+    def _announce_all(self) -> None:
+        """Have dead letters made of all that is ARCHIVING. The causes are guessed, as in Kafka after a start."""
+        found, most = Decision(), self._limits().delivery_count_max
         for run in self._in_flight.runs:
             if run.state == ARCHIVING:
-                found = of_cause[EXCEEDED if run.count >= most else REJECTED]
-                append_batch(found, run.first, run.last, run.state, run.count)
-        for cause, batches in of_cause.items():
-            self._announce_some(batches, cause)
+                found.note(run, EXCEEDED if run.count >= most else REJECTED)
+        self._announce(found.dead_letters)
 
-    def _announce_some(self, batches: Sequence[StateBatch], cause: str) -> None:
-        for first, last, _, count in batches:
-            self.outbox.effects.append(DeadLetter(self.partition, first, last, count, cause))
+    def _announce(self, dead_letters: Mapping[str, Sequence[StateBatch]]) -> None:
+        for cause, batches in dead_letters.items():
+            for first, last, _, count in batches:
+                self.outbox.effects.append(DeadLetter(self.partition, first, last, count, cause))
 
     # --- Records ------------------------------------------------------------------------------------------------------
 
     def _write(self, batches: Sequence[StateBatch], now: Now, *, is_cold: bool = False) -> None:
         """Decide the record of a change, or of all; ``is_cold`` as in ``snapshot``."""
         is_snapshot = self._is_snapshot_due or self._updates >= self._limits().updates_per_snapshot
-        self._snapshot_epoch += is_snapshot
-        header = Header(
-            self._snapshot_epoch,
-            self.state_epoch,
-            self._leader_epoch,
-            self._in_flight.start_offset,
-            self.finished,
-        )
-        records = self.outbox.encoded
+        self.snapshot_epoch += is_snapshot
+        header = Header(self.snapshot_epoch, self.state_epoch, self.leader_epoch, self.start_offset, self.finished)
         if is_snapshot:
-            batches = self._in_flight.written()
             self.snapshot_ms = now.wall_ms
-            if not is_cold:
-                self._created_ms = now.wall_ms
+            self._created_ms = self._created_ms if is_cold else now.wall_ms
             times = self._created_ms, self.snapshot_ms
-            records.append((self._of_snapshots, encode_snapshot(header, times, batches[:BATCHES_MAX])))
-            batches = batches[BATCHES_MAX:]
-            self._updates = 0
-            self._is_snapshot_due = False
-        if batches or not is_snapshot:
-            records += [(self._of_updates, value) for value in encode_update(header, batches)]
-            self._updates += 1
+            snapshot, *updates = encode_snapshot(header, times, self._in_flight.written())
+            self.outbox.encoded.append((self._of_snapshots, snapshot))
+        else:
+            updates = encode_update(header, batches)
+        self.outbox.encoded += [(self._of_updates, update) for update in updates]
+        self._updates = 0 if is_snapshot else self._updates + 1
+        self._is_snapshot_due = False
         if self._retry_ms is not None:
             self._retry_ms = None
-            self._announce()  # what followed from the write that failed
+            self._announce_all()  # what was to follow from the write that failed
 
     def snapshot(self, now: Now) -> None:
         """Write all, though nothing has changed, so that what was written before can go.
@@ -381,12 +348,12 @@ class SharePartition(StateMachine):
         """How many offsets are in which state."""
         records = self._in_flight.runs.records
         return Counts(
-            acquired=records[ACQUIRED],
-            available=records[AVAILABLE],
-            archiving=records[ARCHIVING],
-            finished=self._in_flight.finished,
-            delivered=self.delivered,
-            redelivered=self.redelivered,
+            records[ACQUIRED],
+            records[AVAILABLE],
+            records[ARCHIVING],
+            self._in_flight.finished,
+            self._delivered,
+            self._redelivered,
         )
 
     def runs(self) -> Iterator[RunFacts]:

@@ -93,20 +93,20 @@ def encode_update(header: Header, batches: Sequence[StateBatch]) -> list[bytes]:
     return [start + _encode_rest(header.finished, part) for part in parts]
 
 
-def encode_snapshot(header: Header, times: tuple[int, int], batches: Sequence[StateBatch]) -> bytes:
-    """The value of a snapshot, which may have BATCHES_MAX batches: updates have the rest.
+def encode_snapshot(header: Header, times: tuple[int, int], batches: Sequence[StateBatch]) -> list[bytes]:
+    """The values of a snapshot, and of updates with the batches that it cannot hold.
 
     ``times`` are when it was created and when it is written, ms: see ``SharePartition.snapshot``.
     """
     snapshot_epoch, state_epoch, leader_epoch, start_offset, finished = header
     start = _SNAPSHOT.pack(0, snapshot_epoch, state_epoch, leader_epoch, start_offset, *times)
-    return start + _encode_rest(finished, batches)
+    rest = batches[BATCHES_MAX:]
+    return [start + _encode_rest(finished, batches[:BATCHES_MAX]), *(encode_update(header, rest) if rest else ())]
 
 
 def _encode_rest(finished: int, batches: Sequence[StateBatch]) -> bytes:
     tagged = b"\0" if finished == NO_COUNT else _COUNT.pack(1, 0, 4, finished)
-    encoded = [_BATCH.pack(*batch) for batch in batches]
-    return varint(len(batches) + 1) + b"".join(encoded) + tagged
+    return varint(len(batches) + 1) + b"".join([_BATCH.pack(*batch) for batch in batches]) + tagged
 
 
 class ShareReplay(Replay):

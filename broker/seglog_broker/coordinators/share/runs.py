@@ -9,9 +9,7 @@ ACQUIRED: Final = 1
 ACKNOWLEDGED: Final = 2
 ARCHIVING: Final = 3
 ARCHIVED: Final = 4
-
-STATES: Final = 5
-"""Kafka's delivery states, as records hold them; those from ACKNOWLEDGED on are never left for an earlier one."""
+"""Kafka's delivery states, as records hold them; from ACKNOWLEDGED on none is left for an earlier one."""
 
 NO_BATCH: Final = -1
 
@@ -26,19 +24,11 @@ class Run:
     __slots__ = ("batch", "batch_size", "count", "deadline_ms", "first", "last", "member", "state")
 
     def __init__(self, first: int, last: int, state: int, count: int, batch: int, batch_size: int) -> None:
-        self.first = first
-        self.last = last
-        self.state = state
-        self.count = count
-        self.batch = batch
-        self.batch_size = batch_size
+        self.first, self.last = first, last
+        self.state, self.count = state, count
+        self.batch, self.batch_size = batch, batch_size
         self.member = ""
         self.deadline_ms = 0
-
-    @property
-    def is_finished(self) -> bool:
-        """True if it is never delivered again, and waits for nothing."""
-        return self.state == ACKNOWLEDGED or self.state == ARCHIVED  # noqa: PLR1714 - a tuple would be looked through
 
     def goes_with(self, other: "Run") -> bool:
         """True if ``other``, the next one, can become a part of this."""
@@ -50,17 +40,14 @@ class Run:
 
 
 class Runs:
-    """The runs by offset. Those between two calls that a caller makes are as few as can be.
-
-    An index is valid until something is cut, joined or inserted.
-    """
+    """The runs by offset, as few as can be. An index is valid until something is cut, joined or inserted."""
 
     __slots__ = ("_firsts", "_runs", "records")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._runs: list[Run] = []
-        self.records = [0] * STATES
+        self.records = [0] * (ARCHIVED + 1)
         """How many offsets are in each state."""
 
     def __len__(self) -> int:
@@ -79,6 +66,10 @@ class Runs:
             return index - 1
         return index
 
+    def within(self, first: int, last: int) -> list[Run]:
+        """The runs that have some of these offsets, also if they have others."""
+        return self._runs[self.index(first) : bisect_right(self._firsts, last)]
+
     def insert(self, run: Run) -> None:
         """Add a run for offsets that none has; it stays one of its own."""
         index = bisect_right(self._firsts, run.first)
@@ -86,10 +77,10 @@ class Runs:
         self._runs.insert(index, run)
         self.records[run.state] += run.last - run.first + 1
 
-    def cut(self, first: int, last: int) -> tuple[int, int]:
-        """Have runs begin at ``first`` and end at ``last``; the index of the first one, and that behind the last."""
+    def cut(self, first: int, last: int) -> list[Run]:
+        """Have runs begin at ``first`` and end at ``last``: those within. ``join`` follows."""
         low = self._cut_before(first)
-        return low, self._cut_before(last + 1)
+        return self._runs[low : self._cut_before(last + 1)]
 
     def _cut_before(self, offset: int) -> int:
         index = self.index(offset)
@@ -113,10 +104,10 @@ class Runs:
         run.state, run.count = state, count
         run.member, run.deadline_ms = "", 0
 
-    def join(self, low: int, high: int) -> None:
-        """Join the runs from index ``low`` to before ``high`` that go together, also with their neighbours."""
-        low = max(low - 1, 0)
-        high = min(high + 1, len(self._runs))
+    def join(self, first: int, last: int) -> None:
+        """Join the runs of these offsets that go together, also with their neighbours."""
+        low = max(self.index(first) - 1, 0)
+        high = min(bisect_right(self._firsts, last) + 1, len(self._runs))
         if high - low < 2:
             return
         kept = [self._runs[low]]
@@ -135,21 +126,16 @@ class Runs:
 
         It is for runs without batches. Source: Kafka's PersisterStateBatchCombiner.
         """
-        low, _ = self.cut(first, last)
-        index = low
-        offset = first
-        while offset <= last:
-            if index == len(self._runs) or self._runs[index].first > offset:
-                end = last if index == len(self._runs) else min(last, self._runs[index].first - 1)
-                self.insert(Run(offset, end, state, count, NO_BATCH, 0))
-            else:
-                run = self._runs[index]
-                end = run.last
-                if count > run.count or (count == run.count and state > run.state):
-                    self.change(run, state, count)
-            offset = end + 1
-            index += 1
-        self.join(low, index)
+        free = first
+        for run in self.cut(first, last):
+            if free < run.first:
+                self.insert(Run(free, run.first - 1, state, count, NO_BATCH, 0))
+            if count > run.count or (count == run.count and state > run.state):
+                self.change(run, state, count)
+            free = run.last + 1
+        if free <= last:
+            self.insert(Run(free, last, state, count, NO_BATCH, 0))
+        self.join(first, last)
 
     def drop_before(self, offset: int) -> None:
         """Remove what is known of offsets before ``offset``."""
@@ -159,9 +145,3 @@ class Runs:
             self.records[run.state] -= run.last - run.first + 1
         del self._runs[:end]
         del self._firsts[:end]
-
-    def clear(self) -> None:
-        """Remove all."""
-        self._firsts.clear()
-        self._runs.clear()
-        self.records = [0] * STATES
