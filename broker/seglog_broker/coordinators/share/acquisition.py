@@ -4,9 +4,9 @@ Source: KIP-932, KIP-1206 and ``acquire`` of Kafka's SharePartition.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from seglog_broker.coordinators.share.in_flight import NO_OFFSET, InFlight, Limits
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET, Acquired, InFlight, Limits
 from seglog_broker.coordinators.share.runs import ACQUIRED, AVAILABLE, Run
 
 THROTTLED_FROM: Final = 2
@@ -14,14 +14,6 @@ THROTTLED_FROM: Final = 2
 
 COUNT_MAX: Final = 32_767
 """Deliveries are counted no further: a record has an int16 for them."""
-
-
-class Acquired(NamedTuple):
-    """Offsets ``first`` to ``last``, given to a member for the ``delivery_count``-th time."""
-
-    first: int
-    last: int
-    delivery_count: int
 
 
 class Acquisition:

@@ -27,6 +27,14 @@ _STALE_MIN: Final = 64
 """Locks that may be stale before it is worth making a new heap."""
 
 
+class Acquired(NamedTuple):
+    """Offsets ``first`` to ``last``, given to a member for the ``delivery_count``-th time."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
 class Acknowledgement(NamedTuple):
     """The word of a member about the offsets ``first`` to ``last``: one type for all of them, or one for each."""
 

@@ -11,12 +11,13 @@ Source: Kafka's SharePartition and ShareCoordinatorShard.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.share.acquisition import Acquired, Acquisition
+from seglog_broker.coordinators.share.acquisition import Acquisition
 from seglog_broker.coordinators.share.in_flight import (
     EXCEEDED,
     NO_OFFSET,
     REJECTED,
     Acknowledgement,
+    Acquired,
     Decision,
     InFlight,
     Limits,

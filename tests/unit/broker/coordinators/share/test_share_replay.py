@@ -29,7 +29,7 @@ BATCHES = st.lists(
               st.integers(0, 30), st.integers(-1, 5), st.integers(0, 5), st.integers(0, 3)),
     max_size=3,
 )  # fmt: skip
-SNAPSHOTS = st.builds(encode_snapshot, HEADERS, st.just((1, 2)), BATCHES)
+SNAPSHOTS = st.builds(lambda header, batches: encode_snapshot(header, (1, 2), batches)[0], HEADERS, BATCHES)
 UPDATES = st.builds(lambda header, batches: encode_update(header, batches)[0], HEADERS, BATCHES)
 RECORDS = st.one_of(
     st.tuples(st.sampled_from([key for key, _ in KEYS]), st.one_of(st.none(), SNAPSHOTS, st.just(NEWER))),
