@@ -75,6 +75,8 @@ class ShareService:
         self.on_dead_letter: Callable[[DeadLetter], None] = lambda _letter: None
         """Called with each ``DeadLetter``, when it is durable that the record is archived because of it."""
         self._config = config
+        self._limits_of = config.current, config.dynamic
+        self._made_limits: dict[str, Limits] = {}
         self._topic = StateTopic(
             config, common.clock, common.table, partial(share_topic_settings, config), appends.append
         )
@@ -135,15 +137,24 @@ class ShareService:
         self.on_available(key)
 
     def _limits(self, group: str) -> Limits:
-        of_group = self.settings.of(group)
-        return Limits(
-            lock_ms=of_group.lock_ms,
-            delivery_count_max=of_group.delivery_count_max,
-            record_locks_max=of_group.record_locks_max,
-            has_dead_letters=bool(of_group.dead_letter_topic),
-            updates_per_snapshot=self._config.current.share_coordinator_snapshot_update_records_per_snapshot,
-            may_renew=of_group.may_renew,
-        )
+        """The limits in force for a group, which are asked for several times a request: they are made once."""
+        config, dynamic = in_force = self._config.current, self._config.dynamic
+        if config is not self._limits_of[0] or dynamic is not self._limits_of[1]:
+            self._limits_of = in_force
+            self._made_limits.clear()
+        key = group if dynamic.of_group(group) else ""  # no group has an empty name
+        made = self._made_limits.get(key)
+        if made is None:
+            of_group = self.settings.of(group)
+            made = self._made_limits[key] = Limits(
+                lock_ms=of_group.lock_ms,
+                delivery_count_max=of_group.delivery_count_max,
+                record_locks_max=of_group.record_locks_max,
+                has_dead_letters=bool(of_group.dead_letter_topic),
+                updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+                may_renew=of_group.may_renew,
+            )
+        return made
 
     def _note(self, key: PartitionKey) -> None:
         self._of_groups.setdefault(key.group, {})[key] = None
