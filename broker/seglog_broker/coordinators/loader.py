@@ -144,15 +144,9 @@ class StateLoader(Service, Generic[ReplayT]):
 
     async def _replay_some(self, partition: Partition, offset: int, replay: Replay) -> int:
         """Replay some batches from ``offset`` on. Returns the offset behind them."""
-        found = await self._scheduler.retry_after_cold_read(
-            lambda: partition.log.read(offset, BYTES_AT_A_TIME, verify=True)
-        )
-        if found is None:
+        data = await self._scheduler.read_batches(partition.log, offset, BYTES_AT_A_TIME)
+        if not data:
             return partition.log.log_end_offset
-        try:
-            data = await self._offload.cold_read(found.file.pread, found.size, found.position)
-        finally:
-            found.release()
         turns = budget.Turns(self._scheduler.turn)  # for all: most batches hold few records
         for header, batch in iter_batches(data):
             if header.next_offset > offset:

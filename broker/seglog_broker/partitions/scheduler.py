@@ -137,6 +137,19 @@ class Scheduler:
                 self._metrics.cold_reads += 1
                 await self._read_in(wanted)
 
+    async def read_batches(self, log: PartitionLog, offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one that holds or follows ``offset``, verified; at least one. Empty at the log end.
+
+        Raises what ``PartitionLog.read`` raises, and OSError.
+        """
+        found = await self.retry_after_cold_read(lambda: log.read(offset, bytes_max, verify=True))
+        if found is None:
+            return b""
+        try:
+            return await self._offload.cold_read(found.file.pread, found.size, found.position)
+        finally:
+            found.release()
+
     async def _find_record(self, wanted: RecordsWantedError, searches: int) -> None:
         """Have a process search a large batch for a timestamp. Raises OutOfResourcesError, also after SEARCHES_MAX."""
         if searches > self.searches_max:

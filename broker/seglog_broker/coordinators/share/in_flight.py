@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, Run, Runs
+from seglog_protocol.dead_letters import COUNT_EXCEEDED, REJECTED
 from seglog_protocol.errors import InvalidRecordStateError, InvalidRequestError
 
 GAP: Final = 0
@@ -16,10 +17,6 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 """Types of acknowledgements; a gap is an offset that has no record."""
-
-REJECTED: Final = "Offset rejected by client."
-EXCEEDED: Final = "Offset delivery count exceeded the threshold."
-"""Why a record is a dead letter, as Kafka says it in a header of that."""
 
 NO_OFFSET: Final = -1
 
@@ -283,7 +280,7 @@ class InFlight:
     def _release(self, run: Run, decision: Decision, limits: Limits) -> None:
         """Make an acquired run available, or archive it where it was delivered often enough."""
         if run.count >= limits.delivery_count_max:
-            self._archive(run, decision, EXCEEDED if limits.has_dead_letters else "")
+            self._archive(run, decision, COUNT_EXCEEDED if limits.has_dead_letters else "")
             return
         self.runs.change(run, AVAILABLE, run.count)
         self.note_available(run.first)

@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.share.acquisition import Acquisition
 from seglog_broker.coordinators.share.in_flight import (
-    EXCEEDED,
     NO_OFFSET,
-    REJECTED,
     Acknowledgement,
     Acquired,
     Decision,
@@ -34,6 +32,7 @@ from seglog_broker.coordinators.share.records import (
 )
 from seglog_broker.coordinators.share.runs import ACQUIRED, ARCHIVING, AVAILABLE
 from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
+from seglog_protocol.dead_letters import COUNT_EXCEEDED, REJECTED
 from seglog_protocol.kafka.messages import ShareSnapshotValue
 from seglog_protocol.steps import Steps
 
@@ -305,7 +304,7 @@ class SharePartition(StateMachine):
         found, most = Decision(), self._limits().delivery_count_max
         for run in self._in_flight.runs:
             if run.state == ARCHIVING:
-                found.note(run, EXCEEDED if run.count >= most else REJECTED)
+                found.note(run, COUNT_EXCEEDED if run.count >= most else REJECTED)
         self._announce(found.dead_letters)
 
     def _announce(self, dead_letters: Mapping[str, Sequence[StateBatch]]) -> None:

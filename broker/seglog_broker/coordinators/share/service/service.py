@@ -16,6 +16,7 @@ from seglog_broker.coordinators.share.in_flight import Limits
 from seglog_broker.coordinators.share.partition import PARTITION_BYTES, DeadLetter, SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey, ShareReplay
 from seglog_broker.coordinators.share.service.beginning import Beginning
+from seglog_broker.coordinators.share.service.dead_letters import DeadLetters
 from seglog_broker.coordinators.share.service.pruning import Pruning, Truncate
 from seglog_broker.coordinators.share.settings import SettingsOfGroups
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
@@ -72,8 +73,6 @@ class ShareService:
         )
         self.on_available: Callable[[PartitionKey], None] = lambda _key: None
         """Called when records of a partition have become available to all members of its group again."""
-        self.on_dead_letter: Callable[[DeadLetter], None] = lambda _letter: None
-        """Called with each ``DeadLetter``, when it is durable that the record is archived because of it."""
         self._config = config
         self._limits_of = config.current, config.dynamic
         self._made_limits: dict[str, Limits] = {}
@@ -88,6 +87,7 @@ class ShareService:
             carry_out=self._carry_out,
             note_size=self.memory.note,
         )
+        self.dead_letters = DeadLetters(*common, self.runtime, self.settings.of, appends.append, topics.create)
         self._of_groups: dict[str, dict[PartitionKey, None]] = {}
         self._loader = StateLoader(*common, self._topic, ShareReplay, self._keep)
         self.beginning = Beginning(*common, self.runtime, self.settings)
@@ -101,6 +101,7 @@ class ShareService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._writer.run)
             nursery.start_soon(self.runtime.run_timers)
+            nursery.start_soon(self.dead_letters.run)
             began = trio.current_time()
             was_there = self._topic.exists
             await self._loader.run()
@@ -131,7 +132,7 @@ class ShareService:
         return SharePartition(key, self.runtime.outbox, partial(self._limits, key.group), self._tell_available)
 
     def _carry_out(self, letter: DeadLetter) -> None:
-        self.on_dead_letter(letter)
+        self.dead_letters.add(letter)
 
     def _tell_available(self, key: PartitionKey) -> None:
         self.on_available(key)
