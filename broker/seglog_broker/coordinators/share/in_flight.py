@@ -299,13 +299,14 @@ class InFlight:
         self.runs.join(first, last)
         self.move_start()
 
-    def end_archiving(self, first: int, last: int) -> Decision:
-        """Archive what is ARCHIVING of these offsets."""
+    def end_archiving(self, ranges: Sequence[tuple[int, int]]) -> Decision:
+        """Archive what is ARCHIVING of these offsets, from the first to the last of each range."""
         decision = Decision()
-        for run in self.runs.cut(first, last):
-            if run.state == ARCHIVING:
-                self._archive(run, decision, "")
-        self.runs.join(first, last)
+        for first, last in ranges:
+            for run in self.runs.cut(first, last):
+                if run.state == ARCHIVING:
+                    self._archive(run, decision, "")
+            self.runs.join(first, last)
         self.move_start()
         return decision
 

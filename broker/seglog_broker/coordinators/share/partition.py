@@ -281,10 +281,10 @@ class SharePartition(StateMachine):
         window = self._in_flight.window
         self._follow(self._in_flight.release(member, self._limits()), window, now)
 
-    def end_archiving(self, first: int, last: int, now: Now) -> None:
-        """Archive records whose dead letters are written, or given up."""
+    def end_archiving(self, ranges: Sequence[tuple[int, int]], now: Now) -> None:
+        """Archive records whose dead letters are written, or given up: from the first to the last of each range."""
         window = self._in_flight.window
-        self._follow(self._in_flight.end_archiving(first, last), window, now)
+        self._follow(self._in_flight.end_archiving(ranges), window, now)
 
     def _follow(self, decision: Decision, window: int, now: Now) -> None:
         """Write what was decided, and let happen what follows from it."""

@@ -39,7 +39,7 @@ RETRY_SECONDS_MAX: Final = 30.0
 """Both are Kafka's, which tries five times."""
 
 LETTERS_A_ROUND: Final = 250
-"""Dead letters after which those that are made are written, before more are made. To archive their records is 2 ms."""
+"""Dead letters after which those that are made are written, before more are made."""
 
 BYTES_A_ROUND: Final = 1024 * 1024
 """Bytes of them, as above."""
@@ -247,7 +247,9 @@ class DeadLetters(Service):
                     batch.builder = BatchBuilder()  # without the copy, which is too large
                     batch.builder.append(now_ms, *NO_COPY, headers)
             made[-1].note(letters, offset)
-        tried.left = [each._replace(first=max(each.first, end)) for each in tried.taken if each.last >= end]
+        tried.left = [
+            each if each.first >= end else each._replace(first=end) for each in tried.taken if each.last >= end
+        ]
         return made
 
     def _topic_of(self, work: _Work) -> str | None:
@@ -318,8 +320,8 @@ class DeadLetters(Service):
             # Of records behind the start offset, which have left the state, there may be any number.
             is_over = letters.since <= since or letters.last < work.machine.start_offset
             (given_up if is_over else refused).append(letters)
-        for letters in (*tried.done, *given_up):
-            work.machine.end_archiving(letters.first, letters.last, self._runtime.now())
+        over = sorted([(letters.first, letters.last) for letters in (*tried.done, *given_up)])
+        work.machine.end_archiving(over, self._runtime.now())
         self._runtime.carry_out(key, is_urgent=False)  # lost, the letters are written again
         work.left = [*refused, *tried.left, *work.left[len(tried.taken) :]]
         work.why_held_up = error if refused else None
@@ -347,7 +349,7 @@ def _apart(letters: Iterable[Letters]) -> list[Letters]:
     for each in sorted(letters):
         end = found[-1].last + 1 if found else 0
         if each.last >= end:
-            found.append(each._replace(first=max(each.first, end)))
+            found.append(each if each.first >= end else each._replace(first=end))
     return found
 
 
